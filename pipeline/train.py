@@ -1,0 +1,125 @@
+"""Stage train: fine-tune the pretrained transformer on the tokenized training pairs with the Hugging Face Trainer."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from pipeline.arguments import training_arguments
+from pipeline.device import device_arguments
+from pipeline.params import TrainParams, load_params
+from pipeline.stage import CLASSIFIER, METRICS, PRETRAINED, TOKENIZED, log, require, run, whole, write_json, write_text
+from pipeline.timing import Stopwatch
+
+HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
+
+
+def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, params: TrainParams) -> None:
+    """Fine-tune `pretrained` on `tokenized/train.parquet`, scored each epoch on `tokenized/validation.parquet`.
+
+    Writes the model directory `classifier`, and under `metrics` train.json, plots/history.csv and timing.json.
+    Raises UserError for a parameter or an input that the user can mend.
+    """
+    require(pretrained, "pretrained")
+    require(tokenized, "tokenize")
+    device = device_arguments(params.precision, params.num_threads)
+
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        EarlyStoppingCallback,
+        set_seed,
+    )
+
+    from pipeline.metrics import cross_entropy, paraphrase_metric
+    from pipeline.tables import read_split
+    from pipeline.trainer import PairTrainer, longest_first
+
+    with whole(classifier) as draft:
+        arguments = training_arguments(params, device, draft.with_name("trainer"))
+        training = read_split(tokenized, "train", "tokenize")
+        if params.max_train_samples is not None:
+            training = training.select(range(min(params.max_train_samples, len(training))))
+        validation = longest_first(read_split(tokenized, "validation", "tokenize"))
+        names = training.features["labels"].names
+
+        set_seed(params.seed)  # before the model: its new head is drawn at random
+        model, loading = AutoModelForSequenceClassification.from_pretrained(
+            pretrained,
+            output_loading_info=True,
+            id2label=dict(enumerate(names)),
+            label2id={name: label for label, name in enumerate(names)},
+            dtype="float32",  # of the weights that are trained; autocast lowers the precision where it is safe
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+        log.info("drawn at random, not in the checkpoint: %s", ", ".join(sorted(loading["missing_keys"])) or "nothing")
+        tokenizer = AutoTokenizer.from_pretrained(pretrained, trust_remote_code=False)
+        metric = paraphrase_metric()
+
+        def compute_metrics(scored: Any) -> dict[str, float]:
+            scores = metric.compute(predictions=scored.predictions.argmax(-1), references=scored.label_ids)
+            # The loss too: Trainer's own mean weighs every batch alike, however few pairs it has.
+            return {**scores, "loss": cross_entropy(scored.predictions, scored.label_ids)}
+
+        trainer = PairTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=training,
+            eval_dataset=validation,
+            processing_class=tokenizer,
+            data_collator=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=None if arguments.use_cpu else 8),
+            compute_metrics=compute_metrics,
+        )
+        if params.early_stopping_patience is not None:
+            trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
+        effective_batch = params.batch_size * params.gradient_accumulation_steps
+        log.info("training on %d pairs, effective batch %d, %d epochs", len(training), effective_batch, params.epochs)
+        with Stopwatch() as watch:
+            result = trainer.train()
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+
+    history = trainer.state.log_history
+    epochs = [entry for entry in history if "eval_f1" in entry]
+    kept = max(epochs, key=lambda entry: entry["eval_f1"]) if params.keep == "best" else epochs[-1]
+    write_json(
+        metrics / "train.json",  # no clock in it: the same run gives the same bytes
+        {
+            "best_epoch": epochs.index(kept) + 1,
+            "effective_batch_size": effective_batch,
+            "epochs_run": len(epochs),
+            "steps": epochs[-1]["step"],
+            "train_loss": result.training_loss,
+        },
+    )
+    write_text(metrics / "plots" / "history.csv", history_csv(history))
+    watch.write(metrics / "timing.json", "train", samples=len(training) * len(epochs))
+
+
+def history_csv(history: list[dict[str, Any]]) -> str:
+    """The learning curves from Trainer's log: a row for each logged step of training and each scoring of validation."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, HISTORY_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for entry in history:
+        row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
+        if "loss" in entry:
+            row |= {"split": "train", "loss": round(entry["loss"], 6), "lr": f"{entry['learning_rate']:.6g}"}
+        elif "eval_loss" in entry:
+            scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", "accuracy", "f1")}
+            row |= {"split": "validation", **scores}
+        else:
+            continue  # Trainer's summary of the run
+        writer.writerow(row)
+    return out.getvalue()
+
+
+def main() -> None:
+    params = load_params()
+    train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, params.train)
+
+
+if __name__ == "__main__":
+    run(main)

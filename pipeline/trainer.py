@@ -1,0 +1,112 @@
+"""The Hugging Face Trainer for sentence pairs, and every correction that this pipeline makes to it."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader, Sampler
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+from pipeline.stage import log
+
+_BUCKET = 8  # tokens; lengths are padded to a multiple of it when scoring
+
+
+class PairTrainer(Trainer):
+    """Trainer with its loss, its scoring batches and its log corrected.
+
+    Loss. That of an optimizer step is the mean over the effective batch, however it is cut into forward passes. The
+    sequence-classification heads return the mean of one forward pass and ignore `num_items_in_batch`; since they take
+    **kwargs, Trainer believes that they normalise, and loss and gradients come out multiplied by
+    `gradient_accumulation_steps`. (`model_accepts_loss_kwargs = False` would mend passes of equal size; dividing the
+    sum by the number of pairs also mends the short one that ends an epoch.)
+    Background: https://huggingface.co/blog/gradient_accumulation
+
+    Scoring batches. They end where the padded length changes. A pair's logits then do not depend on the longer pairs
+    that happened to share its batch (in bf16 they differ in the third digit), so that neither the batch size nor the
+    stage that scores changes a score.
+
+    Log. A line for each epoch instead of a dict every few steps; the bar on a terminal stays.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, compute_loss_func=self._mean_loss)
+        self.remove_callback(PrinterCallback)
+        if self.pop_callback(ProgressCallback):
+            self.add_callback(_Bar)
+        self.add_callback(_EpochLog)
+
+    def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
+        total = torch.nn.functional.cross_entropy(
+            outputs["logits"], labels, reduction="sum", label_smoothing=self.args.label_smoothing_factor
+        )
+        return total / num_items_in_batch
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        return self._scoring_dataloader(self.eval_dataset if eval_dataset is None else eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
+        return self._scoring_dataloader(test_dataset)
+
+    def _scoring_dataloader(self, dataset: Dataset) -> DataLoader[Any]:
+        assert isinstance(self.processing_class, PreTrainedTokenizerBase)
+        loader = DataLoader(
+            self._remove_unused_columns(dataset),
+            batch_sampler=EqualLengthBatches(token_counts(dataset), self.args.eval_batch_size),
+            collate_fn=DataCollatorWithPadding(self.processing_class, pad_to_multiple_of=_BUCKET),
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+        prepared: DataLoader[Any] = self.accelerator.prepare(loader)
+        return prepared
+
+
+class _Bar(ProgressCallback):
+    def on_log(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+class _EpochLog(TrainerCallback):
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        scores = kwargs["metrics"]
+        losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
+        log.info(
+            "epoch %d/%d: train loss %s, validation loss %.4f, accuracy %.4f, f1 %.4f",
+            round(state.epoch), args.num_train_epochs, f"{losses[-1]:.4f}" if losses else "-",
+            scores["eval_loss"], scores["eval_accuracy"], scores["eval_f1"],
+        )  # fmt: skip
+
+
+class EqualLengthBatches(Sampler[list[int]]):
+    """Batches of at most `batch_size` consecutive pairs that are padded to one length, in the order given.
+
+    lengths: tokens of each pair. Sorted input gives full batches; any other order gives more of them, never other ones.
+    """
+
+    def __init__(self, lengths: list[int], batch_size: int) -> None:
+        buckets = itertools.groupby(range(len(lengths)), key=lambda i: -(-lengths[i] // _BUCKET))
+        self._batches = [batch for _, run in buckets for batch in _chunks(list(run), batch_size)]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def _chunks(items: list[int], size: int) -> list[list[int]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def token_counts(dataset: Dataset) -> list[int]:
+    """Tokens of each pair as the tokenize stage wrote it."""
+    return [len(ids) for ids in dataset["input_ids"]]
+
+
+def longest_first(dataset: Dataset) -> Dataset:
+    """The pairs sorted by length, so that `EqualLengthBatches` fills its batches and memory runs out early or never."""
+    return dataset.select(np.argsort(token_counts(dataset), kind="stable")[::-1])
