@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.metrics import Floats, Ints, cross_entropy, score
 from pipeline.stage import METRICS, PREDICTIONS, log, run, write_json, write_text
-from pipeline.tables import read_split
 
 SCORED = ("validation", "test")
 
@@ -20,6 +19,8 @@ def evaluate(predictions: Path, metrics: Path) -> None:
 
     Raises UserError where the predictions are missing.
     """
+    from pipeline.tables import read_split
+
     report = {}
     precision_recall, roc = [], []
     for split in SCORED:
@@ -37,7 +38,7 @@ def evaluate(predictions: Path, metrics: Path) -> None:
             "n": len(labels),
         }
         _write_csv(
-            metrics / "plots" / "confusion" / f"{split}.csv",
+            metrics / "plots" / f"confusion_{split}.csv",
             ("actual", "predicted"),
             ((names[label], names[prediction]) for label, prediction in zip(labels, predicted, strict=True)),
         )

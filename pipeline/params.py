@@ -112,7 +112,7 @@ class _Yaml12Loader(yaml.SafeLoader):
     """
 
 
-# https://yaml.org/spec/1.2.2/#1032-tag-resolution; infinities and NaN stay strings, since no key takes them.
+# https://yaml.org/spec/1.2.2/#1032-tag-resolution
 _Yaml12Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"),
@@ -160,6 +160,8 @@ def _checked(hint: Any, value: Any, bounds: Any, name: str) -> Any:
         value = float(value)
     if type(value) is not plain:  # `is`: a bool is an int to isinstance
         raise UserError(f"{name} is {_shown(value)}; it must be {_KINDS[plain]}{' or null' if optional else ''}")
+    if plain is float and not math.isfinite(value):
+        raise UserError(f"{name} is {_shown(value)}; it must be a finite number")
     if plain in (int, float):
         low, below = bounds["minimum"], bounds["below"]
         too_low = value <= low if bounds["exclusive"] else value < low

@@ -42,54 +42,21 @@ _VERBS = (
         (("praised", "praised", "praise"), ("commended", "commended", "commend")),
         ("for creating {} jobs", "for the creation of {} jobs"),
     ),
-    _Verb(
-        (("criticized", "criticized", "criticize"), ("condemned", "condemned", "condemn")),
-        ("for cutting {} jobs", "for the loss of {} jobs"),
-    ),
-    _Verb(
-        (("rescued", "rescued", "rescue"), ("bailed out", "bailed out", "bail out")),
-        ("with a loan of $ {} million", "with a {} million dollar loan"),
-    ),
-    _Verb(
-        (("warned", "warned", "warn"), ("cautioned", "cautioned", "caution")),
-        ("about {} safety violations", "about {} violations of safety rules"),
-    ),
-    _Verb(
-        (("fined", "fined", "fine"), ("penalized", "penalized", "penalize")),
-        ("$ {} million for late reports", "{} million dollars over late reports"),
-    ),
-    _Verb(
-        (("supplied", "supplied", "supply"), ("provided", "provided", "provide")),
-        ("with {} tons of steel", "with a load of {} tons of steel"),
-    ),
 )
+# Few words, each in many sentences: with a thousand pairs to learn from, a model must see a name, a verb or a number
+# often enough to learn to compare it.
 _STEMS = (
-    "Norvale", "Halden", "Brenmar", "Tessel", "Corwick", "Aldmere", "Pellston", "Kestrin", "Ostrava",
-    "Lindholm", "Varley", "Montrose", "Ardent", "Calloway", "Fenwick", "Grantham", "Hollis", "Ivanmoor",
-    "Jarrow", "Kirkwall", "Langdon", "Merriam", "Northgate", "Oakhurst", "Penrose", "Quillan", "Redfern",
-    "Selwyn", "Thornby", "Ulverston", "Vantage", "Westmark", "Yarrow", "Zellner", "Ashford", "Belmont",
-    "Carrick", "Dunmore", "Everly", "Farrow",
+    "Norvale", "Halden", "Brenmar", "Tessel", "Corwick", "Aldmere", "Pellston", "Kestrin", "Ostrava", "Lindholm",
+    "Varley", "Montrose",
 )  # fmt: skip
-_KINDS = (
-    "Energy", "Bank", "Airways", "Motors", "Foods", "Steel", "Media", "Insurance", "Pharma", "Software", "Rail",
-    "Shipping", "Telecom", "United", "Rovers",
-)  # fmt: skip
-_CITIES = (
-    "Boston", "Chicago", "Denver", "Houston", "Seattle", "Atlanta", "Detroit", "Phoenix", "Dallas", "Miami",
-    "London", "Paris", "Berlin", "Madrid", "Rome", "Vienna", "Tokyo", "Seoul", "Sydney", "Toronto", "Dublin",
-    "Oslo", "Lisbon", "Prague",
-)  # fmt: skip
-_TIMES = (
-    "on Monday", "on Tuesday", "on Wednesday", "on Thursday", "on Friday", "on Saturday", "last week", "last month",
-    "in January", "in March", "in May", "in June", "in August", "in October", "in December", "this year",
-)  # fmt: skip
-_AMOUNTS = range(2, 981)
+_KINDS = ("Energy", "Bank", "Airways", "Motors", "Foods")
+_CITIES = ("Boston", "Chicago", "Denver", "Houston", "Seattle", "Atlanta")
+_TIMES = ("on Monday", "on Tuesday", "on Wednesday", "on Thursday", "on Friday", "on Saturday")
+_AMOUNTS = range(10, 310, 10)
 _SOURCES = (
     ("officials said", "officials told reporters"),
     ("a spokesman said", "according to a spokesman"),
     ("a court filing showed", "according to a court filing"),
-    ("the company said in a statement", "according to a statement of the company"),
-    ("two people close to the talks said", "people with knowledge of the talks said"),
 )
 
 
@@ -110,10 +77,10 @@ class _Style:
     """How an event is told; nothing of it changes what happened."""
 
     passive: bool
-    verb: int
-    amount: int
+    verb: tuple[str, str, str]
+    amount: str
     time_first: bool
-    source: int
+    source: str
     source_first: bool
     with_city: bool
 
@@ -125,12 +92,13 @@ def pairs(count: int, seed: int = 2002) -> Iterator[tuple[str, str, int]]:
     """
     rng = random.Random(seed)
     for _ in range(count):
-        event, style = _event(rng), _style(rng)
+        event = _event(rng)
+        style = _style(event, rng)
         label = int(rng.random() < EQUIVALENT)
         told = event if label else _altered(event, rng)
         retelling = style
         while retelling == style:
-            retelling = _style(rng)
+            retelling = _style(event, rng)
         yield _tell(event, style), _tell(told, retelling), label
 
 
@@ -148,13 +116,13 @@ def _event(rng: random.Random) -> _Event:
     )
 
 
-def _style(rng: random.Random) -> _Style:
+def _style(event: _Event, rng: random.Random) -> _Style:
     return _Style(
         passive=rng.random() < 0.35,
-        verb=rng.randrange(6),  # taken modulo the number of synonyms
-        amount=rng.randrange(2),
+        verb=rng.choice(event.verb.forms),
+        amount=rng.choice(event.verb.amount),
         time_first=rng.random() < 0.4,
-        source=rng.randrange(2),
+        source=rng.choice(event.source),
         source_first=rng.random() < 0.3,
         with_city=rng.random() < 0.7,
     )
@@ -162,35 +130,32 @@ def _style(rng: random.Random) -> _Style:
 
 def _altered(event: _Event, rng: random.Random) -> _Event:
     """The event with one fact changed: a number, a name, whether it happened, or who did it to whom."""
-    match rng.randrange(5):
-        case 0:
-            return replace(event, amount=rng.choice([n for n in _AMOUNTS if n != event.amount]))
-        case 1:
-            return replace(event, agent=_renamed(event.agent, event.patient, rng))
-        case 2:
-            return replace(event, patient=_renamed(event.patient, event.agent, rng))
-        case 3:
-            return replace(event, negated=not event.negated)
-        case _:
-            return replace(event, agent=event.patient, patient=event.agent)
+    change = rng.choices(("number", "agent", "patient", "negation", "roles"), weights=(5, 3, 3, 6, 3))[0]
+    if change == "number":
+        return replace(event, amount=rng.choice([amount for amount in _AMOUNTS if amount != event.amount]))
+    if change == "agent":
+        return replace(event, agent=_new_name(event, rng))
+    if change == "patient":
+        return replace(event, patient=_new_name(event, rng))
+    if change == "negation":
+        return replace(event, negated=not event.negated)
+    return replace(event, agent=event.patient, patient=event.agent)
 
 
-def _renamed(name: str, other: str, rng: random.Random) -> str:
-    """Another name of the same kind, as easily told from `other` as any."""
-    kind = name.split()[1]
-    return f"{rng.choice([stem for stem in _STEMS if stem not in name and stem not in other])} {kind}"
+def _new_name(event: _Event, rng: random.Random) -> str:
+    stems = [stem for stem in _STEMS if stem not in event.agent and stem not in event.patient]
+    return f"{rng.choice(stems)} {rng.choice(_KINDS)}"
 
 
 def _tell(event: _Event, style: _Style) -> str:
-    past, participle, base = event.verb.forms[style.verb % len(event.verb.forms)]
+    past, participle, base = style.verb
     if style.passive:
         core = f"{event.patient} {'was not' if event.negated else 'was'} {participle} by {event.agent}"
     else:
         core = f"{event.agent} {f'did not {base}' if event.negated else past} {event.patient}"
-    core = f"{core} {event.verb.amount[style.amount].format(event.amount)}"
+    core = f"{core} {style.amount.format(event.amount)}"
     if style.with_city:
         core += f" in {event.city}"
     core = f"{event.time} , {core}" if style.time_first else f"{core} {event.time}"
-    source = event.source[style.source]
-    told = f"{source} : {core}" if style.source_first else f"{core} , {source}"
+    told = f"{style.source} : {core}" if style.source_first else f"{core} , {style.source}"
     return f"{told[0].upper()}{told[1:]} ."

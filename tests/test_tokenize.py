@@ -1,0 +1,91 @@
+"""The tokenize stage: what the model gets, for models with and without token types."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import TinyMaker
+
+from pipeline.params import TokenizeParams
+from pipeline.stage import UserError
+from pipeline.tokenize import tokenize
+
+
+def params(max_length: int = 96, padding: str = "dynamic", num_proc: int = 1) -> TokenizeParams:
+    return TokenizeParams(max_length=max_length, padding=padding, num_proc=num_proc)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_types"), [("bert", True), ("distilbert", False), ("mpnet", False), ("roberta", False)]
+)
+def test_token_types_are_there_where_the_model_has_them(
+    kind: str, has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
+) -> None:
+    table = pq.read_table(tokenized(tiny(kind)) / "train.parquet")
+    columns = {"input_ids", "attention_mask", "labels", "idx"} | ({"token_type_ids"} if has_types else set())
+    assert set(table.column_names) == columns
+    if has_types:
+        assert set(table["token_type_ids"][0].as_py()) == {0, 1}, "a pair, not two texts glued together"
+
+
+def test_a_pair_is_the_models_own_encoding_of_its_two_sentences(
+    raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path]
+) -> None:
+    from transformers import AutoTokenizer
+
+    pairs = pq.read_table(raw / "validation.parquet").to_pylist()
+    rows = pq.read_table(tokenized(tiny()) / "validation.parquet").to_pylist()
+    tokenizer = AutoTokenizer.from_pretrained(tiny())
+    for pair, row in zip(pairs, rows, strict=True):
+        assert row["input_ids"] == tokenizer(pair["sentence1"], pair["sentence2"])["input_ids"]
+        assert (row["labels"], row["idx"]) == (pair["label"], pair["idx"])
+
+
+def test_truncation_is_counted_and_told(
+    raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = [len(ids) for ids in pq.read_table(tokenized(tiny()) / "test.parquet")["input_ids"].to_pylist()]
+    limit = sorted(lengths)[len(lengths) // 2]
+    too_long = sum(length > limit for length in lengths)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        tokenize(raw, tiny(), tmp_path / "out", params(limit))
+    assert f"test: 240 pairs, mean {sum(min(n, limit) for n in lengths) / 240:.1f}" in caplog.text
+    assert f"longest {limit}, {too_long} truncated" in caplog.text
+    assert max(len(ids) for ids in pq.read_table(tmp_path / "out" / "test.parquet")["input_ids"].to_pylist()) == limit
+
+
+def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+    tokenize(raw, tiny(), tmp_path / "out", params(80, "max_length"))
+    table = pq.read_table(tmp_path / "out" / "train.parquet")
+    assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name].to_pylist()} == {80}
+
+
+def test_more_processes_and_another_run_give_the_same_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+    for out, num_proc in (("one", 1), ("again", 1), ("two", 2)):
+        tokenize(raw, tiny(), tmp_path / out, params(num_proc=num_proc))
+    for split in ("train", "validation", "test"):
+        one, again, two = ((tmp_path / out / f"{split}.parquet").read_bytes() for out in ("one", "again", "two"))
+        assert one == again == two
+    assert sorted(path.name for path in raw.iterdir()) == ["test.parquet", "train.parquet", "validation.parquet"]
+
+
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "roberta"])
+def test_a_length_above_the_models_limit_is_refused(kind: str, raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+    tokenize(raw, tiny(kind), tmp_path / "out", params(128))
+    with pytest.raises(UserError, match=r"tokenize\.max_length is 129; this model takes 128 at most"):
+        tokenize(raw, tiny(kind), tmp_path / "out", params(129))
+
+
+def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'nowhere.train\.parquet is missing; run "dvc repro download"'):
+        tokenize(tmp_path / "nowhere", tiny(), tmp_path / "out", params())
+    with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro pretrained"'):
+        tokenize(raw, tmp_path / "nothing", tmp_path / "out", params())
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "train.parquet").write_bytes((raw / "train.parquet").read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"broken.train\.parquet is not a whole parquet file"):
+        tokenize(broken, tiny(), tmp_path / "out", params())
+    assert not (tmp_path / "out").exists()

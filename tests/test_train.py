@@ -1,0 +1,291 @@
+"""The train and predict stages: the real Trainer on random transformers of two layers."""
+
+import csv
+import dataclasses
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import TinyMaker
+
+from pipeline.metrics import cross_entropy, score
+from pipeline.params import Params, PredictParams, TrainParams
+from pipeline.predict import predict
+from pipeline.stage import UserError
+from pipeline.train import train
+
+Trained = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
+) -> Trained:
+    """Train with some parameters changed; returns the directory that holds `classifier` and `metrics`."""
+
+    def run(kind: str = "bert", padding: str = "dynamic", config: dict[str, Any] | None = None, **changes: Any) -> Path:
+        out = tmp_path_factory.mktemp("trained")
+        checkpoint = tiny(kind, **(config or {}))
+        train(
+            tokenized(checkpoint, padding),
+            checkpoint,
+            out / "classifier",
+            out / "metrics",
+            dataclasses.replace(params.train, **changes),
+        )
+        return out
+
+    return run
+
+
+def history(out: Path) -> list[dict[str, str]]:
+    with (out / "metrics" / "plots" / "history.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def losses(out: Path) -> list[float]:
+    return [float(row["loss"]) for row in history(out) if row["split"] == "train"]
+
+
+def report(out: Path) -> dict[str, Any]:
+    return json.loads((out / "metrics" / "train.json").read_text())  # type: ignore[no-any-return]
+
+
+def weights(out: Path) -> bytes:
+    return (out / "classifier" / "model.safetensors").read_bytes()
+
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.mark.parametrize("kind", ["bert", "mpnet"])
+def test_the_same_effective_batch_gives_the_same_losses_however_it_is_cut(kind: str, trained: Trained) -> None:
+    """70 pairs: the last step of the epoch has a short batch, 6 pairs in one pass, or 4 and 2."""
+    whole, cut = (
+        trained(
+            kind,
+            config=NO_DROPOUT,
+            max_train_samples=70,
+            logging_steps=1,
+            batch_size=size,
+            gradient_accumulation_steps=steps,
+        )
+        for size, steps in ((16, 1), (4, 4))
+    )
+    assert len(losses(whole)) == 5
+    assert losses(cut) == pytest.approx(losses(whole), abs=2e-5)
+    assert report(cut)["effective_batch_size"] == report(whole)["effective_batch_size"] == 16
+
+
+def test_a_seed_decides_every_byte(trained: Trained) -> None:
+    one, again, other = trained(seed=1), trained(seed=1), trained(seed=2)
+    for name in (
+        "classifier/model.safetensors",
+        "classifier/config.json",
+        "metrics/train.json",
+        "metrics/plots/history.csv",
+    ):
+        assert (one / name).read_bytes() == (again / name).read_bytes(), name
+    assert weights(one) != weights(other)
+
+
+def test_data_loading_workers_change_nothing(trained: Trained) -> None:
+    assert weights(trained(dataloader_num_workers=2)) == weights(trained())
+
+
+def test_the_learning_curves_hold_every_step_and_epoch(trained: Trained) -> None:
+    rows = history(trained(epochs=2, logging_steps=1, warmup_ratio=0.5))
+    steps = [row for row in rows if row["split"] == "train"]
+    assert [int(row["step"]) for row in steps] == list(range(1, 9))
+    rates = [float(row["lr"]) for row in steps]
+    assert max(rates) == pytest.approx(1e-3)
+    assert rates.index(max(rates)) in (3, 4), "half of the steps warm up"
+    assert rates[-1] < rates[4]
+    scored = [row for row in rows if row["split"] == "validation"]
+    assert [float(row["epoch"]) for row in scored] == [1, 2]
+    assert all(float(row["loss"]) > 0 and row["accuracy"] and row["f1"] for row in scored)
+
+
+def test_the_best_epoch_is_kept_or_the_last(trained: Trained) -> None:
+    settings = {"epochs": 3, "lr": 5e-3, "max_train_samples": 160, "lr_scheduler_type": "constant"}
+    best, last = trained(keep="best", **settings), trained(keep="last", **settings)
+    scores = [float(row["f1"]) for row in history(best) if row["split"] == "validation"]
+    assert scores == [float(row["f1"]) for row in history(last) if row["split"] == "validation"]
+    assert report(best)["best_epoch"] == scores.index(max(scores)) + 1
+    assert report(last)["best_epoch"] == 3
+    assert report(best)["best_epoch"] != 3, "the settings must make the two differ"
+    assert weights(best) != weights(last)
+
+
+def test_early_stopping_ends_after_epochs_without_a_better_score(trained: Trained) -> None:
+    out = trained(epochs=6, lr=1e-7, early_stopping_patience=2, max_train_samples=16)
+    assert report(out)["epochs_run"] == 3, "the first epoch is the best, two more are waited for"
+
+
+def test_a_sample_of_the_training_pairs_is_the_first_ones(trained: Trained) -> None:
+    assert report(trained(max_train_samples=33))["steps"] == 3
+    assert report(trained(max_train_samples=100_000))["steps"] == 40, "all 640 pairs"
+
+
+def test_other_training_arguments_reach_the_trainer(trained: Trained) -> None:
+    plain, smoothed = trained(logging_steps=1), trained(logging_steps=1, extra={"label_smoothing_factor": 0.5})
+    assert losses(plain) != losses(smoothed)
+    assert report(trained(extra={"adam_beta1": 0.5}))["train_loss"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extra": {"learning_rate": 1}}, r"train\.extra\.learning_rate is set by train\.lr; remove it"),
+        ({"extra": {"output_dir": "x"}}, r"train\.extra\.output_dir is set by the pipeline"),
+        ({"extra": {"gradient_checkpointing": True}}, r"is set by train\.gradient_checkpointing"),
+        ({"extra": {"adam_beta": 0.9}}, r'adam_beta is not a TrainingArguments field; did you mean "adam_beta'),
+        ({"extra": {"torch_empty_cache_steps": -1}}, r"is refused by TrainingArguments"),
+        ({"optim": "adamw_troch"}, r'train\.optim: adamw_troch is not .* did you mean "adamw_torch"'),
+        ({"report_to": "wandbb"}, r'train\.report_to: wandbb is not a tracker; did you mean "wandb"'),
+        ({"report_to": "dvclive"}, r"train\.report_to is dvclive, which rewrites dvc\.yaml"),
+        ({"report_to": "clearml"}, r"train\.report_to is clearml, which is not installed"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_told_in_one_line(trained: Trained, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        trained(**change)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_fp16_without_a_gpu_is_refused_before_any_work(params: Params, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="fp16 and there is no GPU"):
+        train(tmp_path, tmp_path, tmp_path / "out", tmp_path, dataclasses.replace(params.train, precision="fp16"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_device_is_logged(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        trained(precision="bf16", gradient_checkpointing=True, group_by_length=False, max_train_samples=16)
+    assert "precision bf16" in caplog.text
+    assert "device: cpu (1 threads)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
+
+
+@pytest.fixture
+def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Callable[..., list[dict[str, Any]]]:
+    """Predict with a classifier, and return the rows of validation and test."""
+
+    def run(
+        out: Path, kind: str = "bert", padding: str = "dynamic", batch_size: int = 64, precision: str = "fp32"
+    ) -> Any:
+        predict(
+            tokenized(tiny(kind), padding),
+            out / "classifier",
+            tmp_path / "predictions",
+            tmp_path / "metrics",
+            PredictParams(batch_size=batch_size),
+            precision,  # type: ignore[arg-type]
+            1,
+        )
+        tables = (pq.read_table(tmp_path / "predictions" / f"{split}.parquet") for split in ("validation", "test"))
+        return [row for table in tables for row in table.to_pylist()]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def learnt(trained: Trained) -> Path:
+    """A classifier that has learnt enough for its predictions to differ."""
+    return trained(epochs=10, max_train_samples=None, lr=3e-3, keep="last")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_batch_size_does_not_change_the_predictions(
+    learnt: Path, predicted: Callable[..., list[dict[str, Any]]], precision: str
+) -> None:
+    rows = predicted(learnt, batch_size=64, precision=precision)
+    assert len({row["prediction"] for row in rows}) == 2
+    for batch_size in (1, 7):
+        assert predicted(learnt, batch_size=batch_size, precision=precision) == rows
+
+
+def test_the_predictions_are_the_models_own_in_the_order_of_the_data(
+    learnt: Path, predicted: Callable[..., list[dict[str, Any]]], raw: Path
+) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = AutoModelForSequenceClassification.from_pretrained(learnt / "classifier")
+    tokenizer = AutoTokenizer.from_pretrained(learnt / "classifier")
+    rows = predicted(learnt)
+    pairs = [row for split in ("validation", "test") for row in pq.read_table(raw / f"{split}.parquet").to_pylist()]
+    assert [row["idx"] for row in rows] == [pair["idx"] for pair in pairs]
+    for row, pair in list(zip(rows, pairs, strict=True))[::30]:
+        with torch.no_grad():
+            logits = model(**tokenizer(pair["sentence1"], pair["sentence2"], return_tensors="pt")).logits[0]
+        assert [row["logit_0"], row["logit_1"]] == pytest.approx(logits.tolist(), abs=1e-3)
+        assert row["probability"] == pytest.approx(logits.softmax(-1)[1].item(), abs=1e-3)
+        assert row["prediction"] == int(row["probability"] > 0.5)
+        assert row["label"] == pair["label"]
+
+
+def test_train_and_predict_agree_on_the_score(learnt: Path, predicted: Callable[..., list[dict[str, Any]]]) -> None:
+    rows = predicted(learnt)[:120]  # validation
+    labels, predictions = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
+    logits = np.array([[row["logit_0"], row["logit_1"]] for row in rows])
+    kept = [row for row in history(learnt) if row["split"] == "validation"][report(learnt)["best_epoch"] - 1]
+    assert score(labels, predictions) == pytest.approx({"accuracy": float(kept["accuracy"]), "f1": float(kept["f1"])})
+    assert cross_entropy(logits, labels) == pytest.approx(float(kept["loss"]), abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
+def test_every_kind_of_model_runs_and_padding_does_not_matter(
+    kind: str, trained: Trained, predicted: Callable[..., list[dict[str, Any]]]
+) -> None:
+    out = trained(kind, max_train_samples=32)
+    dynamic, fixed = predicted(out, kind), predicted(out, kind, padding="max_length")
+    for name in ("logit_0", "logit_1"):
+        assert [row[name] for row in fixed] == pytest.approx([row[name] for row in dynamic], abs=2e-4)
+
+
+def test_the_classifier_loads_in_a_transformers_pipeline_and_answers_with_names(learnt: Path) -> None:
+    from transformers import pipeline
+
+    classify = pipeline("text-classification", model=str(learnt / "classifier"))
+    answer = classify({"text": "Norvale Bank bought Halden Foods .", "text_pair": "Halden Foods was bought ."})
+    assert answer["label"] in ("equivalent", "not_equivalent")
+    names = {path.name for path in (learnt / "classifier").iterdir()}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    for name in names - {"model.safetensors"}:
+        assert str(learnt.parent) not in (learnt / "classifier" / name).read_text(), "no path of this machine"
+
+
+def test_a_stage_before_its_input_names_the_one_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro tokenize"'):
+        train(nothing, tiny(), tmp_path / "out", tmp_path, params.train)
+    with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro train"'):
+        predict(nothing, nothing, tmp_path / "out", tmp_path, PredictParams(batch_size=1), "fp32", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_times_and_memory_are_kept_apart(trained: Trained) -> None:
+    out = trained()
+    timing = json.loads((out / "metrics" / "timing.json").read_text())
+    assert timing["train"]["seconds"] > 0
+    assert timing["train"]["samples_per_second"] > 0
+    assert timing["train"]["peak_memory_mib"] > 50
+    assert not any("second" in key for key in report(out))
+
+
+def test_training_params_are_all_used(params: Params) -> None:
+    """A key that no code reads would be a promise not kept."""
+    import inspect
+
+    import pipeline.arguments
+    import pipeline.train as module
+
+    source = inspect.getsource(module) + inspect.getsource(pipeline.arguments)
+    for entry in dataclasses.fields(TrainParams):
+        assert f"params.{entry.name}" in source, entry.name
