@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import re
+import subprocess
 import typing
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ SELF_EXPLAINING = {"epochs", "weight_decay", "torch_compile"}
 
 def table(heading: str) -> list[list[str]]:
     """The cells of the first table below a heading of the README, without its own heading and rule."""
-    section = README.split(f"## {heading}\n", 1)[1].split("\n## ")[0]
+    section = README.split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
@@ -98,6 +99,12 @@ def test_the_readmes_stages_are_those_of_dvc_yaml() -> None:
         entries = [out for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
         written = [out if isinstance(out, str) else next(iter(out)) for out in entries]
         assert re.findall("`([^`]+)`", outs) == written
+
+
+def test_the_readmes_picture_is_that_of_dvc_dag() -> None:
+    drawn = set(re.findall(r"^    (\w+)-->(\w+)$", README, re.M))
+    lines = subprocess.check_output(["dvc", "dag", "--dot"], cwd=ROOT, text=True).splitlines()
+    assert drawn == {tuple(re.findall(r'"(\w+)"', line)) for line in lines if "->" in line}
 
 
 def test_the_readmes_parameters_are_those_of_params_yaml() -> None:
