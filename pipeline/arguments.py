@@ -69,12 +69,11 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
         },
     }
     setter = {field: key for key, fields in fields_of.items() for field in fields}
+    known = list(TrainingArguments.__dataclass_fields__)
     for field in params.extra:
         if field in setter:
             raise UserError(f"params.yaml: train.extra.{field} is set by {setter[field]}; remove it from train.extra")
-        _one_of(
-            f"train.extra.{field}", field, list(TrainingArguments.__dataclass_fields__), "a TrainingArguments field"
-        )
+        _one_of("train.extra", field, known, "a TrainingArguments field")
     values = {field: value for fields in fields_of.values() for field, value in fields.items()}
     try:
         arguments = TrainingArguments(**values, **params.extra)
@@ -88,26 +87,21 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
 
 
 def _check_names(params: TrainParams) -> None:
-    from transformers.integrations.integration_utils import (
-        INTEGRATION_TO_CALLBACK,
-        get_available_reporting_integrations,
-    )
+    """Check the names that only transformers knows. Raises UserError, where it would end in a traceback, and later."""
+    from transformers.integrations import integration_utils
     from transformers.training_args import OptimizerNames
 
-    _one_of(
-        "train.optim", params.optim, [str(name.value) for name in OptimizerNames], "one of transformers' optimizers"
-    )
+    _one_of("train.optim", params.optim, [name.value for name in OptimizerNames], "an optimizer of transformers")
     if params.report_to == "none":
         return
+    _one_of("train.report_to", params.report_to, ["none", *integration_utils.INTEGRATION_TO_CALLBACK], "a tracker")
+    trouble = None
     if params.report_to == "dvclive":
-        raise UserError(
-            "params.yaml: train.report_to is dvclive, which rewrites dvc.yaml while the stage runs; use none"
-        )
-    _one_of("train.report_to", params.report_to, ["none", *INTEGRATION_TO_CALLBACK], "a tracker")
-    if params.report_to not in get_available_reporting_integrations():  # type: ignore[no-untyped-call]
-        raise UserError(
-            f"params.yaml: train.report_to is {params.report_to}, which is not installed; install it or use none"
-        )
+        trouble = "which rewrites dvc.yaml while the stage runs"
+    elif params.report_to not in integration_utils.get_available_reporting_integrations():  # type: ignore[no-untyped-call]
+        trouble = "which is not installed"
+    if trouble:
+        raise UserError(f"params.yaml: train.report_to is {params.report_to}, {trouble}; use none or another tracker")
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", "runs")  # its default lies in Trainer's directory, which vanishes
 
 

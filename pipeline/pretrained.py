@@ -2,11 +2,12 @@
 
 import importlib.util
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.params import ModelParams, load_params
-from pipeline.sources import Unavailable, check, copy, from_hub, hub_files, mirror
+from pipeline.sources import Unavailable, check, from_hub, hub_files, mirror
 from pipeline.stage import PRETRAINED, UserError, log, run, whole
 
 
@@ -134,7 +135,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
             path = from_hub(name, file, checkpoint.revision, "model")
             if pin := checkpoint.files.get(file):
                 check(path, pin)
-            copy(path, out / file)
+            shutil.copyfile(path, out / file)
     except Unavailable as error:
         failures.append(f"the Hub: {error}")
     else:
@@ -177,7 +178,7 @@ def _copy(source: Path, names: list[str], out: Path, pins: dict[str, str | None]
             raise Unavailable(f"{source / name} is missing")
         if pins and (pin := pins.get(name)):
             check(source / name, pin)
-        copy(source / name, out / name)
+        shutil.copyfile(source / name, out / name)
 
 
 def _names(directory: Path) -> set[str]:

@@ -3,18 +3,18 @@
 import hashlib
 import os
 import re
-import shutil
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from pipeline.stage import UserError
 
-_CONNECT_SECONDS = 4  # for each of two sources: a machine without a network is told so within 10 seconds
+_ANSWER_SECONDS = 4  # for each of two sources: a machine without a network is told so within 10 seconds
 _T = TypeVar("_T")
 
 
@@ -59,7 +59,7 @@ def check(path: Path, pin: str, size: int | None = None) -> None:
 def from_web(url: str, target: Path, pin: str, size: int) -> None:
     """Download `url` to `target`: at most `size` bytes, held to the pin. Raises Unavailable."""
     try:
-        with _answer_of(lambda: urllib.request.urlopen(url, timeout=_CONNECT_SECONDS)) as response:
+        with _in_time(lambda: urllib.request.urlopen(url, timeout=_ANSWER_SECONDS)) as response:
             target.write_bytes(response.read(size + 1))
     except urllib.error.HTTPError as error:
         raise Unavailable(f"{url} answered {error.code} {error.reason}") from None
@@ -78,20 +78,13 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
     Raises Unavailable, within seconds where there is no network: the Hub's client alone would try for half a minute.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    try:
+    with _hub_errors(f"{file} at {revision[:12]}"):
         if not isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str):
             # One question without retries; if it has no answer, nothing that follows would have one.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
-            _answer_of(lambda: get_hf_file_metadata(url, timeout=_CONNECT_SECONDS))
+            _in_time(lambda: get_hf_file_metadata(url, timeout=_ANSWER_SECONDS))
         path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
-    except OfflineModeIsEnabled:
-        raise Unavailable("HF_HUB_OFFLINE is set and it is not in the Hub's cache") from None
-    except HfHubHTTPError as error:
-        raise Unavailable(f"{file} at {revision[:12]}: {_status(error)}") from None
-    except Exception as error:  # the client lets its HTTP library's own errors through
-        raise Unavailable(f"{file}: {' '.join(str(error).split()) or type(error).__name__}") from None
     _check_published(path)
     return path
 
@@ -99,20 +92,31 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
 def hub_files(repo: str, revision: str) -> list[str]:
     """Names of all files of a Hub model at a commit. Raises Unavailable."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    try:
-        info = _answer_of(lambda: HfApi().model_info(repo, revision=revision, timeout=_CONNECT_SECONDS))
-    except OfflineModeIsEnabled:
-        raise Unavailable("HF_HUB_OFFLINE is set") from None
-    except HfHubHTTPError as error:
-        raise Unavailable(f"{repo} at {revision[:12]}: {_status(error)}") from None
-    except Exception as error:
-        raise Unavailable(f"{repo}: {' '.join(str(error).split()) or type(error).__name__}") from None
+    with _hub_errors(f"{repo} at {revision[:12]}"):
+        info = _in_time(lambda: HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS))
     return [sibling.rfilename for sibling in info.siblings or []]
 
 
-def _answer_of(ask: Callable[[], _T]) -> _T:
+@contextmanager
+def _hub_errors(what: str) -> Iterator[None]:
+    """Turn whatever the Hub's client raises into Unavailable, in one line."""
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    meaning = {401: "not allowed; run: hf auth login", 403: "not allowed", 404: "not found", 429: "too many requests"}
+    try:
+        yield
+    except OfflineModeIsEnabled:
+        raise Unavailable(f"{what}: HF_HUB_OFFLINE is set and the Hub's cache does not have it") from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        note = f" ({meaning[status]})" if status in meaning else ""
+        raise Unavailable(f"{what}: the Hub answered {status}{note}") from None
+    except Exception as error:  # the client lets its HTTP library's own errors through
+        raise Unavailable(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from None
+
+
+def _in_time(ask: Callable[[], _T]) -> _T:
     """`ask()`, or TimeoutError where it has not come back in time: looking up a name obeys no timeout of a socket."""
     outcome: Future[_T] = Future()
 
@@ -124,15 +128,9 @@ def _answer_of(ask: Callable[[], _T]) -> _T:
 
     threading.Thread(target=run, daemon=True).start()  # a daemon: it must not keep the process from ending
     try:
-        return outcome.result(timeout=_CONNECT_SECONDS)
+        return outcome.result(timeout=_ANSWER_SECONDS)
     except TimeoutError:
-        raise TimeoutError(f"no answer in {_CONNECT_SECONDS} seconds, timed out") from None
-
-
-def _status(error: Exception) -> str:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    meaning = {401: "not allowed; run: hf auth login", 403: "not allowed", 404: "not found", 429: "too many requests"}
-    return f"the Hub answered {status}{f' ({meaning[status]})' if status in meaning else ''}"
+        raise TimeoutError(f"timed out: no answer in {_ANSWER_SECONDS} seconds") from None
 
 
 def _check_published(path: Path) -> None:
@@ -147,8 +145,3 @@ def _check_published(path: Path) -> None:
         return  # a cache without links, or a server that publishes no hashes
     if found != name:
         raise Unavailable(f"{path} is not what the Hub published: its hash is {found[:12]}...; delete it and try again")
-
-
-def copy(source: Path, target: Path) -> None:
-    """Copy a file's content, following links, with ordinary permissions."""
-    shutil.copyfile(source, target)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from hub import Hub, serve
 
 from pipeline.download import HUB_REPO, HUB_REVISION, LABELS, PINS, Pair, download, mrpc, rows_sha256
 from pipeline.params import DataParams
+from pipeline.sources import Unavailable, from_web
 from pipeline.stage import UserError
 
 FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
@@ -123,6 +125,14 @@ def test_without_a_network_it_ends_within_ten_seconds_and_names_every_way_out(tm
     for words in ("MRPC_MIRROR is not set", "the Hub (nyu-mll/glue)", "dl.fbaipublicfiles.com", "make demo", "refused"):
         assert words in done.stderr
     assert not (tmp_path / "data" / "raw").exists()
+
+
+def test_a_name_server_that_never_answers_takes_no_longer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(60))
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="timed out: no answer in 4 seconds"):
+        from_web("https://example.org/file", tmp_path / "file", "0" * 64, 1)
+    assert time.monotonic() - started < 5
 
 
 def hub_files(mrpc_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
