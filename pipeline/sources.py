@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -22,16 +23,23 @@ class Unavailable(Exception):
     """A source does not have what was asked for, or not as it was pinned; another source may."""
 
 
+def users_path(text: str) -> Path:
+    """A path as the user gave it; a relative one counts from the user's repository.
+
+    DVC runs queued and temporary experiments in a directory of its own, and tells by DVC_ROOT where they come from.
+    """
+    return Path(os.environ.get("DVC_ROOT", ""), Path(text).expanduser())
+
+
 def mirror(variable: str) -> Path | None:
     """The directory that the environment variable names, or None where it is not set.
 
-    A relative path counts from the user's repository: DVC runs queued experiments elsewhere, and DVC_ROOT says whence.
     Raises UserError where it is no directory.
     """
     value = os.environ.get(variable)
     if not value:
         return None
-    directory = Path(os.environ.get("DVC_ROOT", ""), Path(value).expanduser())
+    directory = users_path(value)
     if not directory.is_dir():
         raise UserError(f"{variable} is {value}, which is no directory ({directory.absolute()})")
     return directory
@@ -43,17 +51,19 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check(path: Path, pin: str, size: int | None = None) -> None:
-    """Hold a file to its pinned sha256, and to its size in bytes where that is known, for a clearer word on a cut file.
+def copy(source: Path, target: Path, pin: str | None) -> None:
+    """Copy a file, and hold the copy to its pinned sha256 where there is one. Raises Unavailable, naming the source."""
+    if not source.is_file():
+        raise Unavailable(f"{source} is missing")
+    shutil.copyfile(source, target)
+    if pin:
+        _check(target, pin, str(source))
 
-    Raises Unavailable: a line that names the file, what was found and what is pinned.
-    """
-    found = path.stat().st_size
-    if size is not None and found < size:
-        raise Unavailable(f"{path} is truncated: {found} of {size} bytes")
+
+def _check(path: Path, pin: str, origin: str) -> None:
     digest = sha256(path)
     if digest != pin:
-        raise Unavailable(f"{path} is not the pinned file: its sha256 is {digest[:12]}..., the pin {pin[:12]}...")
+        raise Unavailable(f"{origin} is not the pinned file: its sha256 is {digest[:12]}..., the pin {pin[:12]}...")
 
 
 def from_web(url: str, target: Path, pin: str, size: int) -> None:
@@ -65,10 +75,7 @@ def from_web(url: str, target: Path, pin: str, size: int) -> None:
         raise Unavailable(f"{url} answered {error.code} {error.reason}") from None
     except OSError as error:  # URLError, timeouts, resets
         raise Unavailable(f"{url}: {getattr(error, 'reason', error)}") from None
-    try:
-        check(target, pin, size)
-    except Unavailable as error:
-        raise Unavailable(str(error).replace(str(target), url)) from None
+    _check(target, pin, url)
 
 
 def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:

@@ -79,6 +79,14 @@ def test_a_local_directory_is_taken_whole(tiny: TinyMaker, tmp_path: Path) -> No
     assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
 
+def test_a_relative_directory_counts_from_the_users_repository(
+    tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DVC runs queued experiments in a directory of its own, and sets DVC_ROOT."""
+    monkeypatch.setenv("DVC_ROOT", str(tiny().parent))
+    assert (fetch(tmp_path / "out", tiny().name) / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     ("missing", "added", "message"),
     [
