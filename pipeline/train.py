@@ -24,6 +24,7 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
     require(tokenized, "tokenize")
     device = device_arguments(params.precision, params.num_threads)
 
+    from tqdm.contrib.logging import logging_redirect_tqdm
     from transformers import (
         AutoModelForSequenceClassification,
         AutoTokenizer,
@@ -76,7 +77,7 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
             trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
         effective_batch = params.batch_size * params.gradient_accumulation_steps
         log.info("training on %d pairs, effective batch %d, %d epochs", len(training), effective_batch, params.epochs)
-        with Stopwatch() as watch:
+        with logging_redirect_tqdm(), Stopwatch() as watch:  # log lines stand above the bar, not in it
             result = trainer.train()
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
