@@ -103,7 +103,7 @@ def mrpc() -> Corpus:
         except Unavailable as error:
             raise UserError(f"MRPC_MIRROR: {error}; mend or replace the file") from None
     failures = ["MRPC_MIRROR is not set"]
-    others: dict[str, Callable[[], Corpus]] = {f"the Hub ({HUB_REPO})": _from_hub, ORIGINAL_HOST: _from_web}
+    others: dict[str, Callable[[], Corpus]] = {f"the Hub ({HUB_REPO})": _from_hub, "the original addresses": _from_web}
     for name, source in others.items():
         try:
             corpus = source()
