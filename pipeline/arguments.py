@@ -1,4 +1,4 @@
-"""`TrainingArguments` from `train.*`: the only place where they are built."""
+"""`TrainingArguments` from `params.yaml`: the only place where they are built."""
 
 import difflib
 import os
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.params import TrainParams
+from pipeline.params import PredictParams, TrainParams
 from pipeline.stage import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
     from transformers import TrainingArguments
 
     _check_names(params)
-    ranked = params.keep == "best" or params.early_stopping_patience is not None
     # By the key that sets them, so that train.extra can be told where a field that it may not set is set.
     fields_of: dict[str, dict[str, Any]] = {
         "train.seed": {"seed": params.seed},
@@ -46,8 +45,8 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
             "save_total_limit": 1,
             "save_only_model": True,
             "load_best_model_at_end": params.keep == "best",
-            "metric_for_best_model": "f1" if ranked else None,
-            "greater_is_better": True if ranked else None,
+            "metric_for_best_model": "f1",
+            "greater_is_better": True,
         },
         "train.group_by_length": {
             "train_sampling_strategy": "group_by_length" if params.group_by_length else "random",
@@ -66,6 +65,13 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
             "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices
             "remove_unused_columns": True,
             "push_to_hub": False,
+            # The report reads one scoring of all of validation after each epoch.
+            "eval_on_start": False,
+            "eval_delay": 0,
+            "prediction_loss_only": False,
+            "batch_eval_metrics": False,
+            "eval_do_concat_batches": True,
+            "label_names": None,
         },
     }
     setter = {field: key for key, fields in fields_of.items() for field in fields}
@@ -75,13 +81,34 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
             raise UserError(f"params.yaml: train.extra.{field} is set by {setter[field]}; remove it from train.extra")
         _one_of("train.extra", field, known, "a TrainingArguments field")
     values = {field: value for fields in fields_of.values() for field, value in fields.items()}
+    if params.lr_scheduler_type == "reduce_lr_on_plateau":
+        values["lr_scheduler_kwargs"] = {"mode": "max"}  # it watches F1, and would take a rise of it for a plateau
     try:
-        arguments = TrainingArguments(**values, **params.extra)
+        arguments = TrainingArguments(**{**values, **params.extra})
     except (TypeError, ValueError, NotImplementedError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"params.yaml: train.* or train.extra is refused by TrainingArguments: {reason}") from error
+    return _on_one_gpu(arguments)
+
+
+def prediction_arguments(params: PredictParams, device: dict[str, Any], output_dir: Path) -> "TrainingArguments":
+    """Build what `Trainer.predict` needs of `TrainingArguments`."""
+    from transformers import TrainingArguments
+
+    return _on_one_gpu(
+        TrainingArguments(
+            output_dir=str(output_dir),
+            per_device_eval_batch_size=params.batch_size,
+            report_to="none",
+            disable_tqdm=not sys.stderr.isatty(),
+            **device,
+        )
+    )
+
+
+def _on_one_gpu(arguments: "TrainingArguments") -> "TrainingArguments":
     # With several GPUs in sight Trainer would split each batch over them all (DataParallel), and the effective batch
-    # would depend on the machine. One process trains on one GPU.
+    # would depend on the machine. One process computes on one GPU.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 

@@ -1,10 +1,9 @@
 """What this machine computes with: its device, its threads, and whether it can do the precision asked for."""
 
-from typing import Any, Literal
+from typing import Any
 
+from pipeline.params import Precision
 from pipeline.stage import UserError, log
-
-Precision = Literal["fp32", "fp16", "bf16"]
 
 
 def device_arguments(precision: Precision, num_threads: int | None) -> dict[str, Any]:

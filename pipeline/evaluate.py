@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.metrics import Floats, Ints, cross_entropy, score
-from pipeline.stage import METRICS, PREDICTIONS, log, run, write_json, write_text
-
-SCORED = ("validation", "test")
+from pipeline.stage import METRICS, PREDICTIONS, SCORED, log, run, write_json, write_text
 
 
 def evaluate(predictions: Path, metrics: Path) -> None:

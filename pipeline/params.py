@@ -34,6 +34,9 @@ def greater_than(minimum: float) -> Any:
     return _bounds(minimum, exclusive=True)
 
 
+Precision = Literal["fp32", "fp16", "bf16"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataParams:
     task: Literal["mrpc", "sample"]
@@ -46,7 +49,7 @@ class ModelParams:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeParams:
-    max_length: int = at_least(4)  # three special tokens and a word
+    max_length: int = at_least(4)  # the tokenize stage knows the model's own limits
     padding: Literal["dynamic", "max_length"]
     num_proc: int = at_least(1)
 
@@ -58,12 +61,12 @@ class TrainParams:
     lr: float = greater_than(0)
     batch_size: int = at_least(1)
     gradient_accumulation_steps: int = at_least(1)
-    precision: Literal["fp32", "fp16", "bf16"]
+    precision: Precision
     weight_decay: float = at_least(0)
     warmup_ratio: float = at_least(0, below=1)
     lr_scheduler_type: Literal[
         "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
-        "reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay", "greedy",
+        "reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
     ]  # fmt: skip
     max_grad_norm: float = at_least(0)
     optim: str

@@ -1,18 +1,17 @@
 """Stage predict: score every validation and test pair with the trained classifier."""
 
-import sys
 import tempfile
 from pathlib import Path
 
-from pipeline.device import Precision, device_arguments
-from pipeline.params import PredictParams, load_params
-from pipeline.stage import CLASSIFIER, METRICS, PREDICTIONS, TOKENIZED, log, require, run, whole
+from pipeline.arguments import prediction_arguments
+from pipeline.checkpoint import load_classifier, load_tokenizer
+from pipeline.device import device_arguments
+from pipeline.params import Precision, PredictParams, load_params
+from pipeline.stage import CLASSIFIER, METRICS, PREDICTIONS, SCORED, TOKENIZED, log, require, run, whole
 from pipeline.timing import Stopwatch
 
-SCORED = ("validation", "test")
-
-# Digits kept of a logit. Scored in other batches, fp32 and bf16 logits agree to 1e-6; the rest is noise that would make
-# equal predictions look different.
+# Digits kept of a logit. In batches of another size, logits agree to 1e-6 on a CPU; the digits behind these are noise
+# that would make equal predictions look different.
 _DIGITS = 4
 
 
@@ -37,25 +36,15 @@ def predict(
 
     import numpy as np
     from datasets import ClassLabel, Dataset, Features, Value
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
 
     from pipeline.metrics import log_softmax
     from pipeline.tables import read_split, write_split
     from pipeline.trainer import PairTrainer, longest_first
 
     splits = {split: read_split(tokenized, split, "tokenize") for split in SCORED}
-    model = AutoModelForSequenceClassification.from_pretrained(
-        classifier, dtype="float32", trust_remote_code=False, use_safetensors=True
-    )
+    model, tokenizer = load_classifier(classifier), load_tokenizer(classifier)
     with whole(out) as draft, tempfile.TemporaryDirectory() as scratch:
-        arguments = TrainingArguments(
-            output_dir=scratch,
-            per_device_eval_batch_size=params.batch_size,
-            report_to="none",
-            disable_tqdm=not sys.stderr.isatty(),
-            **device,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(classifier, trust_remote_code=False)
+        arguments = prediction_arguments(params, device, Path(scratch))
         trainer = PairTrainer(model=model, args=arguments, processing_class=tokenizer)
         draft.mkdir()
         with Stopwatch() as watch:

@@ -119,6 +119,8 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
             except Unavailable as error:
                 raise UserError(f"CHECKPOINT_MIRROR: {error}; mend or replace the file") from None
             log.info("%s from CHECKPOINT_MIRROR", name)
+            if not checkpoint.files:
+                log.warning("the mirror cannot show that this is commit %s, and no pin is known", checkpoint.revision)
             return
         failures = [f"CHECKPOINT_MIRROR has no {name}"]
     else:
@@ -168,7 +170,7 @@ def needed(present: Collection[str], where: str) -> list[str]:
 
 
 def _names(directory: Path) -> set[str]:
-    return {path.name for path in directory.iterdir()}
+    return {path.name for path in directory.iterdir() if path.is_file()}
 
 
 def _wheel_directory(package: str, folder: str) -> Path | None:

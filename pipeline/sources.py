@@ -110,11 +110,16 @@ def _hub_errors(what: str) -> Iterator[None]:
     """Turn whatever the Hub's client raises into Unavailable, in one line."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    meaning = {401: "not allowed; run: hf auth login", 403: "not allowed", 404: "not found", 429: "too many requests"}
+    meaning = {
+        401: "no such repository, or not allowed: check the name, or run hf auth login",
+        403: "not allowed",
+        404: "not found",
+        429: "too many requests",
+    }
     try:
         yield
     except OfflineModeIsEnabled:
-        raise Unavailable(f"{what}: HF_HUB_OFFLINE is set and the Hub's cache does not have it") from None
+        raise Unavailable(f"{what}: HF_HUB_OFFLINE is set") from None
     except HfHubHTTPError as error:
         status = error.response.status_code
         note = f" ({meaning[status]})" if status in meaning else ""

@@ -24,6 +24,7 @@ METRICS = Path("metrics")
 log = logging.getLogger("pipeline")
 
 SPLITS = ("train", "validation", "test")
+SCORED = SPLITS[1:]
 
 
 class UserError(Exception):
@@ -69,8 +70,9 @@ def whole(target: Path) -> Iterator[Path]:
             target.rename(workshop / "previous")
         draft.replace(target)
     except OSError as error:
-        if error.errno in _UNWRITABLE:
-            raise UserError(f"{target} cannot be written: {error.strerror} ({error.filename or target})") from error
+        culprit = Path(error.filename or target)
+        if error.errno in _UNWRITABLE and (culprit.is_relative_to(target.parent) or target.is_relative_to(culprit)):
+            raise UserError(f"{target} cannot be written: {error.strerror} ({culprit})") from error
         raise
     finally:
         if workshop:

@@ -22,7 +22,13 @@ class Stopwatch:
 
     def write(self, path: Path, stage: str, samples: int) -> None:
         """Put the stage's entry into the JSON file `path`, beside those of other stages."""
-        entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        try:
+            entries = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (
+            OSError,
+            ValueError,
+        ):  # missing, or left by a merge with conflict marks; no reason to lose the stage's work
+            entries = {}
         entries[stage] = {
             "peak_memory_mib": round(_peak_memory() / 2**20),
             "samples_per_second": round(samples / self.seconds, 1),

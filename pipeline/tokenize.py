@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.checkpoint import load_tokenizer
 from pipeline.params import TokenizeParams, load_params
 from pipeline.stage import PRETRAINED, RAW, SPLITS, TOKENIZED, UserError, log, require, run, whole
 
@@ -21,14 +22,15 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams) -> 
     """
     require(pretrained, "pretrained")
 
-    from transformers import AutoTokenizer
-
     from pipeline.tables import read_split, write_split
 
-    tokenizer = AutoTokenizer.from_pretrained(pretrained, trust_remote_code=False)
-    limit = _length_limit(pretrained, tokenizer)
-    if params.max_length > limit:
-        raise UserError(f"params.yaml: tokenize.max_length is {params.max_length}; this model takes {limit} at most")
+    tokenizer = load_tokenizer(pretrained)
+    least = tokenizer.num_special_tokens_to_add(pair=True) + 2  # a token of each sentence
+    most = _length_limit(pretrained, tokenizer)
+    if not least <= params.max_length <= most:
+        raise UserError(
+            f"params.yaml: tokenize.max_length is {params.max_length}; for this model it must be {least} to {most}"
+        )
     with whole(out) as draft:
         draft.mkdir()
         for split in SPLITS:

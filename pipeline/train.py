@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.arguments import training_arguments
+from pipeline.checkpoint import load_classifier, load_tokenizer
 from pipeline.device import device_arguments
 from pipeline.params import TrainParams, load_params
 from pipeline.stage import CLASSIFIER, METRICS, PRETRAINED, TOKENIZED, log, require, run, whole, write_json, write_text
@@ -25,13 +26,7 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
     device = device_arguments(params.precision, params.num_threads)
 
     from tqdm.contrib.logging import logging_redirect_tqdm
-    from transformers import (
-        AutoModelForSequenceClassification,
-        AutoTokenizer,
-        DataCollatorWithPadding,
-        EarlyStoppingCallback,
-        set_seed,
-    )
+    from transformers import DataCollatorWithPadding, EarlyStoppingCallback, set_seed
 
     from pipeline.metrics import cross_entropy, paraphrase_metric
     from pipeline.tables import read_split
@@ -46,17 +41,12 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
         names = training.features["labels"].names
 
         set_seed(params.seed)  # before the model: its new head is drawn at random
-        model, loading = AutoModelForSequenceClassification.from_pretrained(
+        model = load_classifier(
             pretrained,
-            output_loading_info=True,
             id2label=dict(enumerate(names)),
             label2id={name: label for label, name in enumerate(names)},
-            dtype="float32",  # of the weights that are trained; autocast lowers the precision where it is safe
-            trust_remote_code=False,
-            use_safetensors=True,
         )
-        log.info("drawn at random, not in the checkpoint: %s", ", ".join(sorted(loading["missing_keys"])) or "nothing")
-        tokenizer = AutoTokenizer.from_pretrained(pretrained, trust_remote_code=False)
+        tokenizer = load_tokenizer(pretrained)
         metric = paraphrase_metric()
 
         def compute_metrics(scored: Any) -> dict[str, float]:
@@ -75,6 +65,7 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
         )
         if params.early_stopping_patience is not None:
             trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
+        trainer.check_optimizer()
         effective_batch = params.batch_size * params.gradient_accumulation_steps
         log.info("training on %d pairs, effective batch %d, %d epochs", len(training), effective_batch, params.epochs)
         with logging_redirect_tqdm(), Stopwatch() as watch:  # log lines stand above the bar, not in it

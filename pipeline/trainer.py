@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Sampler
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from pipeline.stage import log
+from pipeline.stage import UserError, log
 
 _BUCKET = 8  # tokens; lengths are padded to a multiple of it when scoring
 
@@ -34,11 +34,20 @@ class PairTrainer(Trainer):
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs, compute_loss_func=self._mean_loss)
+        super().__init__(**kwargs, compute_loss_func=self._mean_loss, preprocess_logits_for_metrics=_logits)
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(_Bar)
         self.add_callback(_EpochLog)
+
+    def check_optimizer(self) -> None:
+        """Make optimizer and schedule once to see that they can be made. Raises UserError: Trainer would fail later."""
+        try:
+            self.create_optimizer_and_scheduler(num_training_steps=1)
+        except (ImportError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"params.yaml: train.optim or train.lr_scheduler_type lacks something: {reason}") from error
+        self.optimizer = self.lr_scheduler = None
 
     def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
         total = torch.nn.functional.cross_entropy(
@@ -63,6 +72,12 @@ class PairTrainer(Trainer):
         )
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
+
+
+def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+    # Encoder-decoders, such as BART, return their encoder's states behind the logits.
+    logits: torch.Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
+    return logits
 
 
 class _Bar(ProgressCallback):

@@ -57,7 +57,9 @@ def modules(stage: str) -> set[str]:
             continue
         seen.add(name)
         for node in ast.walk(ast.parse((ROOT / "pipeline" / f"{name}.py").read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == "pipeline":
+            if isinstance(node, ast.Import):
+                todo += [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("pipeline.")]
+            elif isinstance(node, ast.ImportFrom) and node.module == "pipeline":
                 todo += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pipeline."):
                 todo.append(str(node.module).split(".")[1])

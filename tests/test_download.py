@@ -174,7 +174,7 @@ def error_page(hub: Hub) -> None:
     ("fault", "message"),
     [
         (lambda hub: hub.files.clear(), "the Hub answered 404 (not found)"),
-        (lambda hub: setattr(hub, "status", 401), "the Hub answered 401 (not allowed; run: hf auth login)"),
+        (lambda hub: setattr(hub, "status", 401), "the Hub answered 401 (no such repository, or not allowed"),
         (lambda hub: setattr(hub, "status", 429), "the Hub answered 429 (too many requests)"),
         (lambda hub: setattr(hub, "status", 503), "the Hub answered 503"),
         (lambda hub: setattr(hub, "stall", 8), "timed out"),

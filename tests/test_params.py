@@ -90,4 +90,5 @@ def test_every_scheduler_of_transformers_is_known() -> None:
     from pipeline.params import TrainParams
 
     known = typing.get_args(typing.get_type_hints(TrainParams)["lr_scheduler_type"])
-    assert set(known) == {kind.value for kind in SchedulerType}
+    unusable = {"greedy"}  # its smallest learning rate, 1e-3, is above any that fine-tuning wants
+    assert set(known) == {kind.value for kind in SchedulerType} - unusable

@@ -136,7 +136,7 @@ def test_pickles_on_the_hub_are_refused(tmp_path: Path) -> None:
     ("fault", "value", "message"),
     [
         ("files", {}, "the Hub answered 404 (not found)"),
-        ("status", 401, "the Hub answered 401 (not allowed; run: hf auth login)"),
+        ("status", 401, "the Hub answered 401 (no such repository, or not allowed"),
         ("status", 429, "the Hub answered 429 (too many requests)"),
         ("status", 503, "the Hub answered 503"),
         ("stall", 8, "timed out"),
