@@ -17,7 +17,7 @@ _BUCKET = 8  # tokens; lengths are padded to a multiple of it when scoring
 
 
 class PairTrainer(Trainer):
-    """Trainer with its loss, its scoring batches and its log corrected.
+    """Trainer with its loss, its batches and its log corrected.
 
     Loss. That of an optimizer step is the mean over the effective batch, however it is cut into forward passes. The
     sequence-classification heads return the mean of one forward pass and ignore `num_items_in_batch`; since they take
@@ -29,6 +29,9 @@ class PairTrainer(Trainer):
     Scoring batches. They end where the padded length changes. A pair's logits then do not depend on the longer pairs
     that happened to share its batch (in bf16 they differ in the third digit), so that neither the batch size nor the
     stage that scores changes a score.
+
+    Training batches of like length come in random order. Trainer sorts 50 batches by length and feeds them as sorted,
+    so that the length of the pairs, and with it the gradient, drifts up and down during an epoch.
 
     Log. A line for each epoch instead of a dict every few steps; the bar on a terminal stays.
     """
@@ -54,6 +57,12 @@ class PairTrainer(Trainer):
             outputs["logits"], labels, reduction="sum", label_smoothing=self.args.label_smoothing_factor
         )
         return total / num_items_in_batch
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int] | None:
+        if self.args.train_sampling_strategy != "group_by_length":
+            return super()._get_train_sampler(train_dataset)
+        effective_batch = self.args.train_batch_size * self.args.gradient_accumulation_steps
+        return LengthGroups(token_counts(train_dataset or self.train_dataset), effective_batch, self.args.seed)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         return self._scoring_dataloader(self.eval_dataset if eval_dataset is None else eval_dataset)
@@ -94,6 +103,36 @@ class _EpochLog(TrainerCallback):
             round(state.epoch), args.num_train_epochs, f"{losses[-1]:.4f}" if losses else "-",
             scores["eval_loss"], scores["eval_accuracy"], scores["eval_f1"],
         )  # fmt: skip
+
+
+class LengthGroups(Sampler[int]):
+    """Training pairs, ordered so that each `batch_size` of them are of like length, and the batches in random order.
+
+    lengths: tokens of each pair. The order of an epoch follows from seed and epoch alone. The short batch, if there is
+    one, stays last, so that all others keep their bounds.
+    """
+
+    def __init__(self, lengths: list[int], batch_size: int, seed: int) -> None:
+        self._lengths = np.asarray(lengths)
+        self._batch_size = batch_size
+        self._seed = seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        rng = np.random.default_rng([self._seed, self._epoch])
+        order = rng.permutation(len(self._lengths))
+        group = 50 * self._batch_size  # as in Trainer: random enough, and little padding
+        runs = [order[start : start + group] for start in range(0, len(order), group)]
+        order = np.concatenate([run[np.argsort(-self._lengths[run], kind="stable")] for run in runs])
+        whole = len(order) // self._batch_size * self._batch_size
+        batches = rng.permutation(order[:whole].reshape(-1, self._batch_size))
+        return iter([*batches.ravel().tolist(), *order[whole:].tolist()])
 
 
 class EqualLengthBatches(Sampler[list[int]]):
