@@ -50,7 +50,9 @@ def load_classifier(directory: Path, **config: Any) -> "PreTrainedModel":
 
 @contextmanager
 def _one_line(directory: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(f"{directory} does not load: {' '.join(str(error).split())}") from error

@@ -80,7 +80,8 @@ def whole(target: Path) -> Iterator[Path]:
 
 
 _UNWRITABLE = {
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG,
+    errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
 }  # fmt: skip
 
 

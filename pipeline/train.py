@@ -9,7 +9,19 @@ from pipeline.arguments import training_arguments
 from pipeline.checkpoint import load_classifier, load_tokenizer
 from pipeline.device import device_arguments
 from pipeline.params import TrainParams, load_params
-from pipeline.stage import CLASSIFIER, METRICS, PRETRAINED, TOKENIZED, log, require, run, whole, write_json, write_text
+from pipeline.stage import (
+    CLASSIFIER,
+    METRICS,
+    PRETRAINED,
+    TOKENIZED,
+    UserError,
+    log,
+    require,
+    run,
+    whole,
+    write_json,
+    write_text,
+)
 from pipeline.timing import Stopwatch
 
 HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
@@ -25,6 +37,7 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
     require(tokenized, "tokenize")
     device = device_arguments(params.precision, params.num_threads)
 
+    from safetensors import SafetensorError
     from tqdm.contrib.logging import logging_redirect_tqdm
     from transformers import DataCollatorWithPadding, EarlyStoppingCallback, set_seed
 
@@ -68,10 +81,13 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
         trainer.check_optimizer()
         effective_batch = params.batch_size * params.gradient_accumulation_steps
         log.info("training on %d pairs, effective batch %d, %d epochs", len(training), effective_batch, params.epochs)
-        with logging_redirect_tqdm(), Stopwatch() as watch:  # log lines stand above the bar, not in it
-            result = trainer.train()
-        model.save_pretrained(draft)
-        tokenizer.save_pretrained(draft)
+        try:
+            with logging_redirect_tqdm(), Stopwatch() as watch:  # log lines stand above the bar, not in it
+                result = trainer.train()
+            model.save_pretrained(draft)
+            tokenizer.save_pretrained(draft)
+        except SafetensorError as error:  # its way of telling a full disk
+            raise UserError(f"{classifier} cannot be written: {error}") from error
 
     history = trainer.state.log_history
     epochs = [entry for entry in history if "eval_f1" in entry]

@@ -64,7 +64,7 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
     assert {"Accuracy", "F1", "Learning rate", "metrics/plots/history.csv", "metrics/plots/roc.csv"} <= charts.keys()
 
 
-def test_a_wrong_parameter_ends_before_any_output_changes(project: Project) -> None:
+def test_a_wrong_parameter_ends_in_one_line_and_costs_nothing(project: Project) -> None:
     lock = (project.root / "dvc.lock").read_text()
     kept = {
         name: (project.root / name).stat().st_mtime_ns for name in ("data/raw", "data/tokenized", "models/pretrained")
@@ -76,7 +76,9 @@ def test_a_wrong_parameter_ends_before_any_output_changes(project: Project) -> N
     assert (project.root / "dvc.lock").read_text() == lock
     assert {name: (project.root / name).stat().st_mtime_ns for name in kept} == kept
     project.set("train.lr", "1e-3")
-    assert project.repro() == [], "the trained classifier comes back from the cache"
+    assert project.repro() == [], "what DVC deleted before it ran the stage comes back from the cache"
+    assert (project.root / "models" / "classifier" / "model.safetensors").exists()
+    assert project.git("status", "--porcelain", "metrics", "dvc.lock", "params.yaml") == ""
 
 
 def test_experiments_in_place_in_a_temporary_directory_and_queued(project: Project) -> None:

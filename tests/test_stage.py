@@ -1,5 +1,6 @@
 """The manners of every stage: help, one-line errors, and outputs that appear whole or not at all."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -89,6 +90,12 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
         with open("/dev/full", "w") as full:  # noqa: PTH123
             full.write("x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_input_that_cannot_be_read_is_not_blamed_on_the_output(tmp_path: Path) -> None:
+    trouble = PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
+    with pytest.raises(PermissionError, match="/somewhere/else"), whole(tmp_path / "out"):
+        raise trouble
 
 
 def test_json_is_sorted_and_rounded(tmp_path: Path) -> None:

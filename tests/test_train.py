@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import json
 import logging
+import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,35 @@ def test_a_seed_decides_every_byte(trained: Trained) -> None:
     ):
         assert (one / name).read_bytes() == (again / name).read_bytes(), name
     assert weights(one) != weights(other)
+
+
+def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_order() -> None:
+    from pipeline.trainer import LengthGroups
+
+    lengths = np.random.default_rng(0).integers(20, 100, 3668).tolist()
+    groups = LengthGroups(lengths, 16, seed=1)
+    orders = []
+    for epoch in (0, 1):
+        groups.set_epoch(epoch)
+        orders.append(list(groups))
+        assert sorted(orders[-1]) == list(range(3668))
+    assert orders[0] != orders[1]
+    batches = [[lengths[i] for i in orders[0][start : start + 16]] for start in range(0, 3664, 16)]
+    assert np.mean([max(batch) - min(batch) for batch in batches]) < 5, "of 80 at random"
+    means = np.array([np.mean(batch) for batch in batches])
+    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2, "the next batch is of any length"
+    groups.set_epoch(0)
+    assert list(groups) == orders[0], "the order follows from seed and epoch alone"
+
+
+def test_every_epoch_has_an_order_of_its_own(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.trainer import LengthGroups
+
+    epochs = []
+    whole = LengthGroups.__iter__
+    monkeypatch.setattr(LengthGroups, "__iter__", lambda self: (epochs.append(self._epoch), whole(self))[1])
+    trained(epochs=3)
+    assert epochs == [0, 1, 2], "Trainer tells the sampler each epoch"
 
 
 def test_data_loading_workers_change_nothing(trained: Trained) -> None:
@@ -268,6 +299,93 @@ def test_a_stage_before_its_input_names_the_one_to_run(params: Params, tiny: Tin
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro train"'):
         predict(nothing, nothing, tmp_path / "out", tmp_path, PredictParams(batch_size=1), "fp32", 1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_head_for_other_classes_is_drawn_anew(
+    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a checkpoint that was fine-tuned for MNLI, a common start for MRPC."""
+    from transformers import AutoModelForSequenceClassification
+
+    shutil.copytree(tiny(), tmp_path / "mnli")
+    AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=3).save_pretrained(tmp_path / "mnli")
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        train(tokenized(tiny()), tmp_path / "mnli", tmp_path / "classifier", tmp_path / "metrics", params.train)
+    assert "drawn at random, not in" in caplog.text
+    assert "classifier.weight" in caplog.text
+    config = json.loads((tmp_path / "classifier" / "config.json").read_text())
+    assert config["id2label"] == {"0": "not_equivalent", "1": "equivalent"}
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", b'{"model_type": "unheard-of"}'),
+        ("config.json", b"<html>"),
+        ("model.safetensors", b"\x80\x04 a pickle under another name"),
+        ("tokenizer.json", b"{}"),
+    ],
+)
+def test_a_checkpoint_that_does_not_load_is_told_in_one_line(
+    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, file: str, content: bytes
+) -> None:
+    shutil.copytree(tiny(), tmp_path / "broken")
+    (tmp_path / "broken" / file).write_bytes(content)
+    with pytest.raises(UserError, match="broken does not load: ") as error:
+        train(tokenized(tiny()), tmp_path / "broken", tmp_path / "classifier", tmp_path / "metrics", params.train)
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
+
+
+def test_a_disk_too_small_for_the_model_is_told_in_one_line(
+    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+) -> None:
+    data = tokenized(tiny())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))  # bytes of one file; its weights have more
+    try:
+        with pytest.raises(UserError, match="classifier cannot be written: ") as error:
+            train(data, tiny(), tmp_path / "classifier", tmp_path / "metrics", params.train)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lr_scheduler_type": "warmup_stable_decay"},
+        {"lr_scheduler_type": "cosine_with_min_lr"},
+        {"lr_scheduler_type": "linear", "extra": {"lr_scheduler_kwargs": {"nonsense": 1}}},
+        {"optim": "adamw_8bit"},
+    ],
+)
+def test_an_optimizer_or_schedule_that_lacks_something_is_told_before_training(
+    trained: Trained, change: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type lacks something: ") as error:
+        trained(**change)
+    assert "\n" not in str(error.value)
+
+
+def test_a_plateau_is_a_f1_that_rises_no_more(params: Params, tmp_path: Path) -> None:
+    from pipeline.arguments import training_arguments
+
+    plateau = dataclasses.replace(params.train, lr_scheduler_type="reduce_lr_on_plateau")
+    arguments = training_arguments(plateau, {"use_cpu": True}, tmp_path)
+    assert arguments.lr_scheduler_kwargs == {"mode": "max"}
+    assert arguments.metric_for_best_model == "f1"
+
+
+def test_timing_with_conflict_marks_costs_no_training(tmp_path: Path) -> None:
+    from pipeline.timing import Stopwatch
+
+    (tmp_path / "timing.json").write_text("<<<<<<< HEAD\n{}\n")
+    with Stopwatch() as watch:
+        pass
+    watch.write(tmp_path / "timing.json", "train", samples=1)
+    assert json.loads((tmp_path / "timing.json").read_text()).keys() == {"train"}
 
 
 def test_times_and_memory_are_kept_apart(trained: Trained) -> None:
