@@ -99,9 +99,11 @@ def mrpc() -> Corpus:
     """
     if directory := mirror("MRPC_MIRROR"):
         try:
-            return _from_originals(directory, "MRPC_MIRROR")
+            corpus = _from_originals(directory)
         except Unavailable as error:
             raise UserError(f"MRPC_MIRROR: {error}; mend or replace the file") from None
+        log.info("MRPC from MRPC_MIRROR")
+        return corpus
     failures = ["MRPC_MIRROR is not set"]
     others: dict[str, Callable[[], Corpus]] = {f"the Hub ({HUB_REPO})": _from_hub, "the original addresses": _from_web}
     for name, source in others.items():
@@ -138,10 +140,10 @@ def _from_web() -> Corpus:
     with tempfile.TemporaryDirectory() as scratch:
         for name, (folder, pin) in ORIGINALS.items():
             from_web(f"{ORIGINAL_HOST}/{folder}/{name}", Path(scratch, name), pin.sha256, pin.size)
-        return _from_originals(Path(scratch), ORIGINAL_HOST)
+        return _from_originals(Path(scratch))
 
 
-def _from_originals(directory: Path, source: str) -> Corpus:
+def _from_originals(directory: Path) -> Corpus:
     """MRPC from the three original files: validation is the rows of the training file whose ids the id list names."""
     lines = {name: _lines(directory / name, pin.size) for name, (_, pin) in ORIGINALS.items()}
     dev_ids = {tuple(line.split("\t")) for line in lines[DEV_IDS_FILE]}
@@ -160,9 +162,7 @@ def _from_originals(directory: Path, source: str) -> Corpus:
                 raise Unavailable(f"{where} has the label {quality[:20]!r}; it must be 0 or 1")
             split = "test" if name == TEST_FILE else "validation" if (id1, id2) in dev_ids else "train"
             corpus[split].append(Pair(sentence1, sentence2, int(quality), idx))
-    corpus = _held_to_pins(corpus)
-    log.info("MRPC from %s", source)
-    return corpus
+    return _held_to_pins(corpus)
 
 
 def _lines(path: Path, size: int) -> list[str]:

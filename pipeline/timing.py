@@ -24,11 +24,8 @@ class Stopwatch:
         """Put the stage's entry into the JSON file `path`, beside those of other stages."""
         try:
             entries = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (
-            OSError,
-            ValueError,
-        ):  # missing, or left by a merge with conflict marks; no reason to lose the stage's work
-            entries = {}
+        except (OSError, ValueError):
+            entries = {}  # missing, or full of a merge's conflict marks: no reason to lose hours of work
         entries[stage] = {
             "peak_memory_mib": round(_peak_memory() / 2**20),
             "samples_per_second": round(samples / self.seconds, 1),

@@ -127,7 +127,8 @@ class LengthGroups(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng([self._seed, self._epoch])
         order = rng.permutation(len(self._lengths))
-        group = 50 * self._batch_size  # as in Trainer: random enough, and little padding
+        # As in Trainer: 50 batches to a group, but four groups at least, lest the same pairs meet in every epoch.
+        group = self._batch_size * max(1, min(50, len(order) // (4 * self._batch_size)))
         runs = [order[start : start + group] for start in range(0, len(order), group)]
         order = np.concatenate([run[np.argsort(-self._lengths[run], kind="stable")] for run in runs])
         whole = len(order) // self._batch_size * self._batch_size
@@ -138,7 +139,7 @@ class LengthGroups(Sampler[int]):
 class EqualLengthBatches(Sampler[list[int]]):
     """Batches of at most `batch_size` consecutive pairs that are padded to one length, in the order given.
 
-    lengths: tokens of each pair. Sorted input gives full batches; any other order gives more of them, never other ones.
+    lengths: tokens of each pair. Where they are sorted, most batches are full; other orders give more, smaller ones.
     """
 
     def __init__(self, lengths: list[int], batch_size: int) -> None:
