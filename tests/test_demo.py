@@ -32,4 +32,4 @@ def test_the_demos_model_is_well_above_every_threshold_on_shared_words(raw: Path
     accuracy = np.mean([row["prediction"] == row["label"] for row in rows])
     shared = np.array([overlap(pair["sentence1"], pair["sentence2"]) for pair in pairs])
     labels = np.array([pair["label"] for pair in pairs])
-    assert accuracy > best_threshold_accuracy(shared, labels) + 0.08
+    assert accuracy > best_threshold_accuracy(shared, labels) + 0.15

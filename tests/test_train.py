@@ -284,7 +284,7 @@ def test_the_classifier_loads_in_a_transformers_pipeline_and_answers_with_names(
     from transformers import pipeline
 
     classify = pipeline("text-classification", model=str(learnt / "classifier"))
-    answer = classify({"text": "Norvale Bank bought Halden Foods .", "text_pair": "Halden Foods was bought ."})
+    answer = classify({"text": "Maple Bank bought Meadow Foods .", "text_pair": "Meadow Foods was bought ."})
     assert answer["label"] in ("equivalent", "not_equivalent")
     names = {path.name for path in (learnt / "classifier").iterdir()}
     assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
