@@ -11,7 +11,7 @@ from pipeline import sample
 from pipeline.download import Pair, rows_sha256
 from pipeline.metrics import score
 
-PIN = "c8407d40721bee20f97f01857392387248f8ea1cca36e6840296dc6b6d23c618"
+PIN = "3103c1a1962545483bbb79f1228d32d70fb63eb60de885ebd06166b0fb9b14cc"
 
 
 def overlap(one: str, other: str) -> float:

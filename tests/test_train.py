@@ -229,7 +229,7 @@ def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -
 @pytest.fixture(scope="session")
 def learnt(trained: Trained) -> Path:
     """A classifier that has learnt enough for its predictions to differ."""
-    return trained(epochs=10, max_train_samples=None, lr=3e-3, keep="last")
+    return trained(epochs=16, max_train_samples=None, lr=3e-3, keep="last")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
