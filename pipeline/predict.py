@@ -10,8 +10,8 @@ from pipeline.params import Precision, PredictParams, load_params
 from pipeline.stage import CLASSIFIER, METRICS, PREDICTIONS, SCORED, TOKENIZED, log, require, run, whole
 from pipeline.timing import Stopwatch
 
-# Digits kept of a logit. In batches of another size, logits agree to 1e-6 on a CPU; the digits behind these are noise
-# that would make equal predictions look different.
+# Digits kept of a logit. In batches of another size, fp32 logits agree to 1e-6 on a CPU; the digits behind these are
+# noise that would make equal predictions look different.
 _DIGITS = 4
 
 

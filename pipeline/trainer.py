@@ -26,9 +26,9 @@ class PairTrainer(Trainer):
     sum by the number of pairs also mends the short one that ends an epoch.)
     Background: https://huggingface.co/blog/gradient_accumulation
 
-    Scoring batches. They end where the padded length changes. A pair's logits then do not depend on the longer pairs
-    that happened to share its batch (in bf16 they differ in the third digit), so that neither the batch size nor the
-    stage that scores changes a score.
+    Scoring batches. They end where the padded length changes, and hold either pairs with padding or pairs without. A
+    pair's logits then do not depend on the pairs that happened to share its batch (in bf16 they differ in the third
+    digit), so that neither the batch size nor the stage that scores changes a score.
 
     Training batches of like length come in random order. Trainer sorts 50 batches by length and feeds them as sorted,
     so that the length of the pairs, and with it the gradient, drifts up and down during an epoch.
@@ -139,11 +139,14 @@ class LengthGroups(Sampler[int]):
 class EqualLengthBatches(Sampler[list[int]]):
     """Batches of at most `batch_size` consecutive pairs that are padded to one length, in the order given.
 
+    Pairs that need no padding go apart: for a batch without any, transformers leaves the attention mask out, and some
+    models then compute the attention in another precision.
     lengths: tokens of each pair. Where they are sorted, most batches are full; other orders give more, smaller ones.
     """
 
     def __init__(self, lengths: list[int], batch_size: int) -> None:
-        buckets = itertools.groupby(range(len(lengths)), key=lambda i: -(-lengths[i] // _BUCKET))
+        padding = [(-(-length // _BUCKET), length % _BUCKET == 0) for length in lengths]
+        buckets = itertools.groupby(range(len(lengths)), key=padding.__getitem__)
         self._batches = [batch for _, run in buckets for batch in _chunks(list(run), batch_size)]
 
     def __iter__(self) -> Iterator[list[int]]:
