@@ -34,9 +34,16 @@ repro: setup ## Run what changed of the real pipeline: MRPC and the checkpoint o
 test: setup ## Run the tests
 	python -m pytest
 
+verify: setup ## Run HEAD in a temporary clone and compare every output with dvc.lock
+	python -m pipeline.verify
+
+KILLS ?= 20
+chaos: setup ## Kill a small run KILLS times at random moments; its result must not change
+	python tests/chaos.py --kills $(KILLS)
+
 lint: setup ## Check style and types
 	ruff check .
 	ruff format --check .
 	mypy
 
-.PHONY: help setup demo repro test lint
+.PHONY: help setup demo repro test verify chaos lint

@@ -41,9 +41,6 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
         "train.logging_steps": {"logging_strategy": "steps", "logging_steps": params.logging_steps},
         "train.keep": {
             "eval_strategy": "epoch",
-            "save_strategy": "epoch" if params.keep == "best" else "no",
-            "save_total_limit": 1,
-            "save_only_model": True,
             "load_best_model_at_end": params.keep == "best",
             "metric_for_best_model": "f1",
             "greater_is_better": True,
@@ -56,6 +53,7 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
             "gradient_checkpointing": None,  # the old name of the same field
         },
         "train.torch_compile": {"torch_compile": params.torch_compile},
+        "train.deterministic": {"full_determinism": params.deterministic and not device["use_cpu"]},
         "train.dataloader_num_workers": {"dataloader_num_workers": params.dataloader_num_workers},
         "train.report_to": {"report_to": params.report_to},
         "the pipeline": {
@@ -63,7 +61,13 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
             "disable_tqdm": not sys.stderr.isatty(),
             "logging_nan_inf_filter": False,  # it would replace a loss that is not finite by an average of earlier ones
             "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices
+            "auto_find_batch_size": False,  # the effective batch would depend on the machine
             "remove_unused_columns": True,
+            # pipeline/resume.py saves more often than at the end of an epoch, and removes what is not needed.
+            "save_strategy": "epoch",
+            "save_total_limit": None,
+            "save_only_model": False,
+            "restore_callback_states_from_checkpoint": True,  # of early stopping
             "push_to_hub": False,
             # The report reads one scoring of all of validation after each epoch.
             "eval_on_start": False,

@@ -39,5 +39,5 @@ def device_arguments(precision: Precision, num_threads: int | None) -> dict[str,
 def _cpu_has_bf16() -> bool:
     import torch
 
-    # torch has no public name for this yet.
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    can = torch.cpu.get_capabilities()
+    return bool(can.get("avx512_bf16") or can.get("amx_bf16") or can.get("bf16"))

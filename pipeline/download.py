@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pipeline import sample
 from pipeline.params import DataParams, load_params
-from pipeline.sources import Unavailable, from_hub, from_web, mirror
+from pipeline.sources import Unavailable, from_hub, from_web, inside, mirror
 from pipeline.stage import RAW, SPLITS, UserError, log, run, whole
 
 LABELS = ["not_equivalent", "equivalent"]
@@ -73,10 +73,16 @@ _HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 def download(out: Path, params: DataParams) -> None:
     """Write `out/{train,validation,test}.parquet`: `sentence1, sentence2, label (ClassLabel), idx`.
 
-    Raises UserError where no source has the corpus as pinned.
+    Raises UserError where no source has the corpus as pinned, and for a pair with an empty sentence.
     """
     with whole(out) as draft:
         corpus = CORPORA[params.task]()
+        for split, pairs in corpus.items():
+            for row, pair in enumerate(pairs):
+                if not pair.sentence1.strip() or not pair.sentence2.strip():
+                    raise UserError(
+                        f"{params.task}: {split} row {row} (idx {pair.idx}) has an empty sentence; leave it out"
+                    )
         from datasets import ClassLabel, Dataset, Features, Value
 
         from pipeline.tables import write_split
@@ -145,12 +151,16 @@ def _from_web() -> Corpus:
 
 def _from_originals(directory: Path) -> Corpus:
     """MRPC from the three original files: validation is the rows of the training file whose ids the id list names."""
-    lines = {name: _lines(directory / name, pin.size) for name, (_, pin) in ORIGINALS.items()}
+    lines = {name: _lines(inside(directory, name), pin.size) for name, (_, pin) in ORIGINALS.items()}
     dev_ids = {tuple(line.split("\t")) for line in lines[DEV_IDS_FILE]}
+    if len(dev_ids) < len(lines[DEV_IDS_FILE]):
+        raise Unavailable(f"{directory / DEV_IDS_FILE} names {len(lines[DEV_IDS_FILE]) - len(dev_ids)} ids twice")
     corpus: Corpus = {split: [] for split in SPLITS}
     for name in (TRAIN_FILE, TEST_FILE):
         path = directory / name
-        if not lines[name] or lines[name][0] != _HEADER:
+        if lines[name][0] == f"{_HEADER}\r":
+            raise Unavailable(f"{path} has line ends of Windows (CRLF); MRPC's are LF alone")
+        if lines[name][0] != _HEADER:
             raise Unavailable(f"{path} line 1 is not MRPC's header")
         for idx, line in enumerate(lines[name][1:]):
             fields = line.split("\t")
@@ -166,8 +176,6 @@ def _from_originals(directory: Path) -> Corpus:
 
 
 def _lines(path: Path, size: int) -> list[str]:
-    if not path.is_file():
-        raise Unavailable(f"{path} is missing")
     content = path.read_bytes()
     if len(content) < size:
         raise Unavailable(f"{path} is truncated: {len(content)} of {size} bytes")

@@ -18,6 +18,7 @@ import yaml
 from pipeline.stage import UserError
 
 PARAMS = Path("params.yaml")
+_MOST_BYTES = 100_000  # ours has 4,000; a file that takes seconds to read is a mistake
 
 
 def _bounds(minimum: float, *, exclusive: bool = False, below: float = math.inf) -> Any:
@@ -71,11 +72,13 @@ class TrainParams:
     max_grad_norm: float = at_least(0)
     optim: str
     logging_steps: int = at_least(1)
+    save_steps: int = at_least(1)
     keep: Literal["best", "last"]
     early_stopping_patience: int | None = at_least(1)
     group_by_length: bool
     gradient_checkpointing: bool
     torch_compile: bool
+    deterministic: bool
     max_train_samples: int | None = at_least(1)
     dataloader_num_workers: int = at_least(0)
     num_threads: int | None = at_least(1)
@@ -100,27 +103,69 @@ class Params:
 def load_params(path: Path = PARAMS) -> Params:
     """Read and check `params.yaml`. Raises UserError: one line with the key, what was found and what it must be."""
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UserError(f"{path} has {path.stat().st_size} bytes; one of more than {_MOST_BYTES} is not read")
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Yaml12Loader)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run in the directory that holds dvc.yaml") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UserError(f"{path} cannot be read: it is nested too deeply") from None
+    except (OSError, ValueError, LookupError, yaml.YAMLError) as error:  # no UTF-8, no number, no end of digits
+        raise UserError(f"{path} cannot be read: {_line(error)}") from None
     return _section(Params, tree, f"{path}:", "")
 
 
 class _Yaml12Loader(yaml.SafeLoader):
-    """PyYAML, with the floats of YAML 1.2, the version that DVC writes.
+    """PyYAML with the core schema of YAML 1.2, the version that DVC reads and writes, and nothing besides.
 
-    `dvc exp run -S train.lr=3e-5` writes `lr: 3e-05`, which YAML 1.1, and so PyYAML, takes for a string.
+    `dvc exp run -S train.lr=3e-5` writes `lr: 3e-05`, which YAML 1.1, and so PyYAML, takes for a string; it takes `no`
+    for false, `010` for 8 and `12:30` for 750. A key that stands twice is refused, since one of the two would be lost;
+    so are aliases, with which a short text makes a huge tree or one without end.
     """
 
+    yaml_constructors: typing.ClassVar[dict[Any, Any]] = {
+        tag: yaml.SafeLoader.yaml_constructors[tag]
+        for tag in (None, *(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "float", "str", "seq", "map")))
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(
+                None, None, f"*{event.anchor} is an alias; write the value out", event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        mapping = super().construct_mapping(node, deep)
+        for key in mapping:
+            if not isinstance(key, str):
+                raise yaml.MarkedYAMLError(None, None, f"the key {key} is no text", node.start_mark)
+        if len(mapping) < len(node.value):
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(None, None, f"the key {key.value} stands twice", key.start_mark)
+                seen.add(key.value)
+        return mapping
+
+    def construct_int(self, node: Any) -> int:
+        text = str(self.construct_scalar(node))
+        return int(text, 0 if text.startswith(("0o", "0x")) else 10)
+
+
+_Yaml12Loader.yaml_implicit_resolvers = {}
+_Yaml12Loader.add_constructor("tag:yaml.org,2002:int", _Yaml12Loader.construct_int)
 
 # https://yaml.org/spec/1.2.2/#1032-tag-resolution
-_Yaml12Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"),
-    list("-+.0123456789"),
-)
+for _kind, _first, _pattern in (
+    ("null", ["", *"~nN"], r"(null|Null|NULL|~|)$"),
+    ("bool", [*"tTfF"], r"(true|True|TRUE|false|False|FALSE)$"),
+    ("int", [*"-+0123456789"], r"([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+    ("float", [*"-+.0123456789"], r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"),
+    ("float", [*"-+."], r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
+):
+    _Yaml12Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), _first)
 
 _Section = TypeVar("_Section")
 
@@ -131,9 +176,9 @@ def _section(kind: type[_Section], tree: Any, file: str, prefix: str) -> _Sectio
     hints = typing.get_type_hints(kind)
     for key in tree:
         if key not in hints:
-            close = difflib.get_close_matches(str(key), hints, n=1)
+            close = difflib.get_close_matches(key, hints, n=1)
             meant = f'did you mean "{prefix}{close[0]}"?' if close else f"the keys are {', '.join(hints)}"
-            raise UserError(f"{file} {prefix}{key} is not a parameter; {meant}")
+            raise UserError(f"{file} {prefix}{_line(key, 60)} is not a parameter; {meant}")
     values: dict[str, Any] = {}
     for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
         name = prefix + entry.name
@@ -181,5 +226,9 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 def _shown(value: Any) -> str:
     """A value as it stands in YAML, cut to a length that one reads."""
-    text = " ".join(yaml.safe_dump(value, default_flow_style=True, width=math.inf).replace("\n...", "").split())
-    return text if len(text) <= 60 else text[:57] + "..."
+    return _line(yaml.safe_dump(value, default_flow_style=True, width=math.inf).replace("\n...", ""), 60)
+
+
+def _line(text: object, length: int = 300) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= length else line[: length - 3] + "..."

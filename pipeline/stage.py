@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ PREDICTIONS = Path("data/predictions")
 PRETRAINED = Path("models/pretrained")
 CLASSIFIER = Path("models/classifier")
 METRICS = Path("metrics")
+CHECKPOINTS = Path("models/.checkpoints")
 
 log = logging.getLogger("pipeline")
 
@@ -31,17 +33,26 @@ class UserError(Exception):
     """Something that the user can mend. Its text is one line: the key or file, what was found there, what to do."""
 
 
-def run(stage: Callable[[], None]) -> None:
-    """Run a stage's `main` as a command: `--help` from its module's docstring, UserError as one line and status 1."""
+def run(stage: Callable[..., None], **flags: str) -> None:
+    """Run a stage's `main` as a command: `--help` from its module's docstring, UserError as one line and status 1.
+
+    flags: switches of the command, each with its help; `main` gets them by their names. SIGINT and SIGTERM end the
+    command with status 130 and 143, and leave no drafts.
+    """
     module = sys.modules[stage.__module__]
-    argparse.ArgumentParser(prog=f"python -m {module.__spec__.name}", description=module.__doc__).parse_args()  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(prog=f"python -m {module.__spec__.name}", description=module.__doc__)  # type: ignore[union-attr]
+    for name, text in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    arguments = vars(parser.parse_args())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     log.setLevel(logging.INFO)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report, in colour, says little
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars are for terminals
     try:
-        stage()
+        stage(**arguments)
     except UserError as error:
         sys.exit(f"error: {error}")
 
@@ -51,6 +62,14 @@ def require(path: Path, producer: str) -> Path:
     if not path.exists():
         raise UserError(f'{path} is missing; run "dvc repro {producer}"')
     return path
+
+
+def users_path(text: str | Path) -> Path:
+    """A path as the user gave it; a relative one counts from the user's repository.
+
+    DVC runs queued and temporary experiments in a directory of its own, and tells by DVC_ROOT where they come from.
+    """
+    return Path(os.environ.get("DVC_ROOT", ""), Path(text).expanduser())
 
 
 @contextmanager
@@ -70,7 +89,7 @@ def whole(target: Path) -> Iterator[Path]:
             target.rename(workshop / "previous")
         draft.replace(target)
     except OSError as error:
-        culprit = Path(error.filename or target)
+        culprit = Path(error.filename2 or error.filename or target)
         if error.errno in _UNWRITABLE and (culprit.is_relative_to(target.parent) or target.is_relative_to(culprit)):
             raise UserError(f"{target} cannot be written: {error.strerror} ({culprit})") from error
         raise

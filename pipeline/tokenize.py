@@ -59,13 +59,25 @@ def encode(
     At module level, because datasets hashes it.
     """
     batch = tokenizer(
-        pairs["sentence1"],
-        pairs["sentence2"],
+        [_cut(sentence, tokenizer, max_length) for sentence in pairs["sentence1"]],
+        [_cut(sentence, tokenizer, max_length) for sentence in pairs["sentence2"]],
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,
     )
     return {**batch, "truncated": [bool(encoding.overflowing) for encoding in batch.encodings or []]}
+
+
+def _cut(sentence: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
+    """A sentence without what lies far behind the tokens that can be kept.
+
+    Of a pair that it truncates, the tokenizer makes every combination of the pieces left over: for two sentences of
+    100,000 characters, minutes and gigabytes.
+    """
+    if len(sentence) <= 8 * max_length:
+        return sentence
+    offsets = tokenizer(sentence, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return sentence[: offsets[2 * max_length][1]] if len(offsets) > 2 * max_length else sentence
 
 
 def _length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int:

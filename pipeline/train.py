@@ -2,14 +2,18 @@
 
 import csv
 import io
+import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pipeline.arguments import training_arguments
 from pipeline.checkpoint import load_classifier, load_tokenizer
 from pipeline.device import device_arguments
+from pipeline.environment import environment
 from pipeline.params import TrainParams, load_params
 from pipeline.stage import (
+    CHECKPOINTS,
     CLASSIFIER,
     METRICS,
     PRETRAINED,
@@ -18,6 +22,7 @@ from pipeline.stage import (
     log,
     require,
     run,
+    users_path,
     whole,
     write_json,
     write_text,
@@ -27,10 +32,23 @@ from pipeline.timing import Stopwatch
 HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 
 
-def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, params: TrainParams) -> None:
+# Of `train.*`, what cannot change the weights: a run that was stopped resumes under another value.
+_HARMLESS = ("dataloader_num_workers", "report_to", "save_steps")
+
+
+def train(
+    tokenized: Path,
+    pretrained: Path,
+    classifier: Path,
+    metrics: Path,
+    checkpoints: Path,
+    params: TrainParams,
+    fresh: bool = False,
+) -> None:
     """Fine-tune `pretrained` on `tokenized/train.parquet`, scored each epoch on `tokenized/validation.parquet`.
 
-    Writes the model directory `classifier`, and under `metrics` train.json, plots/history.csv and timing.json.
+    Writes the model directory `classifier`, and under `metrics` train.json, environment.json, plots/history.csv and
+    timing.json. A run that was stopped left a checkpoint under `checkpoints`, and is resumed from it unless `fresh`.
     Raises UserError for a parameter or an input that the user can mend.
     """
     require(pretrained, "pretrained")
@@ -42,11 +60,17 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
     from transformers import DataCollatorWithPadding, EarlyStoppingCallback, set_seed
 
     from pipeline.metrics import cross_entropy, paraphrase_metric
+    from pipeline.resume import Checkpointing, epochs_until_stopped, newest, own_directory, run_key
     from pipeline.tables import read_split
     from pipeline.trainer import PairTrainer, longest_first
 
-    with whole(classifier) as draft:
-        arguments = training_arguments(params, device, draft.with_name("trainer"))
+    surroundings = environment(params.precision)
+    ingredients = {**surroundings, **asdict(params)}
+    for name in _HARMLESS:
+        del ingredients[name]
+    key = run_key(ingredients, [tokenized, pretrained])
+    with whole(classifier) as draft, own_directory(checkpoints, key) as home:
+        arguments = training_arguments(params, device, home)
         training = read_split(tokenized, "train", "tokenize")
         if params.max_train_samples is not None:
             training = training.select(range(min(params.max_train_samples, len(training))))
@@ -63,9 +87,11 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
         metric = paraphrase_metric()
 
         def compute_metrics(scored: Any) -> dict[str, float]:
-            scores = metric.compute(predictions=scored.predictions.argmax(-1), references=scored.label_ids)
+            predictions = scored.predictions.argmax(-1)
+            scores = metric.compute(predictions=predictions, references=scored.label_ids)
             # The loss too: Trainer's own mean weighs every batch alike, however few pairs it has.
-            return {**scores, "loss": cross_entropy(scored.predictions, scored.label_ids)}
+            loss = cross_entropy(scored.predictions, scored.label_ids)
+            return {**scores, "loss": loss, "classes": len(set(predictions.tolist()))}
 
         trainer = PairTrainer(
             model=model,
@@ -80,10 +106,20 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
             trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
         trainer.check_optimizer()
         effective_batch = params.batch_size * params.gradient_accumulation_steps
-        log.info("training on %d pairs, effective batch %d, %d epochs", len(training), effective_batch, params.epochs)
+        steps = math.ceil(len(training) / effective_batch) * params.epochs
+        log.info(
+            "training on %d pairs, effective batch %d, %d epochs, %d steps",
+            len(training), effective_batch, params.epochs, steps,
+        )  # fmt: skip
+        resumed = None if fresh else newest(home, keep_best=params.keep == "best")
+        if resumed:
+            log.info("resuming from %s", resumed)
+            arguments.num_train_epochs = epochs_until_stopped(resumed) or params.epochs
+        checkpointing = Checkpointing(trainer, home, params.save_steps, resumed)
+        trainer.add_callback(checkpointing)
+        with logging_redirect_tqdm(), checkpointing.signals(), Stopwatch() as watch:  # log lines stand above the bar
+            result = trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
         try:
-            with logging_redirect_tqdm(), Stopwatch() as watch:  # log lines stand above the bar, not in it
-                result = trainer.train()
             model.save_pretrained(draft)
             tokenizer.save_pretrained(draft)
         except SafetensorError as error:  # its way of telling a full disk
@@ -92,10 +128,17 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
     history = trainer.state.log_history
     epochs = [entry for entry in history if "eval_f1" in entry]
     kept = max(epochs, key=lambda entry: entry["eval_f1"]) if params.keep == "best" else epochs[-1]
+    degenerate = kept["eval_classes"] == 1
+    if degenerate:
+        log.warning(
+            "DEGENERATE: this model gives every validation pair the same class, so its scores are those of no model at "
+            "all; try another train.lr, more train.epochs or another train.seed"
+        )
     write_json(
         metrics / "train.json",  # no clock in it: the same run gives the same bytes
         {
             "best_epoch": epochs.index(kept) + 1,
+            "degenerate": degenerate,
             "effective_batch_size": effective_batch,
             "epochs_run": len(epochs),
             "steps": epochs[-1]["step"],
@@ -103,6 +146,7 @@ def train(tokenized: Path, pretrained: Path, classifier: Path, metrics: Path, pa
         },
     )
     write_text(metrics / "plots" / "history.csv", history_csv(history))
+    write_json(metrics / "environment.json", surroundings)
     watch.write(metrics / "timing.json", "train", samples=len(training) * len(epochs))
 
 
@@ -124,10 +168,10 @@ def history_csv(history: list[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def main() -> None:
+def main(fresh: bool = False) -> None:
     params = load_params()
-    train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, params.train)
+    train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, fresh)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, fresh="start anew, whatever checkpoints a stopped run has left")

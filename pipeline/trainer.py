@@ -1,12 +1,16 @@
 """The Hugging Face Trainer for sentence pairs, and every correction that this pipeline makes to it."""
 
 import itertools
+import math
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
+from safetensors import SafetensorError
 from torch.utils.data import DataLoader, Sampler
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -33,10 +37,13 @@ class PairTrainer(Trainer):
     Training batches of like length come in random order. Trainer sorts 50 batches by length and feeds them as sorted,
     so that the length of the pairs, and with it the gradient, drifts up and down during an epoch.
 
+    Faults. A loss or gradient that is not finite, a full disk and memory that runs out end the run in one line.
+
     Log. A line for each epoch instead of a dict every few steps; the bar on a terminal stays.
     """
 
     def __init__(self, **kwargs: Any) -> None:
+        self._finite_loss: Any = math.nan
         super().__init__(**kwargs, compute_loss_func=self._mean_loss, preprocess_logits_for_metrics=_logits)
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
@@ -57,6 +64,44 @@ class PairTrainer(Trainer):
             outputs["logits"], labels, reduction="sum", label_smoothing=self.args.label_smoothing_factor
         )
         return total / num_items_in_batch
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        with _memory(
+            inputs,
+            "train.batch_size and raise train.gradient_accumulation_steps as much, or set train.gradient_checkpointing",
+        ):
+            loss = super().training_step(model, inputs, num_items_in_batch)
+        self._demand_finite("loss", loss)
+        self._finite_loss = loss
+        return loss
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
+        if not self.args.fp16:  # there the scaler skips the step and lowers its scale, as it should now and then
+            self._demand_finite("gradient norm", norm)
+        return norm
+
+    def _demand_finite(self, what: str, value: Any) -> None:
+        if math.isfinite(value):
+            return
+        raise UserError(
+            f"the {what} is {float(value)} at step {self.state.global_step + 1}, the last finite loss was "
+            f"{float(self._finite_loss):.4f}; try a lower train.lr, a higher train.warmup_ratio, "
+            "train.precision bf16 or fp32, or train.max_grad_norm 1.0"
+        )
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        with _memory(inputs, "train.batch_size" if self.is_in_train else "predict.batch_size"):
+            return super().prediction_step(model, inputs, *args, **kwargs)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        try:
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise UserError(
+                f"{self.args.output_dir}: the checkpoint of step {self.state.global_step} cannot be written: "
+                f"{' '.join(str(error).split())}; free space and run again: it resumes from the checkpoint before"
+            ) from error
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int] | None:
         if self.args.train_sampling_strategy != "group_by_length":
@@ -87,6 +132,18 @@ def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
     # Encoder-decoders, such as BART, return their encoder's states behind the logits.
     logits: torch.Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
     return logits
+
+
+@contextmanager
+def _memory(inputs: Any, lower: str) -> Iterator[None]:
+    pairs, tokens = inputs["input_ids"].shape
+    try:
+        yield
+    except RuntimeError as error:
+        # CUDA's has a class of its own; the CPU's and Apple's are told by their text.
+        if not isinstance(error, torch.OutOfMemoryError) and not re.search("out of memory|allocate memory", str(error)):
+            raise
+        raise UserError(f"out of memory with {pairs} pairs of {tokens} tokens; lower {lower}") from error
 
 
 class _Bar(ProgressCallback):

@@ -22,7 +22,10 @@ from pipeline.params import DataParams, Params, TokenizeParams, load_params
 from pipeline.tokenize import tokenize
 
 ROOT = Path(__file__).parents[1]
-MRPC = Path(os.environ.get("MRPC_MIRROR", ROOT.parent / "shared" / "mrpc")).absolute()
+# The stages must not see the user's mirrors. pytest's worker processes find here what their parent has put aside.
+MRPC = Path(
+    os.environ.setdefault("TESTS_MRPC", os.environ.get("MRPC_MIRROR", str(ROOT.parent / "shared/mrpc")))
+).absolute()
 os.environ.pop("MRPC_MIRROR", None)
 os.environ.pop("CHECKPOINT_MIRROR", None)
 

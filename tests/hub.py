@@ -17,6 +17,9 @@ class Hub:
         self.files: dict[str, bytes] = {}
         self.status: int | None = None  # answer everything with this
         self.stall: float = 0  # seconds before any answer
+        self.redirect = False  # answer everything with a redirection to itself
+        self.silence = False  # stop in the middle of every body, and keep the line open
+        self.more = b""  # send this after every body, behind headers that tell of the body alone
         self.corrupt = False  # flip a bit of every body, behind headers that tell of the right one
         self.asked: list[str] = []
         self.url = ""
@@ -54,7 +57,9 @@ def serve() -> Iterator[Hub]:
             hub.asked.append(f"{self.command} {self.path}")
             time.sleep(hub.stall)
             path = self.path.split("?")[0].lstrip("/")
-            if hub.status:
+            if hub.redirect:
+                self.reply(302, b"", {"Location": self.path})
+            elif hub.status:
                 self.reply(hub.status, b"", {})
             elif path.startswith("api/models/"):
                 repo, _, revision = path.removeprefix("api/models/").partition("/revision/")
@@ -75,7 +80,9 @@ def serve() -> Iterator[Hub]:
                 self.send_header(name, value)
             self.end_headers()
             if body and self.command != "HEAD":
-                self.wfile.write(content)
+                self.wfile.write(content[: len(content) // 2] if hub.silence else content + hub.more)
+                self.wfile.flush()
+                time.sleep(30 if hub.silence else 0)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -25,7 +25,7 @@ def test_the_demos_model_is_well_above_every_threshold_on_shared_words(raw: Path
     checkpoint, tokenized, classifier = tmp_path / "pretrained", tmp_path / "tokenized", tmp_path / "classifier"
     pretrained(checkpoint, ModelParams(checkpoint="sentence-transformers/all-MiniLM-L6-v2"))
     tokenize(raw, checkpoint, tokenized, params.tokenize)
-    train(tokenized, checkpoint, classifier, tmp_path, demo)
+    train(tokenized, checkpoint, classifier, tmp_path, tmp_path, demo)
     predict(tokenized, classifier, tmp_path / "predictions", tmp_path, params.predict, demo.precision, None)
     rows = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
     pairs = pq.read_table(raw / "test.parquet").to_pylist()

@@ -17,8 +17,7 @@ def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: answers.get("cuda_bf16", False))
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: answers.get("mps", False))
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: answers.get("cpu_bf16", False))
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": answers.get("cpu_bf16", False)})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import time
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,7 @@ import pytest
 from conftest import ROOT
 from hub import Hub, serve
 
+from pipeline import sources
 from pipeline.download import HUB_REPO, HUB_REVISION, LABELS, PINS, Pair, download, mrpc, rows_sha256
 from pipeline.params import DataParams
 from pipeline.sources import Unavailable, from_web
@@ -82,6 +85,16 @@ def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None
         (FILES[0], lambda text: text.replace(b"\n0\t", b"\n0 ", 1), r"train\.txt line 3 has 4 fields; a row has 5"),
         (FILES[1], lambda text: text.replace(b" he ", b"\xff\xfe  ", 1), r"test\.txt line \d+ is not UTF-8"),
         (FILES[1], lambda text: b"<html>" + b" " * len(text), r"test\.txt line 1 is not MRPC's header"),
+        (FILES[0], lambda text: text.replace(b"\n", b"\r\n"), r"train\.txt has line ends of Windows \(CRLF\)"),
+        (FILES[0], lambda text: b"\xff\xfe" + text, r"train\.txt line 1 is not UTF-8"),
+        (FILES[0], lambda text: b"\xef\xbb\xbf" + text, r"train\.txt line 1 is not MRPC's header"),
+        (FILES[0], lambda text: text.replace(b"\n0\t", b"\n0\t7\t", 1), r"train\.txt line 3 has 6 fields; a row has 5"),
+        (
+            FILES[0],
+            lambda text: text[:500_000] + bytes([text[500_000] ^ 1]) + text[500_001:],
+            "the train rows are altered",
+        ),
+        (FILES[2], lambda text: text + text[:16], r"mrpc_dev_ids\.tsv names 1 ids twice"),
     ],
 )
 def test_a_spoilt_mirror_is_told_by_file_and_line(
@@ -135,6 +148,44 @@ def test_a_name_server_that_never_answers_takes_no_longer(monkeypatch: pytest.Mo
     assert time.monotonic() - started < 5
 
 
+WEB = b"a file of the original addresses"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"status": 404}, "answered 404"),
+        (
+            {"redirect": True},
+            "answered 302 The HTTP server returned a redirect error that would lead to an infinite loop",
+        ),
+        ({"stall": 2}, "timed out"),
+        ({"silence": True}, "timed out"),
+        ({"corrupt": True}, "is not the pinned file"),
+        ({"files": {}}, "answered 404"),
+    ],
+    ids=str,
+)
+def test_an_original_address_that_fails_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(sources, "_ANSWER_SECONDS", 1)
+    with serve() as hub:
+        hub.files = {"repo/revision/file": WEB}
+        vars(hub).update(fault)
+        with pytest.raises(Unavailable, match=message) as error:
+            from_web(f"{hub.url}/repo/resolve/revision/file", tmp_path / "file", sha256(WEB).hexdigest(), len(WEB))
+    assert "\n" not in str(error.value)
+
+
+def test_a_server_that_sends_more_than_it_announced_is_not_listened_to(tmp_path: Path) -> None:
+    with serve() as hub:
+        hub.files = {"repo/revision/file": WEB}
+        hub.more = b"more" * 1000
+        from_web(f"{hub.url}/repo/resolve/revision/file", tmp_path / "file", sha256(WEB).hexdigest(), len(WEB))
+    assert (tmp_path / "file").read_bytes() == WEB
+
+
 def hub_files(mrpc_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """MRPC as the Hub has it: parquet files of the same rows."""
     monkeypatch.setenv("MRPC_MIRROR", str(mrpc_directory))
@@ -181,8 +232,9 @@ def error_page(hub: Hub) -> None:
         (lambda hub: setattr(hub, "corrupt", True), "is not what the Hub published"),
         (other_corpus, "the train rows are altered: rows 1 (pinned: 3668)"),
         (error_page, "is no parquet file of MRPC"),
+        (lambda hub: setattr(hub, "redirect", True), "redirect"),
     ],
-    ids=["404", "401", "429", "503", "stall", "corrupt", "other rows", "error page"],
+    ids=["404", "401", "429", "503", "stall", "corrupt", "other rows", "error page", "redirection"],
 )
 def test_a_hub_that_fails_is_told_in_one_line(
     mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: object, message: str
@@ -197,3 +249,16 @@ def test_a_hub_that_fails_is_told_in_one_line(
     assert message in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert not (tmp_path / "data" / "raw").exists()
+
+
+def test_a_hub_that_falls_silent_is_asked_again_and_given_up(
+    mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five times, by its own client, which waits HF_HUB_DOWNLOAD_TIMEOUT each time: one second here, ten by default."""
+    with serve() as hub:
+        hub.files = hub_files(mrpc, monkeypatch)
+        hub.silence = True
+        done = run_stage(tmp_path, **hub.env(tmp_path / "home"), https_proxy="http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert "the Hub (nyu-mll/glue)" in done.stderr and "timed out" in done.stderr
+    assert "Traceback" not in done.stderr

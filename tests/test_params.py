@@ -1,12 +1,16 @@
 """params.yaml: what DVC writes is read as meant, and every mistake is told in one line."""
 
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from conftest import ROOT
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from pipeline.params import load_params
+from pipeline.params import Params, load_params
 from pipeline.stage import UserError
 
 
@@ -42,7 +46,7 @@ def test_a_learning_rate_is_a_number_however_dvc_or_a_person_writes_it(tmp_path:
         ("train.keep", "[best]", "train.keep is [best]; it must be one of best, last"),
         ("train.num_threads", "all", "train.num_threads is all; it must be a whole number or null"),
         ("train.group_by_length", "1", "train.group_by_length is 1; it must be true or false"),
-        ("train.extra", "no", "train.extra is false; it must be a section of keys"),
+        ("train.extra", "none", "train.extra is none; it must be a section of keys"),
         ("tokenize.max_length", "3", "tokenize.max_length is 3; it must be at least 4"),
         ("data.task", "sst2", "data.task is sst2; it must be one of mrpc, sample"),
         ("model.checkpoint", "null", "model.checkpoint is null; it must be text"),
@@ -92,3 +96,66 @@ def test_every_scheduler_of_transformers_is_known() -> None:
     known = typing.get_args(typing.get_type_hints(TrainParams)["lr_scheduler_type"])
     unusable = {"greedy"}  # its smallest learning rate, 1e-3, is above any that fine-tuning wants
     assert set(known) == {kind.value for kind in SchedulerType} - unusable
+
+
+def loads_or_is_told_in_one_line(text: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, "params.yaml")
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        try:
+            assert isinstance(load_params(path), Params)
+        except UserError as error:
+            assert "\n" not in str(error) and len(str(error)) < 1000
+            assert str(error).startswith(str(path))
+
+
+OURS = yaml.safe_load((ROOT / "params.yaml").read_text())
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.dates() | st.binary()
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    key=st.sampled_from([(section, name) for section, keys in OURS.items() for name in keys] + [("train", "new")]),
+    value=TREES,
+)
+@settings(max_examples=150, deadline=2000)
+def test_any_value_of_any_key_loads_or_is_told_in_one_line(key: tuple[str, str], value: Any) -> None:
+    section, name = key
+    tree = {**OURS, section: {**OURS[section], name: value}}
+    loads_or_is_told_in_one_line(yaml.safe_dump(tree, allow_unicode=True))
+
+
+@given(st.text() | TREES.map(yaml.safe_dump))
+@example("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n")  # the bomb of aliases, small
+@example("train: &train\n  extra: *train\n")  # a tree without end
+@example("[" * 10_000)
+@example("{a: " * 10_000)
+@example("a: 1\n" * 20_000)
+@example("9" * 5000)
+@example(" " * 1_000_000)
+@example("!!bool x")
+@example("!!python/object/apply:os.system [exit 1]")
+@example("\x00")
+@example("\ud800")
+@example("x" * 99_000 + ": 1")
+@settings(max_examples=150, deadline=2000)
+def test_any_file_loads_or_is_told_in_one_line(text: str) -> None:
+    loads_or_is_told_in_one_line(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data: {task: mrpc}\ndata: {task: sample}", "the key data stands twice"),
+        ("data: &d {task: mrpc}\nmodel: *d", r"\*d is an alias; write the value out"),
+        ("1: 2", "the key 1 is no text"),
+    ],
+)
+def test_what_yaml_allows_and_a_person_would_not_mean_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "params.yaml").write_text(text)
+    with pytest.raises(UserError, match=rf"params\.yaml cannot be read: {message}"):
+        load_params(tmp_path / "params.yaml")

@@ -1,0 +1,198 @@
+"""Full checkpoints of a training run, found again by the next run that would give the same bytes.
+
+`models/.checkpoints/<key>/checkpoint-<step>/` holds Trainer's own files, what Trainer forgets (`losses.json`), and,
+written last, a list of all files with their sizes (`files.json`). Without it, or where a size differs, a checkpoint is
+not whole.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+
+from pipeline.stage import log
+
+_STALE_SECONDS = 7 * 24 * 3600
+_FILES = "files.json"
+_LOSSES = "losses.json"
+
+
+def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
+    """A hash of all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code."""
+    digest = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode())
+    code = [module.__file__ for name, module in sys.modules.items() if name.startswith("pipeline.")]
+    files = [*map(Path, filter(None, code)), *(file for directory in directories for file in directory.iterdir())]
+    for file in sorted(files):
+        with file.open("rb") as content:
+            digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def own_directory(root: Path, key: str) -> Iterator[Path]:
+    """The directory `root/<key>`, held by this run alone; where another run holds it, a fresh one for this run only.
+
+    It is removed when the block ends well. So are those of other keys that no run has written to for seven days.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    _remove_stale(root, key)
+    with _claimed(root / key) as mine:
+        if mine:
+            try:
+                yield root / key
+            except BaseException:
+                if not any((root / key).iterdir()):
+                    (root / key).rmdir()
+                raise
+            shutil.rmtree(root / key)
+            return
+    log.info("another run with the same inputs is under way; this one keeps its checkpoints apart, and starts anew")
+    with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=root) as apart:
+        yield Path(apart)
+
+
+@contextmanager
+def _claimed(home: Path) -> Iterator[bool]:
+    """Make and lock a directory; False where another process has locked it."""
+    while True:
+        home.mkdir(exist_ok=True)
+        descriptor = os.open(home, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel drops it when the process dies
+            if home.exists() and home.stat().st_ino == os.fstat(descriptor).st_ino:
+                yield True
+                return
+            # Its holder finished, and removed it, between the two lines above: once more.
+        except BlockingIOError:
+            yield False
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _remove_stale(root: Path, key: str) -> None:
+    for home in root.iterdir():
+        if home.name == key or time.time() - home.stat().st_mtime < _STALE_SECONDS:
+            continue
+        with _claimed(home) as mine:
+            if mine:
+                size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
+                shutil.rmtree(home)
+                log.info("removed %s: checkpoints of a run given up a week ago, %.1f MB", home, size / 1e6)
+
+
+def newest(home: Path, keep_best: bool) -> Path | None:
+    """The newest whole checkpoint in `home` whose best epoch is there too. Newer ones, which are not, are removed."""
+    for path in sorted(home.glob("checkpoint-*"), key=_step, reverse=True):
+        if _is_whole(path):
+            best = json.loads((path / "trainer_state.json").read_text())["best_global_step"]
+            if not keep_best or best is None or _is_whole(home / f"checkpoint-{best}"):
+                return path
+        log.info("%s is not whole; removed", path)
+        shutil.rmtree(path)
+    return None
+
+
+def epochs_until_stopped(checkpoint: Path) -> int | None:
+    """The epochs after which early stopping had ended the run, where it had; resumed, Trainer would forget that."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    stopped = state["stateful_callbacks"]["TrainerControl"]["args"]["should_training_stop"]
+    return round(state["epoch"]) if stopped else None
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        sizes = json.loads((checkpoint / _FILES).read_text())
+        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+class Checkpointing(TrainerCallback):
+    """Makes Trainer save every `save_steps` steps and at each epoch's end, and stop on a signal; keeps two checkpoints.
+
+    They are the newest and that of the best epoch so far, or the newest and the one before.
+    """
+
+    def __init__(self, trainer: Trainer, home: Path, save_steps: int, resumed: Path | None) -> None:
+        self._trainer = trainer
+        self._home = home
+        self._save_steps = save_steps
+        self._resumed = resumed
+        self._signal: int | None = None
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """On the first SIGINT or SIGTERM in the block, save at the next step and exit; on the second, exit at once."""
+        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def first(number: int, frame: FrameType | None) -> None:
+            self._signal = number
+            log.info("%s: stopping after this step; once more to stop now", signal.Signals(number).name)
+            restore()
+
+        def restore() -> None:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+        for number in previous:
+            signal.signal(number, first)
+        try:
+            yield
+        finally:
+            restore()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._resumed:
+            losses = json.loads((self._resumed / _LOSSES).read_text())
+            self._trainer._tr_loss += losses["since_logged"]
+            self._trainer._total_loss_scalar = losses["logged"]
+            self._trainer._globalstep_last_logged = losses["step_logged"]
+            self._trainer._initial_global_step = 0
+        if state.best_global_step:  # the path in the state is that of the place where the run began
+            state.best_model_checkpoint = str(self._home / f"checkpoint-{state.best_global_step}")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # An epoch's last step is saved once validation is scored; a checkpoint without that score would skip it.
+        if not state.epoch.is_integer() and (self._signal or state.global_step % self._save_steps == 0):
+            control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        path = self._home / f"checkpoint-{state.global_step}"
+        losses = {
+            "since_logged": self._trainer._tr_loss.item(),
+            "logged": self._trainer._total_loss_scalar,
+            "step_logged": self._trainer._globalstep_last_logged,
+        }
+        (path / _LOSSES).write_text(json.dumps(losses))
+        sizes = {file.name: file.stat().st_size for file in path.iterdir()}
+        draft = path / f".{_FILES}"
+        draft.write_text(json.dumps(sizes))
+        draft.rename(path / _FILES)
+        self._rotate(state.best_global_step)
+        if self._signal:
+            log.info("stopped at step %d of %d; the next run resumes there", state.global_step, state.max_steps)
+            sys.exit(128 + self._signal)
+
+    def _rotate(self, best: int | None) -> None:
+        *older, _newest = sorted(self._home.glob("checkpoint-*"), key=_step)
+        kept = [path for path in older if _step(path) == best] or older[-1:]
+        for path in older:
+            if path not in kept:
+                shutil.rmtree(path)

@@ -1,0 +1,170 @@
+"""Kill the pipeline at random moments until it is done, and compare with a run that nobody disturbed.
+
+    python tests/chaos.py --kills 20
+
+`dvc repro` trains MiniLM on the embedded corpus in a temporary clone. SIGKILL and SIGTERM go to the training process or
+to its whole group, dvc included. The steps reached are read off the progress bar, on a terminal of its own.
+"""
+
+import argparse
+import os
+import pty
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+SETTINGS: dict[str, Any] = {
+    "data.task": "sample",
+    "model.checkpoint": "sentence-transformers/all-MiniLM-L6-v2",
+    "train.lr": 1e-4,
+    "train.epochs": 2,
+    "train.save_steps": 10,
+}
+
+
+class Repro:
+    """`dvc repro` on a terminal of its own, in a process group of its own."""
+
+    def __init__(self, project: Path, env: dict[str, str]) -> None:
+        reader, writer = pty.openpty()
+        termios.tcsetwinsize(writer, (24, 120))  # where there is no room, there is no bar
+        self.process = psutil.Popen(
+            ["dvc", "repro"], cwd=project, env={**env, "TQDM_MININTERVAL": "0", "TQDM_DISABLE": "0"},
+            stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, start_new_session=True,
+        )  # fmt: skip
+        os.close(writer)
+        self.output = ""
+        self._reading = threading.Thread(target=self._read, args=(reader,), daemon=True)
+        self._reading.start()
+
+    def _read(self, reader: int) -> None:
+        while True:
+            try:
+                chunk = os.read(reader, 65536)
+            except OSError:  # how Linux tells that nobody writes any more
+                chunk = b""
+            if not chunk:
+                os.close(reader)
+                return
+            self.output += chunk.decode(errors="replace")
+
+    @property
+    def resumed(self) -> int:
+        """The step that training resumed at; 0 where it started anew."""
+        found = re.search(r"resuming from \S*checkpoint-(\d+)", self.output)
+        return int(found[1]) if found else 0
+
+    @property
+    def step(self) -> int:
+        """The optimizer steps done, as the bar shows them."""
+        total = re.search(r"training on .* (\d+) steps", self.output)
+        bar = re.findall(rf"(\d+)/{total[1]} \[", self.output[total.end() :]) if total else []
+        return max(map(int, bar), default=self.resumed)
+
+    def kill(self, number: signal.Signals, group: bool) -> str:
+        """Send a signal to the group, or to the train stage alone where it is under way; tells to whom it went."""
+        children = self.process.children(recursive=True)
+        training = [child for child in children if child.cmdline()[1:] == ["-m", "pipeline.train"]]
+        group = group or not training
+        if group:
+            os.killpg(self.process.pid, number)
+        else:
+            training[0].send_signal(number)
+        psutil.wait_procs(children)  # a stage that saves its checkpoint outlives dvc
+        return f"{number.name} to the {'group' if group else 'train stage'}"
+
+    def wait(self) -> int:
+        """Wait for the end; returns dvc's exit status."""
+        status = self.process.wait()
+        self._reading.join()
+        return int(status)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One `dvc repro` and its end."""
+
+    lost: int | None  # steps that an earlier attempt had done and this one does again; None: killed before it trained
+    resumed: int
+    reached: int
+    seconds: float
+    end: str  # "done", or the signal and to whom
+
+    def __str__(self) -> str:
+        lost = "-" if self.lost is None else self.lost
+        return f"{self.resumed:>7}  {lost:>4}  {self.reached:>7}  {self.seconds:>7.1f}  {self.end}"
+
+
+def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) -> list[Attempt]:
+    """Run `dvc repro` in `project` undisturbed, then again with so many kills, and once more to its end.
+
+    Prints and returns the attempts. Raises AssertionError where a result is not that of the undisturbed run.
+    """
+    started = time.monotonic()
+    undisturbed = Repro(project, env)
+    assert undisturbed.wait() == 0, undisturbed.output
+    duration, expected = time.monotonic() - started, (project / "dvc.lock").read_text()
+    print(f"undisturbed: {duration:.1f} s, {undisturbed.step} steps\nresumed  lost  reached  seconds  end", flush=True)
+    attempts: list[Attempt] = []
+    reached = 0
+    while kills or attempts[-1].end != "done":
+        if not reached:  # from nothing
+            (project / "dvc.lock").unlink(missing_ok=True)
+            shutil.rmtree(project / ".dvc" / "cache" / "runs", ignore_errors=True)
+        started = time.monotonic()
+        repro = Repro(project, env)
+        end = "done"
+        try:
+            repro.process.wait(rng.uniform(0, duration) if kills else None)
+        except psutil.TimeoutExpired:
+            kills -= 1
+            end = repro.kill(rng.choice([signal.SIGKILL, signal.SIGTERM]), group=rng.random() < 0.5)
+        status = repro.wait()
+        trained = "training on" in repro.output
+        lost = max(0, reached - repro.resumed) if trained else None
+        reached = repro.step if trained else reached
+        attempts.append(Attempt(lost, repro.resumed, reached, time.monotonic() - started, end))
+        print(attempts[-1], flush=True)
+        assert (status == 0) == (end == "done"), repro.output
+        if end == "done":
+            assert (project / "dvc.lock").read_text() == expected, "the result is not that of the undisturbed run"
+            reached = 0
+    return attempts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments and signals")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="chaos ") as scratch:
+        project = Path(scratch, "project")
+        subprocess.run(["git", "clone", "--quiet", Path(__file__).parents[1], project], check=True)
+        params = yaml.safe_load((project / "params.yaml").read_text())
+        for key, value in SETTINGS.items():
+            section, name = key.split(".")
+            params[section][name] = value
+        (project / "params.yaml").write_text(yaml.safe_dump(params))
+        attempts = chaos(project, dict(os.environ), arguments.kills, random.Random(arguments.seed))
+    lost = max(attempt.lost or 0 for attempt in attempts)
+    allowed = SETTINGS["train.save_steps"]
+    print(f"{arguments.kills} kills, each result that of the undisturbed run; at most {lost} steps lost of {allowed}.")
+    if lost > allowed:
+        sys.exit("error: more steps lost than train.save_steps")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""A few kills at random moments; `make chaos KILLS=50` is the long run of the same."""
+
+import random
+
+from chaos import chaos
+from conftest import Project
+
+
+def test_killed_at_random_moments_the_pipeline_ends_with_the_same_bytes(project: Project) -> None:
+    project.set("train.epochs", "20")
+    project.set("train.save_steps", "3")
+    attempts = chaos(project.root, project.env, kills=3, rng=random.Random(0))
+    print(*attempts, sep="\n")
+    assert attempts[-1].end == "done"
+    assert sum(attempt.end != "done" for attempt in attempts) == 3
+    assert max(attempt.lost or 0 for attempt in attempts) <= 3

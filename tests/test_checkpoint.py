@@ -1,0 +1,98 @@
+"""Model directories that lie: none is executed, none hangs, none takes memory beyond its size."""
+
+import json
+import resource
+import shutil
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TinyMaker
+
+from pipeline.checkpoint import load_classifier, load_tokenizer
+from pipeline.stage import UserError
+
+Spoil = Callable[[Path], None]
+
+
+def weights(header_size: int, rest: bytes) -> Spoil:
+    def spoil(directory: Path) -> None:
+        (directory / "model.safetensors").write_bytes(struct.pack("<Q", header_size) + rest)
+
+    return spoil
+
+
+def tensor(**entry: Any) -> Spoil:
+    header = json.dumps({"bert.embeddings.word_embeddings.weight": entry}).encode()
+    return weights(len(header), header)
+
+
+def cut_short(directory: Path) -> None:
+    content = (directory / "model.safetensors").read_bytes()
+    (directory / "model.safetensors").write_bytes(content[:-1000])
+
+
+def pickled(directory: Path) -> None:
+    (directory / "model.safetensors").write_bytes(
+        b"cos\nsystem\n(S'touch " + str(directory / "executed").encode() + b"'\ntR."
+    )
+
+
+def config(file: str = "config.json", **entries: Any) -> Spoil:
+    def spoil(directory: Path) -> None:
+        content = json.loads((directory / file).read_text())
+        (directory / file).write_text(json.dumps(content | entries))
+
+    return spoil
+
+
+REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "remote.Model"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (weights(2**40, b"{}"), "header too large"),
+        (weights(90_000_000, b"{" * 1000), "invalid header length"),
+        (weights(4, b"{{{{"), "invalid JSON in header"),
+        (tensor(dtype="F32", shape=[2**40, 2**20], data_offsets=[0, 2**62]), "overflow"),
+        (tensor(dtype="F32", shape=[2], data_offsets=[0, 8]), "not fully covered"),
+        (cut_short, "not fully covered"),
+        (pickled, "header too large"),
+        (config(model_type="remote", auto_map=REMOTE), "contains custom code which must be executed"),
+        (config(model_type="unheard-of"), "does not recognize this architecture"),
+        (config(num_hidden_layers=10**9), "asks for 1000000000 layers; the weights have 39 tensors in all"),
+        (config(intermediate_size=10**9), r"describes \d+ parameters; the weights have \d+"),
+        (config(hidden_size="wide"), "expected int, got str"),
+        (config(hidden_size=-3), "negative dimension"),
+        (config(vocab_size=10), r"its tokenizer has \d+ tokens, its model 10"),
+        (config(vocab_size=1000), r"wants bert.embeddings.word_embeddings.weight of shape \[1000, 32\]; the"),
+    ],
+)  # fmt: skip
+def test_a_directory_that_lies_is_told_in_one_line(spoil: Spoil, message: str, tiny: TinyMaker, tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    shutil.copytree(tiny(), directory)
+    (directory / "remote.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
+    spoil(directory)
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with pytest.raises(UserError, match=rf"model does not load: .*{message}") as error:
+        load_tokenizer(directory)
+        load_classifier(directory)
+    assert "\n" not in str(error.value)
+    assert not (directory / "executed").exists()
+    assert time.monotonic() - started < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+
+
+def test_code_in_a_known_architecture_is_not_executed(tiny: TinyMaker, tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    shutil.copytree(tiny(), directory)
+    (directory / "remote.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
+    config(auto_map=REMOTE)(directory)
+    config("tokenizer_config.json", auto_map={"AutoTokenizer": ["remote.T", None]}, tokenizer_class="T")(directory)
+    load_tokenizer(directory)
+    load_classifier(directory)
+    assert not (directory / "executed").exists()

@@ -1,0 +1,258 @@
+"""What may go wrong while a stage runs: each fault ends in one line, and leaves nothing half-done that looks whole."""
+
+import dataclasses
+import itertools
+import json
+import logging
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import ROOT, TinyMaker
+
+from pipeline.download import CORPORA, Pair, download
+from pipeline.evaluate import evaluate
+from pipeline.params import DataParams, ModelParams, Params, PredictParams, TokenizeParams
+from pipeline.predict import predict
+from pipeline.pretrained import pretrained
+from pipeline.stage import SPLITS, UserError
+from pipeline.tokenize import tokenize
+from pipeline.train import train
+
+Tokenized = Callable[..., Path]
+
+
+@pytest.fixture
+def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Tokenized) -> Callable[..., Path]:
+    def run(config: dict[str, Any] | None = None, **changes: Any) -> Path:
+        checkpoint = tiny(**(config or {}))
+        settings = dataclasses.replace(params.train, **changes)
+        places = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
+        train(tokenized(checkpoint), checkpoint, *places, settings)
+        return tmp_path
+
+    return run
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_publishes_nothing(
+    run: Callable[..., Path], tmp_path: Path
+) -> None:
+    message = (
+        r"the (loss|gradient norm) is (nan|inf) at step \d+, the last finite loss was \d+\.\d{4}; try a lower train\.lr"
+    )
+    with pytest.raises(UserError, match=message):
+        run(lr=1e30, max_grad_norm=0, warmup_ratio=0)
+    assert not (tmp_path / "classifier").exists()
+    assert not (tmp_path / "metrics").exists()
+
+
+def test_a_model_that_knows_one_class_only_is_published_with_a_loud_warning(
+    run: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    out = run(lr=1e-9)
+    assert json.loads((out / "metrics" / "train.json").read_text())["degenerate"] is True
+    assert "DEGENERATE: this model gives every validation pair the same class" in caplog.text
+    assert (out / "classifier" / "model.safetensors").exists()
+
+
+def test_memory_that_runs_out_is_told_with_what_to_lower(run: Callable[..., Path]) -> None:
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (held + 2**30, hard))
+    try:
+        message = r"out of memory with 640 pairs of \d+ tokens; lower train\.batch_size and raise train\.gradient_acc"
+        with pytest.raises(UserError, match=message):
+            run(config={"intermediate_size": 20_000}, batch_size=640, max_train_samples=None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mount a file system of a given size."""
+    mounted: list[Path] = []
+
+    def mount(size: str) -> Path:
+        place = tmp_path / "disk"
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+        if os.geteuid() or subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
+            pytest.skip("only root can mount a small disk")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.parametrize("stage", ["download", "pretrained", "tokenize", "train", "predict", "evaluate"])
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(
+    stage: str, small_disk: Callable[[str], Path], raw: Path, params: Params, tiny: TinyMaker, tokenized: Tokenized,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    data = tokenized(tiny())
+    classifier = tmp_path / "learnt" / "classifier"
+    if stage in ("predict", "evaluate"):
+        train(data, tiny(), classifier, tmp_path / "learnt", tmp_path / "learnt", params.train)
+        predict(data, classifier, tmp_path / "predictions", tmp_path, PredictParams(batch_size=64), "fp32", 1)
+    disk = small_disk("8k" if stage in ("predict", "evaluate") else "32k")
+    out = disk / "out"
+    stages: dict[str, Callable[[], None]] = {
+        "download": lambda: download(out, DataParams(task="sample")),
+        "pretrained": lambda: pretrained(out, ModelParams(checkpoint=str(tiny()))),
+        "tokenize": lambda: tokenize(raw, tiny(), out, TokenizeParams(max_length=96, padding="dynamic", num_proc=1)),
+        "train": lambda: train(data, tiny(), out, tmp_path / "metrics", tmp_path / "checkpoints", params.train),
+        "predict": lambda: predict(data, classifier, out, tmp_path, PredictParams(batch_size=64), "fp32", 1),
+        "evaluate": lambda: evaluate(tmp_path / "predictions", out),
+    }
+    with pytest.raises(UserError, match=r"disk/out\S* cannot be written: .*(No space left|os error 28)") as error:
+        stages[stage]()
+    assert "\n" not in str(error.value)
+    assert not [path for path in disk.rglob("*") if path.is_file() and not path.is_relative_to(out / "plots")]
+
+
+def test_a_disk_that_fills_in_the_middle_of_a_checkpoint_keeps_the_one_before(
+    small_disk: Callable[[str], Path], params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    data = tokenized(tiny())
+    disk = small_disk("600k")  # one checkpoint has 400 kB
+    settings = dataclasses.replace(params.train, save_steps=1)
+    outs = (tmp_path / "classifier", tmp_path / "metrics")
+    with pytest.raises(UserError, match=r"the checkpoint of step 2 cannot be written: .*; free space and run again"):
+        train(data, tiny(), *outs, disk / "checkpoints", settings)
+    assert not outs[0].exists()
+    subprocess.run(["mount", "-o", "remount,size=10m", str(disk)], check=True)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        train(data, tiny(), *outs, disk / "checkpoints", settings)
+    assert "resuming from" in caplog.text and "checkpoint-1" in caplog.text
+
+
+@pytest.fixture
+def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path) -> Path:
+    """A directory where `python -m pipeline.train` finds its inputs, and trains for many seconds."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "models").mkdir()
+    (tmp_path / "data" / "tokenized").symlink_to(tokenized(tiny()))
+    (tmp_path / "models" / "pretrained").symlink_to(tiny())
+    text = (ROOT / "params.yaml").read_text()
+    lines = [
+        {"  epochs": "  epochs: 100", "  save_steps": "  save_steps: 7"}.get(line.split(":")[0], line)
+        for line in text.replace("precision: bf16", "precision: fp32").splitlines()
+    ]
+    (tmp_path / "params.yaml").write_text("\n".join(lines))
+    return tmp_path
+
+
+def started(directory: Path) -> subprocess.Popen[str]:
+    """`python -m pipeline.train`, when it has a checkpoint."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.train"], cwd=directory, env=env, stderr=subprocess.PIPE, text=True
+    )
+    while not list(directory.glob("models/.checkpoints/*/*/files.json")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_a_checkpoint_and_publishes_nothing(
+    number: signal.Signals, status: int, stage_directory: Path
+) -> None:
+    process = started(stage_directory)
+    process.send_signal(number)
+    log = process.communicate()[1]
+    assert process.returncode == status
+    assert f"{number.name}: stopping after this step" in log
+    assert "the next run resumes there" in log
+    assert "Traceback" not in log
+    assert [path.name for path in (stage_directory / "models").iterdir() if path.name != "pretrained"] == [
+        ".checkpoints"
+    ]
+
+
+def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
+    process = started(stage_directory)
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):  # both are there when it goes on
+        process.send_signal(number)
+    log = process.communicate()[1]
+    assert process.returncode in (130, 143)
+    assert "the next run resumes there" not in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["removed", "truncated"])
+@pytest.mark.parametrize("name", ["train.parquet", "validation.parquet", "model.safetensors"])
+def test_an_input_that_goes_while_train_runs_changes_nothing(
+    name: str, spoil: Callable[[Path], None], params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Everything is read before the first step; no file stays mapped into memory, where a cut would be a crash."""
+    shutil.copytree(tokenized(tiny()), tmp_path / "in")
+    shutil.copytree(tiny(), tmp_path / "in", dirs_exist_ok=True)
+    whole = tmp_path / "whole" / "classifier"
+    train(tmp_path / "in", tmp_path / "in", whole, tmp_path / "whole", tmp_path / "c", params.train)
+    step = torch.optim.AdamW.step
+
+    def spoiling(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.undo()
+        spoil(tmp_path / "in" / name)
+        return step(*args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spoiling)
+    train(tmp_path / "in", tmp_path / "in", tmp_path / "classifier", tmp_path / "metrics", tmp_path / "c", params.train)
+    assert (tmp_path / "classifier" / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+TEXTS = [
+    "\U0001f600 \U0001f469\u200d\U0001f52c emoji, one of them of three characters",
+    "\u202eright to left\u202c \u05e9\u05dc\u05d5\u05dd",
+    "e\u0301 is not \u00e9",
+    "NUL \x00, bell \x07, tab \t, line\nfeed, \x85 next line, \u2028 line separator, \x1c file separator",
+    "\"quotes\" 'and' ,commas;\\",
+    "long " * 20_000,
+]
+
+
+def test_any_text_survives_in_order(
+    raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [Pair(text, other, n % 2, n) for n, (text, other) in enumerate(itertools.product(TEXTS, repeat=2))]
+    monkeypatch.setitem(CORPORA, "sample", lambda: dict.fromkeys(SPLITS, pairs))
+    download(tmp_path / "raw", DataParams(task="sample"))
+    rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
+    assert [Pair(**row) for row in rows] == pairs
+    tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize)
+    out = tmp_path / "classifier"
+    train(tmp_path / "tokenized", tiny(), out, tmp_path / "metrics", tmp_path / "c", params.train)
+    predict(tmp_path / "tokenized", out, tmp_path / "predictions", tmp_path, PredictParams(batch_size=5), "fp32", 1)
+    predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
+    assert [(row["idx"], row["label"]) for row in predicted] == [(pair.idx, pair.label) for pair in pairs]
+
+
+@pytest.mark.parametrize("empty", ["", " \n"])
+def test_an_empty_sentence_is_refused_with_its_row(empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [Pair("a sentence", "another", 1, 7), Pair("a sentence", empty, 0, 8)]
+    monkeypatch.setitem(CORPORA, "sample", lambda: dict.fromkeys(SPLITS, pairs))
+    with pytest.raises(UserError, match=r"sample: train row 1 \(idx 8\) has an empty sentence; leave it out"):
+        download(tmp_path / "raw", DataParams(task="sample"))
+    assert not (tmp_path / "raw").exists()
+
+
+def test_a_disk_that_may_only_be_read_is_told_in_one_line(raw: Path, small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("1m")
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with pytest.raises(UserError, match="out cannot be written: Read-only file system"):
+        download(disk / "out", DataParams(task="sample"))

@@ -1,0 +1,225 @@
+"""A training run that is stopped anywhere and started again gives the bytes of one that was not."""
+
+import dataclasses
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from conftest import TinyMaker
+
+from pipeline.params import Params
+from pipeline.train import train
+
+
+class Killed(BaseException):
+    """What no code of ours catches."""
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
+) -> Callable[..., dict[str, bytes]]:
+    """Train into a directory; returns the bytes of all outputs but the clock."""
+    data = tokenized(tiny())
+
+    def run(name: str = "run", fresh: bool = False, **changes: Any) -> dict[str, bytes]:
+        out = tmp_path / name
+        settings = {
+            "epochs": 2,
+            "batch_size": 8,
+            "logging_steps": 3,
+            "save_steps": 2,
+            "max_train_samples": 60,
+            **changes,
+        }
+        train(
+            data,
+            tiny(),
+            out / "classifier",
+            out / "metrics",
+            tmp_path / "checkpoints",
+            dataclasses.replace(params.train, **settings),
+            fresh,
+        )
+        files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
+        return {str(file.relative_to(out)): file.read_bytes() for file in files}
+
+    return run
+
+
+@pytest.fixture
+def kill_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have the process killed, as far as its files can tell, at its nth call of a function from now; 0: never."""
+
+    def arm(
+        number: int, owner: Any = torch.optim.AdamW, name: str = "step", before: Callable[..., None] | None = None
+    ) -> None:
+        monkeypatch.undo()
+        left = number
+        original = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                if before:
+                    before(*args)
+                raise Killed
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    return arm
+
+
+Run = Callable[..., dict[str, bytes]]
+
+
+# 60 pairs in batches of 8: 8 steps an epoch, the last one of 4 pairs; a point of the training curve every 3 steps.
+@pytest.mark.parametrize("kills", [[2], [9], [16], [4, 5, 8]])
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_a_killed_run_resumes_to_the_same_bytes(
+    kills: list[int], keep: str, run: Run, kill_at: Callable[..., None], tmp_path: Path
+) -> None:
+    for number in kills:
+        kill_at(number)
+        with pytest.raises(Killed):
+            run(keep=keep)
+        assert not (tmp_path / "run" / "classifier").exists()
+        assert len(list((tmp_path / "checkpoints").glob("*/checkpoint-*"))) <= 2
+    kill_at(0)
+    resumed = run(keep=keep)
+    assert not list((tmp_path / "checkpoints").iterdir()), "all checkpoints go when the run is done"
+    assert resumed == run("uninterrupted", keep=keep)
+
+
+@pytest.mark.parametrize("write", [1, 4, 5, 8])
+def test_a_checkpoint_that_was_not_written_whole_is_skipped_for_the_one_before(
+    write: int, run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """torch.save is called four times for a checkpoint: arguments, optimizer, scheduler, random states."""
+
+    def cut_short(content: Any, path: str, *_: Any) -> None:
+        Path(path).write_bytes(b"PK")
+
+    kill_at(write, torch, "save", cut_short)
+    with pytest.raises(Killed):
+        run()
+    kill_at(0)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run()
+    assert "is not whole; removed" in caplog.text
+    assert ("resuming from" in caplog.text) == (write > 4)
+    assert resumed == run("uninterrupted")
+
+
+def test_a_checkpoint_that_was_cut_short_later_is_skipped(
+    run: Run, kill_at: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kill_at(6)
+    with pytest.raises(Killed):
+        run()
+    newest = max((tmp_path / "checkpoints").glob("*/checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    assert newest.name == "checkpoint-4"
+    os.truncate(newest / "optimizer.pt", 1000)
+    kill_at(0)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run()
+    assert "resuming from" in caplog.text and "checkpoint-2" in caplog.text
+    assert resumed == run("uninterrupted")
+
+
+def test_early_stopping_is_remembered(run: Run, kill_at: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed when the run had stopped early, but had not ended."""
+    settings = {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9}  # nothing is learnt, so that it stops
+    whole = run("uninterrupted", **settings)
+    assert json.loads(whole["metrics/train.json"])["epochs_run"] == 2
+    kill_at(1, transformers.Trainer, "_finalize_training")
+    with pytest.raises(Killed):
+        run(**settings)
+    kill_at(0)
+    assert run(**settings) == whole
+
+
+@pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}])
+def test_other_inputs_start_anew(
+    changed: dict[str, Any], run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    kill_at(5)
+    with pytest.raises(Killed):
+        run()
+    kill_at(1)
+    with caplog.at_level(logging.INFO, logger="pipeline"), pytest.raises(Killed):
+        run(**changed)
+    assert "resuming" not in caplog.text
+
+
+@pytest.mark.parametrize("changed", [{"dataloader_num_workers": 1}, {"save_steps": 3}])
+def test_what_cannot_change_the_weights_may_change(
+    changed: dict[str, Any], run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    kill_at(5)
+    with pytest.raises(Killed):
+        run()
+    kill_at(0)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run(**changed)
+    assert "resuming" in caplog.text
+    assert resumed == run("uninterrupted")
+
+
+def test_fresh_ignores_checkpoints(run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+    kill_at(5)
+    with pytest.raises(Killed):
+        run()
+    kill_at(0)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        run(fresh=True)
+    assert "resuming" not in caplog.text
+
+
+def test_checkpoints_that_nobody_came_back_for_are_removed_after_a_week(
+    run: Run, kill_at: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kill_at(5)
+    for lr in (1e-3, 2e-3):
+        with pytest.raises(Killed):
+            run(lr=lr)
+        kill_at(5)
+    old, _recent = sorted((tmp_path / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime)
+    os.utime(old, times=(time.time() - 8 * 24 * 3600,) * 2)
+    kill_at(1)
+    with caplog.at_level(logging.INFO, logger="pipeline"), pytest.raises(Killed):
+        run(lr=3e-3)
+    assert re.search(rf"removed {old}: .*, \d+\.\d MB", caplog.text)
+    assert not old.exists() and len(list((tmp_path / "checkpoints").iterdir())) == 1, "the recent one stays"
+
+
+def test_two_runs_with_the_same_inputs_do_not_wait_for_each_other(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second starts, and ends, in the middle of the first."""
+    step = torch.optim.AdamW.step
+    second: dict[str, bytes] = {}
+
+    def interleaved(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.undo()
+        random_state = torch.get_rng_state()
+        second.update(run("second"))
+        torch.set_rng_state(random_state)
+        return step(*args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", interleaved)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        first = run("first")
+    assert "another run with the same inputs is under way" in caplog.text
+    assert first == second
+    assert not list((tmp_path / "checkpoints").iterdir())
