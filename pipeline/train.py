@@ -5,7 +5,7 @@ import io
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.arguments import training_arguments
 from pipeline.checkpoint import load_classifier, load_tokenizer
@@ -28,6 +28,9 @@ from pipeline.stage import (
     write_text,
 )
 from pipeline.timing import Stopwatch
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 
@@ -55,22 +58,38 @@ def train(
     require(tokenized, "tokenize")
     device = device_arguments(params.precision, params.num_threads)
 
-    from safetensors import SafetensorError
-    from tqdm.contrib.logging import logging_redirect_tqdm
-    from transformers import DataCollatorWithPadding, EarlyStoppingCallback, set_seed
-
-    from pipeline.metrics import cross_entropy, paraphrase_metric
-    from pipeline.resume import Checkpointing, epochs_until_stopped, newest, own_directory, run_key
-    from pipeline.tables import read_split
-    from pipeline.trainer import PairTrainer, longest_first
+    from pipeline.resume import own_directory, run_key
 
     surroundings = environment(params.precision)
     ingredients = {**surroundings, **asdict(params)}
     for name in _HARMLESS:
         del ingredients[name]
-    key = run_key(ingredients, [tokenized, pretrained])
-    with whole(classifier) as draft, own_directory(checkpoints, key) as home:
+    # Around all that is written: the checkpoints go when nothing is left that a kill could lose.
+    with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained])) as home:
         arguments = training_arguments(params, device, home)
+        _fit(tokenized, pretrained, classifier, metrics, params, arguments, fresh)
+        write_json(metrics / "environment.json", surroundings)
+
+
+def _fit(
+    tokenized: Path,
+    pretrained: Path,
+    classifier: Path,
+    metrics: Path,
+    params: TrainParams,
+    arguments: "TrainingArguments",
+    fresh: bool,
+) -> None:
+    from safetensors import SafetensorError
+    from tqdm.contrib.logging import logging_redirect_tqdm
+    from transformers import DataCollatorWithPadding, EarlyStoppingCallback, set_seed
+
+    from pipeline.metrics import cross_entropy, paraphrase_metric
+    from pipeline.resume import Checkpointing, epochs_until_stopped, newest
+    from pipeline.tables import read_split
+    from pipeline.trainer import PairTrainer, longest_first
+
+    with whole(classifier) as draft:
         training = read_split(tokenized, "train", "tokenize")
         if params.max_train_samples is not None:
             training = training.select(range(min(params.max_train_samples, len(training))))
@@ -111,6 +130,7 @@ def train(
             "training on %d pairs, effective batch %d, %d epochs, %d steps",
             len(training), effective_batch, params.epochs, steps,
         )  # fmt: skip
+        home = Path(str(arguments.output_dir))
         resumed = None if fresh else newest(home, keep_best=params.keep == "best")
         if resumed:
             log.info("resuming from %s", resumed)
@@ -146,7 +166,6 @@ def train(
         },
     )
     write_text(metrics / "plots" / "history.csv", history_csv(history))
-    write_json(metrics / "environment.json", surroundings)
     watch.write(metrics / "timing.json", "train", samples=len(training) * len(epochs))
 
 
