@@ -1,6 +1,7 @@
 """Stage pretrained: fetch the pretrained checkpoint, as published, and hold it to its pin."""
 
 import importlib.util
+import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -105,6 +106,7 @@ def pretrained(out: Path, params: ModelParams) -> None:
                 f"params.yaml: model.checkpoint is {params.checkpoint}, which is no directory and not pinned; write "
                 f"{name}@<40-hex commit>, or one of {', '.join(CATALOGUE)}"
             )
+        _refuse_weights_elsewhere(draft, params.checkpoint)
         log.info("%s: %s", params.checkpoint, ", ".join(sorted(_names(draft))))
 
 
@@ -167,6 +169,20 @@ def needed(present: Collection[str], where: str) -> list[str]:
         if name not in present:
             raise UserError(f"{where} has no {name}{'; only fast tokenizers are taken' if 'token' in name else ''}")
     return [*_REQUIRED, *sorted(weights), *(name for name in _OPTIONAL if name in present)]
+
+
+def _refuse_weights_elsewhere(checkpoint: Path, where: str) -> None:
+    """Raise UserError where the index of sharded weights names a file that was not fetched: transformers follows it."""
+    index = checkpoint / "model.safetensors.index.json"
+    if not index.exists():
+        return
+    try:
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{where}: {index.name} has no weight_map that names files; save the model again") from None
+    for shard in sorted(map(str, shards)):
+        if not (_WEIGHTS.fullmatch(shard) and (checkpoint / shard).is_file()):
+            raise UserError(f"{where}: {index.name} names {shard}, which is not beside it; save the model again")
 
 
 def _names(directory: Path) -> set[str]:

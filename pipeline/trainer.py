@@ -43,7 +43,7 @@ class PairTrainer(Trainer):
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        self._finite_loss: Any = math.nan
+        self._finite_loss: Any = None
         super().__init__(**kwargs, compute_loss_func=self._mean_loss, preprocess_logits_for_metrics=_logits)
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
@@ -84,10 +84,10 @@ class PairTrainer(Trainer):
     def _demand_finite(self, what: str, value: Any) -> None:
         if math.isfinite(value):
             return
+        before = "" if self._finite_loss is None else f", the last finite loss was {float(self._finite_loss):.4f}"
         raise UserError(
-            f"the {what} is {float(value)} at step {self.state.global_step + 1}, the last finite loss was "
-            f"{float(self._finite_loss):.4f}; try a lower train.lr, a higher train.warmup_ratio, "
-            "train.precision bf16 or fp32, or train.max_grad_norm 1.0"
+            f"the {what} is {float(value)} at step {self.state.global_step + 1}{before}; try a lower train.lr, "
+            "a higher train.warmup_ratio, train.precision bf16 or fp32, or train.max_grad_norm 1.0"
         )
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:

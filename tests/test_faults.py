@@ -155,13 +155,14 @@ def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_p
     return tmp_path
 
 
-def started(directory: Path) -> subprocess.Popen[str]:
-    """`python -m pipeline.train`, when it has a checkpoint."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+def started(directory: Path, **env: str) -> subprocess.Popen[str]:
+    """`python -m pipeline.train`, when there is a checkpoint."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env}
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline.train"], cwd=directory, env=env, stderr=subprocess.PIPE, text=True
     )
-    while not list(directory.glob("models/.checkpoints/*/*/files.json")):
+    home = Path(env.get("DVC_ROOT", directory), "models/.checkpoints")
+    while not list(home.glob("*/*/files.json")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     return process
@@ -191,6 +192,44 @@ def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
     assert process.returncode in (130, 143)
     assert "the next run resumes there" not in log
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(("edited", "resumes"), [("trainer.py", False), ("tables.py", False), ("evaluate.py", True)])
+def test_a_run_resumes_under_the_same_training_code_only(edited: str, resumes: bool, stage_directory: Path) -> None:
+    shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on the path
+    text = (stage_directory / "params.yaml").read_text()
+    (stage_directory / "params.yaml").write_text(text.replace("epochs: 100", "epochs: 2"))
+    process = started(stage_directory)
+    process.kill()
+    process.communicate()
+    with (stage_directory / "pipeline" / edited).open("a") as code:
+        code.write("# another comment\n")
+    process = started(stage_directory)
+    log = process.communicate()[1]
+    assert process.returncode == 0, log
+    assert ("resuming from" in log) == resumes
+
+
+def test_a_second_process_with_the_same_inputs_neither_waits_nor_disturbs(
+    stage_directory: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As two experiments do that run side by side in directories of their own."""
+    text = (stage_directory / "params.yaml").read_text()
+    (stage_directory / "params.yaml").write_text(text.replace("epochs: 100", "epochs: 3"))
+    other = tmp_path_factory.mktemp("other")
+    shutil.copytree(stage_directory, other, symlinks=True, dirs_exist_ok=True)
+    first = started(stage_directory)
+    first.send_signal(signal.SIGSTOP)
+    second = started(other, DVC_ROOT=str(stage_directory))
+    log = second.communicate()[1]
+    assert second.returncode == 0, log
+    assert "another run with the same inputs is under way" in log
+    first.send_signal(signal.SIGCONT)
+    log = first.communicate()[1]
+    assert first.returncode == 0, log
+    models = [(place / "models/classifier/model.safetensors").read_bytes() for place in (stage_directory, other)]
+    assert models[0] == models[1]
+    assert not list((stage_directory / "models/.checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["removed", "truncated"])

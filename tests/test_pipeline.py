@@ -1,7 +1,12 @@
 """What a change reruns, and experiments: real `dvc`, in a repository of its own, in a path with spaces."""
 
 import json
+import os
+import re
 import shutil
+import signal
+import subprocess
+import time
 
 from conftest import Project
 
@@ -104,3 +109,17 @@ def test_experiments_in_place_in_a_temporary_directory_and_queued(project: Proje
 
     project.run("dvc", "exp", "run", "--set-param", "train.lr=3e-5")
     assert float(project.params()["train"]["lr"]) == 3e-5
+
+
+def test_a_temporary_experiment_that_was_killed_resumes(project: Project) -> None:
+    """Its directory is gone by then; its checkpoints lie in the user's repository."""
+    command = ("dvc", "exp", "run", "--temp", "--set-param", "train.epochs=20", "--set-param", "train.save_steps=3")
+    experiment = subprocess.Popen(command, cwd=project.root, env=project.env, start_new_session=True)
+    while not list(project.root.glob("models/.checkpoints/*/*/files.json")):
+        assert experiment.poll() is None
+        time.sleep(0.01)
+    os.killpg(experiment.pid, signal.SIGKILL)
+    experiment.wait()
+    out = project.run(*command)
+    assert re.search(rf"resuming from {re.escape(str(project.root))}/models/\.checkpoints/\w+/checkpoint-\d+", out)
+    assert not list((project.root / "models/.checkpoints").iterdir())

@@ -1,5 +1,6 @@
 """The pretrained stage: only pinned checkpoints, only safe files, from every source the same."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -105,6 +106,32 @@ def test_an_unusable_local_directory_is_refused(
         (tmp_path / "checkpoint" / added).touch()
     with pytest.raises(UserError, match=message):
         fetch(tmp_path / "out", tmp_path / "checkpoint")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({"weight_map": {"a": "../other/model.safetensors"}}, "names ../other/model.safetensors, which is not beside"),
+        (
+            {"weight_map": {"a": "model-00002-of-00002.safetensors"}},
+            "names model-00002-of-00002.safetensors, which is not beside",
+        ),
+        ({"weight_map": ["model-00001-of-00002.safetensors"]}, "has no weight_map"),
+        ("{", "has no weight_map"),
+    ],
+)
+def test_an_index_that_leads_to_other_weights_is_refused(
+    tiny: TinyMaker, tmp_path: Path, index: object, message: str
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(tiny(), checkpoint)
+    shutil.copytree(tiny(), tmp_path / "other")
+    (checkpoint / "model.safetensors").rename(checkpoint / "model-00001-of-00002.safetensors")
+    text = index if isinstance(index, str) else json.dumps(index)
+    (checkpoint / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(UserError, match=f"checkpoint: model.safetensors.index.json {message}"):
+        fetch(tmp_path / "out", checkpoint)
     assert not (tmp_path / "out").exists()
 
 

@@ -16,6 +16,7 @@ import transformers
 from conftest import TinyMaker
 
 from pipeline.params import Params
+from pipeline.stage import UserError
 from pipeline.train import train
 
 
@@ -147,6 +148,21 @@ def test_early_stopping_is_remembered(run: Run, kill_at: Callable[..., None], mo
         run(**settings)
     kill_at(0)
     assert run(**settings) == whole
+
+
+def test_metrics_that_cannot_be_written_cost_no_training(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoints go last: what fails, or is killed, after the last step has the last step to resume from."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics").write_text("in the way")
+    with pytest.raises(UserError, match=r"metrics/train\.json cannot be written"):
+        run()
+    (tmp_path / "run" / "metrics").unlink()
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run()
+    assert re.search(r"resuming from \S*checkpoint-16", caplog.text), "16 steps in all"
+    assert resumed == run("uninterrupted")
 
 
 @pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}])
