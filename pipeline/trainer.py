@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -98,9 +99,12 @@ class PairTrainer(Trainer):
         try:
             super()._save_checkpoint(model, trial)
         except (OSError, RuntimeError, SafetensorError) as error:
+            # torch tells a full disk as a position that it did not expect.
+            free = shutil.disk_usage(str(self.args.output_dir)).free
             raise UserError(
-                f"{self.args.output_dir}: the checkpoint of step {self.state.global_step} cannot be written: "
-                f"{' '.join(str(error).split())}; free space and run again: it resumes from the checkpoint before"
+                f"{self.args.output_dir}: the checkpoint of step {self.state.global_step} cannot be written with "
+                f"{free / 1e6:.1f} MB free there: {' '.join(str(error).split())}; free space and run again: it resumes "
+                "from the checkpoint before"
             ) from error
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int] | None:
