@@ -39,6 +39,7 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
         "train.max_grad_norm": {"max_grad_norm": params.max_grad_norm},
         "train.optim": {"optim": params.optim},
         "train.logging_steps": {"logging_strategy": "steps", "logging_steps": params.logging_steps},
+        "train.save_steps": {"save_steps": params.save_steps},
         "train.keep": {
             "eval_strategy": "epoch",
             "load_best_model_at_end": params.keep == "best",
@@ -68,6 +69,8 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
             "save_total_limit": None,
             "save_only_model": False,
             "restore_callback_states_from_checkpoint": True,  # of early stopping
+            "ignore_data_skip": False,  # a resumed run goes on with the batch that would have come next
+            "enable_jit_checkpoint": False,  # would take the signals
             "push_to_hub": False,
             # The report reads one scoring of all of validation after each epoch.
             "eval_on_start": False,

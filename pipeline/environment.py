@@ -15,7 +15,7 @@ def environment(precision: Precision) -> dict[str, Any]:
     import torch
 
     can = torch.cpu.get_capabilities()
-    low_precision = [name for name in ("avx512_bf16", "amx_bf16") if can.get(name)]
+    low_precision = [name for name in ("avx512_bf16", "amx_bf16", "bf16") if can.get(name)]
     entries = {
         "cpu": _cpu_model(),
         "device": "cpu",

@@ -41,12 +41,10 @@ class Fitted:
     watch: Stopwatch
 
 
-def fit(
-    tokenized: Path, pretrained: Path, home: Path, params: TrainParams, arguments: TrainingArguments, fresh: bool
-) -> Fitted:
+def fit(tokenized: Path, pretrained: Path, home: Path, params: TrainParams, arguments: TrainingArguments) -> Fitted:
     """Fine-tune `pretrained` on `tokenized/train.parquet`, scored each epoch on `tokenized/validation.parquet`.
 
-    home: the directory of this run's checkpoints; training resumes from the newest whole one there, unless `fresh`.
+    home: the directory of this run's checkpoints; training resumes from the newest whole one there.
     Raises UserError where an input does not load, where training fails, and where a checkpoint cannot be written.
     """
     training = read_split(tokenized, "train", "tokenize")
@@ -89,13 +87,14 @@ def fit(
         "training on %d pairs, effective batch %d, %d epochs, %d steps",
         len(training), effective_batch_size, params.epochs, steps,
     )  # fmt: skip
-    resumed = None if fresh else newest(home, keep_best=params.keep == "best")
+    resumed = newest(home, keep_best=params.keep == "best")
     if resumed:
         log.info("resuming from %s", resumed)
         arguments.num_train_epochs = epochs_until_stopped(resumed) or params.epochs
-    checkpointing = Checkpointing(trainer, home, params.save_steps, resumed)
+    watch = Stopwatch()
+    checkpointing = Checkpointing(trainer, home, params.save_steps, resumed, watch)
     trainer.add_callback(checkpointing)
-    with logging_redirect_tqdm(), checkpointing.signals(), Stopwatch() as watch:  # log lines stand above the bar
+    with logging_redirect_tqdm(), checkpointing.signals(), watch:  # log lines stand above the bar
         result = trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
     return Fitted(
         model, tokenizer, trainer.state.log_history, result.training_loss, len(training), effective_batch_size, watch

@@ -7,7 +7,19 @@ from pipeline.arguments import prediction_arguments
 from pipeline.checkpoint import load_classifier, load_tokenizer
 from pipeline.device import device_arguments
 from pipeline.params import Precision, PredictParams, load_params
-from pipeline.stage import CLASSIFIER, METRICS, PREDICTIONS, SCORED, TOKENIZED, log, require, run, whole
+from pipeline.stage import (
+    CHECKPOINTS,
+    CLASSIFIER,
+    METRICS,
+    PREDICTIONS,
+    SCORED,
+    TOKENIZED,
+    log,
+    require,
+    run,
+    users_path,
+    whole,
+)
 from pipeline.timing import Stopwatch
 
 # Digits kept of a logit. In batches of another size, fp32 logits agree to 1e-6 on a CPU; the digits behind these are
@@ -74,6 +86,9 @@ def main() -> None:
     predict(
         TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, params.train.precision, params.train.num_threads
     )
+    from pipeline.resume import remove_finished
+
+    remove_finished(users_path(CHECKPOINTS))  # this stage runs when DVC has recorded the model
 
 
 if __name__ == "__main__":

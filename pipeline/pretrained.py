@@ -121,7 +121,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
             except Unavailable as error:
                 raise UserError(f"CHECKPOINT_MIRROR: {error}; mend or replace the file") from None
             log.info("%s from CHECKPOINT_MIRROR", name)
-            if not checkpoint.files:
+            if not checkpoint.files.get("model.safetensors"):
                 log.warning("the mirror cannot show that this is commit %s, and no pin is known", checkpoint.revision)
             return
         failures = [f"CHECKPOINT_MIRROR has no {name}"]

@@ -1,39 +1,46 @@
 """Full checkpoints of a training run, found again by the next run that would give the same bytes.
 
-`models/.checkpoints/<key>/checkpoint-<step>/` holds Trainer's own files, what Trainer forgets (`losses.json`), and,
-written last, a list of all files with their sizes (`files.json`). Without it, or where a size differs, a checkpoint is
-not whole.
+`models/.checkpoints/<key>/checkpoint-<step>/` holds Trainer's own files, what Trainer forgets (`progress.json`),
+and, written last, a list of all files with their sizes (`files.json`). Without it, or where a size differs, a
+checkpoint is not whole.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers import Trainer, TrainerCallback
 
-from pipeline.stage import log
+from pipeline.stage import UserError, held, log, writing
+from pipeline.timing import Stopwatch
 
 _STALE_SECONDS = 7 * 24 * 3600
 _FILES = "files.json"
-_LOSSES = "losses.json"
+_PROGRESS = "progress.json"
+_FINISHED = "finished"
 
 
 def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
-    """A hash of all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code."""
+    """A hash of all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code.
+
+    The code is that of the modules imported by now.
+    """
     digest = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode())
-    code = [module.__file__ for name, module in sys.modules.items() if name.startswith("pipeline.")]
-    files = [*map(Path, filter(None, code)), *(file for directory in directories for file in directory.iterdir())]
+    specs = [
+        getattr(module, "__spec__", None) for module in sys.modules.values()
+    ]  # the stage's own module goes by the name __main__
+    code = {spec.origin for spec in specs if spec and spec.origin and spec.name.startswith("pipeline.")}
+    files = [*map(Path, code), *(file for directory in directories for file in directory.iterdir())]
     for file in sorted(files):
         with file.open("rb") as content:
             digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
@@ -41,56 +48,85 @@ def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
 
 
 @contextmanager
-def own_directory(root: Path, key: str) -> Iterator[Path]:
+def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
     """The directory `root/<key>`, held by this run alone; where another run holds it, a fresh one for this run only.
 
-    It is removed when the block ends well. So are those of other keys that no run has written to for seven days.
+    It is emptied first where `fresh`, and marked as finished when the block ends well. Those of other keys that are
+    finished, or that no run has written to for seven days, are removed. Raises UserError where it cannot be written.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    _remove_stale(root, key)
-    with _claimed(root / key) as mine:
+    home = root / key
+    with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+    remove_finished(root, but=key)
+    _remove_stale(root, but=key)
+    with _claimed(home) as mine:
         if mine:
+            for left in home.iterdir() if fresh else home.glob(_FINISHED):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
             try:
-                yield root / key
+                yield home
             except BaseException:
-                if not any((root / key).iterdir()):
-                    (root / key).rmdir()
+                if any(home.iterdir()):
+                    log.info("what is done lies in %s; the next run resumes there", home)
+                else:
+                    home.rmdir()
                 raise
-            shutil.rmtree(root / key)
+            (home / _FINISHED).touch()
             return
     log.info("another run with the same inputs is under way; this one keeps its checkpoints apart, and starts anew")
     with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=root) as apart:
         yield Path(apart)
 
 
+def remove_finished(root: Path, but: str = "") -> None:
+    """Remove the checkpoints of runs that ended well, once DVC has recorded their models.
+
+    It does so after the stage has ended; killed, or with a full disk, before that, it runs the stage again, which then
+    resumes from the last step.
+    """
+    for home in root.glob("*/"):
+        if home.name != but and (home / _FINISHED).exists():
+            with _claimed(home) as mine:
+                if mine:
+                    shutil.rmtree(home)
+
+
+def _remove_stale(root: Path, but: str) -> None:
+    for home in root.glob("*/"):
+        with suppress(FileNotFoundError):  # another run is removing it
+            if home.name == but or time.time() - home.stat().st_mtime < _STALE_SECONDS:
+                continue
+            with _claimed(home) as mine:
+                if mine:
+                    size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
+                    shutil.rmtree(home)
+                    log.info("removed %s: checkpoints of a run given up a week ago, %.1f MB", home, size / 1e6)
+
+
 @contextmanager
 def _claimed(home: Path) -> Iterator[bool]:
     """Make and lock a directory; False where another process has locked it."""
     while True:
-        home.mkdir(exist_ok=True)
-        descriptor = os.open(home, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel drops it when the process dies
-            if home.exists() and home.stat().st_ino == os.fstat(descriptor).st_ino:
-                yield True
+        with writing(home):
+            home.mkdir(exist_ok=True)
+        with held(home) as mine:
+            if mine or home.exists():  # else its holder has just finished and removed it: once more
+                yield mine
                 return
-            # Its holder finished, and removed it, between the two lines above: once more.
-        except BlockingIOError:
-            yield False
-            return
-        finally:
-            os.close(descriptor)
 
 
-def _remove_stale(root: Path, key: str) -> None:
-    for home in root.iterdir():
-        if home.name == key or time.time() - home.stat().st_mtime < _STALE_SECONDS:
-            continue
-        with _claimed(home) as mine:
-            if mine:
-                size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
-                shutil.rmtree(home)
-                log.info("removed %s: checkpoints of a run given up a week ago, %.1f MB", home, size / 1e6)
+@contextmanager
+def saving(home: Path, step: int) -> Iterator[None]:
+    """Raise UserError where the checkpoint of a step cannot be written to `home`."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        # torch tells a full disk as a position that it did not expect.
+        free = shutil.disk_usage(home).free
+        raise UserError(
+            f"{home}: the checkpoint of step {step} cannot be written with {free / 1e6:.1f} MB free there: "
+            f"{' '.join(str(error).split())}; free space and run again: it resumes from the checkpoint before"
+        ) from error
 
 
 def newest(home: Path, keep_best: bool) -> Path | None:
@@ -100,7 +136,7 @@ def newest(home: Path, keep_best: bool) -> Path | None:
             best = json.loads((path / "trainer_state.json").read_text())["best_global_step"]
             if not keep_best or best is None or _is_whole(home / f"checkpoint-{best}"):
                 return path
-        log.info("%s is not whole; removed", path)
+        log.info("%s is not whole, or that of its best epoch is not; removed", path)
         shutil.rmtree(path)
     return None
 
@@ -130,16 +166,20 @@ class Checkpointing(TrainerCallback):
     They are the newest and that of the best epoch so far, or the newest and the one before.
     """
 
-    def __init__(self, trainer: Trainer, home: Path, save_steps: int, resumed: Path | None) -> None:
+    def __init__(self, trainer: Trainer, home: Path, save_steps: int, resumed: Path | None, watch: Stopwatch) -> None:
         self._trainer = trainer
         self._home = home
         self._save_steps = save_steps
         self._resumed = resumed
+        self._watch = watch
         self._signal: int | None = None
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """On the first SIGINT or SIGTERM in the block, save at the next step and exit; on the second, exit at once."""
+        """On the first SIGINT or SIGTERM in the block, save at the next step and exit; on the second, exit at once.
+
+        After the last step, which is saved already, exit when the block ends.
+        """
         previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def first(number: int, frame: FrameType | None) -> None:
@@ -157,14 +197,17 @@ class Checkpointing(TrainerCallback):
             yield
         finally:
             restore()
+        if self._signal:
+            sys.exit(128 + self._signal)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._resumed:
-            losses = json.loads((self._resumed / _LOSSES).read_text())
-            self._trainer._tr_loss += losses["since_logged"]
-            self._trainer._total_loss_scalar = losses["logged"]
-            self._trainer._globalstep_last_logged = losses["step_logged"]
+            progress = json.loads((self._resumed / _PROGRESS).read_text())
+            self._trainer._tr_loss += progress["loss_since_logged"]
+            self._trainer._total_loss_scalar = progress["loss_logged"]
+            self._trainer._globalstep_last_logged = progress["step_logged"]
             self._trainer._initial_global_step = 0
+            self._watch.earlier = progress["seconds"]
         if state.best_global_step:  # the path in the state is that of the place where the run began
             state.best_model_checkpoint = str(self._home / f"checkpoint-{state.best_global_step}")
 
@@ -175,19 +218,21 @@ class Checkpointing(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         path = self._home / f"checkpoint-{state.global_step}"
-        losses = {
-            "since_logged": self._trainer._tr_loss.item(),
-            "logged": self._trainer._total_loss_scalar,
+        progress = {
+            "loss_since_logged": self._trainer._tr_loss.item(),
+            "loss_logged": self._trainer._total_loss_scalar,
             "step_logged": self._trainer._globalstep_last_logged,
+            "seconds": self._watch.so_far(),
         }
-        (path / _LOSSES).write_text(json.dumps(losses))
-        sizes = {file.name: file.stat().st_size for file in path.iterdir()}
-        draft = path / f".{_FILES}"
-        draft.write_text(json.dumps(sizes))
-        draft.rename(path / _FILES)
+        with saving(self._home, state.global_step):
+            (path / _PROGRESS).write_text(json.dumps(progress))
+            sizes = {file.name: file.stat().st_size for file in path.iterdir()}
+            draft = path / f".{_FILES}"
+            draft.write_text(json.dumps(sizes))
+            draft.rename(path / _FILES)
         self._rotate(state.best_global_step)
         if self._signal:
-            log.info("stopped at step %d of %d; the next run resumes there", state.global_step, state.max_steps)
+            log.info("stopped at step %d of %d", state.global_step, state.max_steps)
             sys.exit(128 + self._signal)
 
     def _rotate(self, best: int | None) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -9,8 +10,9 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +51,15 @@ def run(stage: Callable[..., None], **flags: str) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     log.setLevel(logging.INFO)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report, in colour, says little
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # the Hub's client tells each of its many retries twice
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars are for terminals
     try:
         stage(**arguments)
     except UserError as error:
         sys.exit(f"error: {error}")
+    except PermissionError as error:  # of an input; outputs are told by `writing`
+        sys.exit(f"error: {error.filename}: {error.strerror}; change its permissions")
 
 
 def require(path: Path, producer: str) -> Path:
@@ -73,31 +78,63 @@ def users_path(text: str | Path) -> Path:
 
 
 @contextmanager
-def whole(target: Path) -> Iterator[Path]:
-    """Yield a path to write a file or a directory to; it becomes `target` when the block ends well, else it vanishes.
+def held(directory: Path) -> Iterator[bool]:
+    """Lock a directory for the block. Yields False where another process has locked it, and where it is gone.
 
-    The draft lies in a hidden directory beside `target`, so that the last step is a rename within one file system.
-    Raises UserError where `target` cannot be written.
+    The kernel drops the lock when the process dies.
     """
-    workshop = None
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        draft = workshop / target.name
-        yield draft
-        if target.is_dir():  # a rename does not replace a directory that has files in it
-            target.rename(workshop / "previous")
-        draft.replace(target)
+        descriptor = os.open(directory, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = directory.stat().st_ino == os.fstat(descriptor).st_ino  # no: removed and made anew in between
+        except (BlockingIOError, FileNotFoundError):
+            mine = False
+        yield mine
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Raise UserError where the block fails since `target`, or what lies beside it, cannot be written."""
+    try:
+        yield
     except OSError as error:
         culprit = Path(error.filename2 or error.filename or target)
         if error.errno in _UNWRITABLE and (culprit.is_relative_to(target.parent) or target.is_relative_to(culprit)):
             raise UserError(f"{target} cannot be written: {error.strerror} ({culprit})") from error
         raise
-    finally:
-        if workshop:
-            shutil.rmtree(workshop, ignore_errors=True)
 
 
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Yield a path to write a file or a directory to; it becomes `target` when the block ends well, else it vanishes.
+
+    The draft lies in a hidden directory beside `target`, so that the last step is a rename within one file system.
+    Drafts that a killed process has left are removed. Raises UserError where `target` cannot be written.
+    """
+    with writing(target), ExitStack() as stack:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f".{target.name}.*"):
+            with suppress(FileNotFoundError), held(left) as mine:
+                if mine and time.time() - left.stat().st_mtime > _YOUNG_SECONDS:
+                    shutil.rmtree(left)
+        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        stack.callback(shutil.rmtree, workshop, ignore_errors=True)
+        stack.enter_context(held(workshop))
+        draft = workshop / target.name
+        yield draft
+        if target.is_dir():  # a rename does not replace a directory that has files in it
+            target.rename(workshop / "previous")
+        draft.replace(target)
+
+
+_YOUNG_SECONDS = 60  # a draft that has just been made may not be locked yet
 _UNWRITABLE = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG,
     errno.ENOTDIR, errno.EEXIST, errno.EISDIR,

@@ -13,12 +13,18 @@ from pipeline.stage import write_json
 class Stopwatch:
     """Times the block it is the context of, in seconds of wall clock."""
 
+    earlier = 0.0  # seconds that a run took before it was stopped, where this block resumes it
+
     def __enter__(self) -> "Stopwatch":
         self._started = time.perf_counter()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.seconds = time.perf_counter() - self._started
+        self.seconds = self.so_far()
+
+    def so_far(self) -> float:
+        """Seconds since the block began, and those of earlier."""
+        return self.earlier + time.perf_counter() - self._started
 
     def write(self, path: Path, stage: str, samples: int) -> None:
         """Put the stage's entry into the JSON file `path`, beside those of other stages."""

@@ -60,11 +60,10 @@ def train(
     ingredients = {**surroundings, **asdict(params)}
     for name in _HARMLESS:
         del ingredients[name]
-    # Around all that is written: the checkpoints go when nothing is left that a kill could lose.
-    with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained])) as home:
+    with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
         arguments = training_arguments(params, device, home)
         with whole(classifier) as draft:  # before training: that it cannot be written is told at once
-            fitted = fit(tokenized, pretrained, home, params, arguments, fresh)
+            fitted = fit(tokenized, pretrained, home, params, arguments)
             try:
                 fitted.model.save_pretrained(draft)
                 fitted.tokenizer.save_pretrained(draft)

@@ -1,21 +1,23 @@
 """The Hugging Face Trainer for sentence pairs, and every correction that this pipeline makes to it."""
 
+import functools
 import itertools
 import math
 import re
-import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
-from safetensors import SafetensorError
 from torch.utils.data import DataLoader, Sampler
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from pipeline.resume import saving
 from pipeline.stage import UserError, log
 
 _BUCKET = 8  # tokens; lengths are padded to a multiple of it when scoring
@@ -67,14 +69,19 @@ class PairTrainer(Trainer):
         return total / num_items_in_batch
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        pairs, tokens = inputs["input_ids"].shape
         with _memory(
-            inputs,
+            f"{pairs} pairs of {tokens} tokens",
             "train.batch_size and raise train.gradient_accumulation_steps as much, or set train.gradient_checkpointing",
         ):
             loss = super().training_step(model, inputs, num_items_in_batch)
         self._demand_finite("loss", loss)
-        self._finite_loss = loss
+        self._finite_loss = loss * num_items_in_batch / pairs  # mean of this forward pass, one of an effective batch
         return loss
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        with _memory("the model and the state of its optimizer", "train.batch_size, or take a smaller model"):
+            return super().train(*args, **kwargs)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
@@ -92,26 +99,26 @@ class PairTrainer(Trainer):
         )
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        with _memory(inputs, "train.batch_size" if self.is_in_train else "predict.batch_size"):
+        pairs, tokens = inputs["input_ids"].shape
+        batch_size = "train.batch_size" if self.is_in_train else "predict.batch_size"
+        with _memory(f"{pairs} pairs of {tokens} tokens", batch_size):
             return super().prediction_step(model, inputs, *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        try:
+        with saving(Path(str(self.args.output_dir)), self.state.global_step):
             super()._save_checkpoint(model, trial)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            # torch tells a full disk as a position that it did not expect.
-            free = shutil.disk_usage(str(self.args.output_dir)).free
-            raise UserError(
-                f"{self.args.output_dir}: the checkpoint of step {self.state.global_step} cannot be written with "
-                f"{free / 1e6:.1f} MB free there: {' '.join(str(error).split())}; free space and run again: it resumes "
-                "from the checkpoint before"
-            ) from error
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int] | None:
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
         effective_batch = self.args.train_batch_size * self.args.gradient_accumulation_steps
         return LengthGroups(token_counts(train_dataset or self.train_dataset), effective_batch, self.args.seed)
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        prepared: Any = super().get_train_dataloader()
+        loader = prepared.base_dataloader  # Accelerate's own has no use for what is set on it
+        loader.worker_init_fn = functools.partial(_outlive_a_signal, first=loader.worker_init_fn)
+        return prepared  # type: ignore[no-any-return]
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         return self._scoring_dataloader(self.eval_dataset if eval_dataset is None else eval_dataset)
@@ -127,9 +134,21 @@ class PairTrainer(Trainer):
             collate_fn=DataCollatorWithPadding(self.processing_class, pad_to_multiple_of=_BUCKET),
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
+            worker_init_fn=_outlive_a_signal,
         )
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
+
+
+def _outlive_a_signal(worker: int, first: Callable[[int], None] | None = None) -> None:
+    """Have a process that loads data leave the first signal to the main process, which still wants this step's batches.
+
+    Ctrl-C, and who stops a whole group, send it to all.
+    """
+    if first:
+        first(worker)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: signal.signal(number, signal.SIG_DFL))
 
 
 def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
@@ -139,15 +158,14 @@ def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def _memory(inputs: Any, lower: str) -> Iterator[None]:
-    pairs, tokens = inputs["input_ids"].shape
+def _memory(holding: str, lower: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
         # CUDA's has a class of its own; the CPU's and Apple's are told by their text.
         if not isinstance(error, torch.OutOfMemoryError) and not re.search("out of memory|allocate memory", str(error)):
             raise
-        raise UserError(f"out of memory with {pairs} pairs of {tokens} tokens; lower {lower}") from error
+        raise UserError(f"out of memory with {holding}; lower {lower}") from error
 
 
 class _Bar(ProgressCallback):

@@ -30,8 +30,9 @@ def verify(repository: Path) -> None:
         for clone in (committed, here):
             if subprocess.run(["git", "clone", "--quiet", str(repository), str(clone)]).returncode:
                 raise UserError(f"{repository} cannot be cloned; verify runs in a git repository with a commit")
-        if not (committed / "dvc.lock").exists():
-            raise UserError('HEAD has no dvc.lock to compare with; run "dvc repro", then commit dvc.lock and metrics/')
+        for file in ("dvc.lock", _ENVIRONMENT, _EVALUATION):
+            if not (committed / file).exists():
+                raise UserError(f'HEAD has no {file} to compare with; run "dvc repro", commit dvc.lock and metrics/')
         # Relative mirrors count from the user's repository, not from the clone.
         mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
         environ = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"} | mirrors

@@ -19,6 +19,7 @@ import tempfile
 import termios
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,9 @@ class Repro:
     def __init__(self, project: Path, env: dict[str, str]) -> None:
         reader, writer = pty.openpty()
         termios.tcsetwinsize(writer, (24, 120))  # where there is no room, there is no bar
+        env = {name: value for name, value in env.items() if name != "TQDM_DISABLE"} | {"TQDM_MININTERVAL": "0"}
         self.process = psutil.Popen(
-            ["dvc", "repro"], cwd=project, env={**env, "TQDM_MININTERVAL": "0", "TQDM_DISABLE": "0"},
+            ["dvc", "repro"], cwd=project, env=env,
             stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, start_new_session=True,
         )  # fmt: skip
         os.close(writer)
@@ -64,7 +66,7 @@ class Repro:
     @property
     def resumed(self) -> int:
         """The step that training resumed at; 0 where it started anew."""
-        found = re.search(r"resuming from \S*checkpoint-(\d+)", self.output)
+        found = re.search(r"resuming from .*checkpoint-(\d+)", self.output)
         return int(found[1]) if found else 0
 
     @property
@@ -72,17 +74,19 @@ class Repro:
         """The optimizer steps done, as the bar shows them."""
         total = re.search(r"training on .* (\d+) steps", self.output)
         bar = re.findall(rf"(\d+)/{total[1]} \[", self.output[total.end() :]) if total else []
-        return max(map(int, bar), default=self.resumed)
+        return max([self.resumed, *map(int, bar)])
 
     def kill(self, number: signal.Signals, group: bool) -> str:
         """Send a signal to the group, or to the train stage alone where it is under way; tells to whom it went."""
         children = self.process.children(recursive=True)
-        training = [child for child in children if child.cmdline()[1:] == ["-m", "pipeline.train"]]
-        group = group or not training
-        if group:
+        training = None
+        with suppress(psutil.NoSuchProcess):  # one that ends just now
+            training = next((child for child in children if child.cmdline()[1:] == ["-m", "pipeline.train"]), None)
+        group = group or training is None
+        if training is None or group:
             os.killpg(self.process.pid, number)
         else:
-            training[0].send_signal(number)
+            training.send_signal(number)
         psutil.wait_procs(children)  # a stage that saves its checkpoint outlives dvc
         return f"{number.name} to the {'group' if group else 'train stage'}"
 
@@ -133,12 +137,13 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
             kills -= 1
             end = repro.kill(rng.choice([signal.SIGKILL, signal.SIGTERM]), group=rng.random() < 0.5)
         status = repro.wait()
+        end = end if status else "done"  # a signal may come when all is over
         trained = "training on" in repro.output
         lost = max(0, reached - repro.resumed) if trained else None
         reached = repro.step if trained else reached
         attempts.append(Attempt(lost, repro.resumed, reached, time.monotonic() - started, end))
         print(attempts[-1], flush=True)
-        assert (status == 0) == (end == "done"), repro.output
+        assert status == 0 or end != "done", repro.output
         if end == "done":
             assert (project / "dvc.lock").read_text() == expected, "the result is not that of the undisturbed run"
             reached = 0

@@ -28,6 +28,7 @@ MRPC = Path(
 ).absolute()
 os.environ.pop("MRPC_MIRROR", None)
 os.environ.pop("CHECKPOINT_MIRROR", None)
+os.environ.pop("HF_ENDPOINT", None)
 
 TinyMaker = Callable[..., Path]
 
@@ -119,6 +120,13 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMak
         return out
 
     return run
+
+
+def run_stage(stage: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a stage as DVC does, in a directory that holds a params.yaml."""
+    command = [sys.executable, "-m", f"pipeline.{stage}"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
 
 class Project:

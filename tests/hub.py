@@ -19,6 +19,7 @@ class Hub:
         self.stall: float = 0  # seconds before any answer
         self.redirect = False  # answer everything with a redirection to itself
         self.silence = False  # stop in the middle of every body, and keep the line open
+        self.cut = False  # end every body in the middle
         self.more = b""  # send this after every body, behind headers that tell of the body alone
         self.corrupt = False  # flip a bit of every body, behind headers that tell of the right one
         self.asked: list[str] = []
@@ -80,9 +81,10 @@ def serve() -> Iterator[Hub]:
                 self.send_header(name, value)
             self.end_headers()
             if body and self.command != "HEAD":
-                self.wfile.write(content[: len(content) // 2] if hub.silence else content + hub.more)
+                self.wfile.write(content[: len(content) // 2] if hub.silence or hub.cut else content + hub.more)
                 self.wfile.flush()
                 time.sleep(30 if hub.silence else 0)
+                self.close_connection = self.close_connection or hub.cut
 
         def log_message(self, *_: object) -> None:
             pass

@@ -13,4 +13,5 @@ def test_killed_at_random_moments_the_pipeline_ends_with_the_same_bytes(project:
     print(*attempts, sep="\n")
     assert attempts[-1].end == "done"
     assert sum(attempt.end != "done" for attempt in attempts) == 3
+    assert any(attempt.resumed for attempt in attempts)
     assert max(attempt.lost or 0 for attempt in attempts) <= 3

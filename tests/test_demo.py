@@ -17,7 +17,7 @@ from pipeline.tokenize import tokenize
 from pipeline.train import train
 
 
-@pytest.mark.slow  # a minute and a half on two cores
+@pytest.mark.slow  # 50 seconds on two cores
 def test_the_demos_model_is_well_above_every_threshold_on_shared_words(raw: Path, tmp_path: Path) -> None:
     params = load_params(ROOT / "params.yaml")
     settings = dict(re.findall(r"--set-param train\.(\w+)=(\S+)", (ROOT / "Makefile").read_text()))

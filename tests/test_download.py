@@ -2,11 +2,9 @@
 
 import io
 import json
-import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_stage
 from hub import Hub, serve
 
 from pipeline import sources
@@ -38,14 +36,9 @@ def mirror(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def run_stage(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the stage as DVC does, in a directory that holds a params.yaml."""
+def run_download(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     shutil.copy(ROOT / "params.yaml", cwd)
-    bare = {name: value for name, value in os.environ.items() if name not in ("MRPC_MIRROR", "HF_ENDPOINT")}
-    command = [sys.executable, "-m", "pipeline.download"]
-    return subprocess.run(
-        command, cwd=cwd, env={**bare, "PYTHONPATH": str(ROOT), **env}, capture_output=True, text=True
-    )
+    return run_stage("download", cwd, **env)
 
 
 def test_mrpc_from_the_mirror_is_as_pinned(mirror: Path, tmp_path: Path) -> None:
@@ -131,7 +124,7 @@ def test_a_mirror_that_is_no_directory_is_an_error(tmp_path: Path, monkeypatch: 
 def test_without_a_network_it_ends_within_ten_seconds_and_names_every_way_out(tmp_path: Path) -> None:
     started = time.monotonic()
     nowhere = "http://127.0.0.1:9"  # the discard port: refuses at once
-    done = run_stage(tmp_path, HF_HUB_OFFLINE="0", HF_ENDPOINT=nowhere, HF_HOME=str(tmp_path), https_proxy=nowhere)
+    done = run_download(tmp_path, HF_HUB_OFFLINE="0", HF_ENDPOINT=nowhere, HF_HOME=str(tmp_path), https_proxy=nowhere)
     assert time.monotonic() - started < 10
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
@@ -202,7 +195,7 @@ def test_the_hub_gives_the_same_bytes_as_the_mirror(
 ) -> None:
     with serve() as hub:
         hub.files = hub_files(mrpc, monkeypatch)
-        done = run_stage(tmp_path, **hub.env(tmp_path / "home"))
+        done = run_download(tmp_path, **hub.env(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     download(tmp_path / "raw", DataParams(task="mrpc"))
     for split in PINS:
@@ -243,7 +236,7 @@ def test_a_hub_that_fails_is_told_in_one_line(
         hub.files = hub_files(mrpc, monkeypatch)
         fault(hub)  # type: ignore[operator]
         started = time.monotonic()
-        done = run_stage(tmp_path, **hub.env(tmp_path / "home"), https_proxy="http://127.0.0.1:9")
+        done = run_download(tmp_path, **hub.env(tmp_path / "home"), https_proxy="http://127.0.0.1:9")
     assert time.monotonic() - started < 10
     assert done.returncode == 1
     assert message in done.stderr
@@ -258,7 +251,7 @@ def test_a_hub_that_falls_silent_is_asked_again_and_given_up(
     with serve() as hub:
         hub.files = hub_files(mrpc, monkeypatch)
         hub.silence = True
-        done = run_stage(tmp_path, **hub.env(tmp_path / "home"), https_proxy="http://127.0.0.1:9")
+        done = run_download(tmp_path, **hub.env(tmp_path / "home"), https_proxy="http://127.0.0.1:9")
     assert done.returncode == 1
     assert "the Hub (nyu-mll/glue)" in done.stderr and "timed out" in done.stderr
     assert "Traceback" not in done.stderr

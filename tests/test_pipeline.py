@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 
+import pytest
 from conftest import Project
 
 ALL = ["download", "pretrained", "tokenize", "train", "predict", "evaluate"]
@@ -57,10 +58,7 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.3}))
     project.set("model.checkpoint", str(other))
-    ran = project.repro()
-    assert ran[0] == "pretrained"
-    assert "download" not in ran
-    assert ran[-3:] == ["train", "predict", "evaluate"]
+    assert project.repro() == ["pretrained", "tokenize", "train", "predict", "evaluate"]
 
     project.commit("another checkpoint")
     assert "metrics/evaluation.json" in project.run("dvc", "metrics", "diff", "HEAD~1", "--md")
@@ -111,15 +109,26 @@ def test_experiments_in_place_in_a_temporary_directory_and_queued(project: Proje
     assert float(project.params()["train"]["lr"]) == 3e-5
 
 
-def test_a_temporary_experiment_that_was_killed_resumes(project: Project) -> None:
-    """Its directory is gone by then; its checkpoints lie in the user's repository."""
-    command = ("dvc", "exp", "run", "--temp", "--set-param", "train.epochs=20", "--set-param", "train.save_steps=3")
-    experiment = subprocess.Popen(command, cwd=project.root, env=project.env, start_new_session=True)
-    while not list(project.root.glob("models/.checkpoints/*/*/files.json")):
-        assert experiment.poll() is None
-        time.sleep(0.01)
-    os.killpg(experiment.pid, signal.SIGKILL)
-    experiment.wait()
-    out = project.run(*command)
-    assert re.search(rf"resuming from {re.escape(str(project.root))}/models/\.checkpoints/\w+/checkpoint-\d+", out)
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [("dvc repro", signal.SIGINT), ("dvc exp run --temp --name killed", signal.SIGKILL)],
+)
+def test_a_run_that_was_stopped_is_not_recorded_and_resumes(
+    command: str, number: signal.Signals, project: Project
+) -> None:
+    """The directory of a temporary experiment is gone by then; its checkpoints lie in the user's repository."""
+    project.git("config", "user.name", "A")
+    project.git("config", "user.email", "a@example.org")
+    project.set("train.epochs", "20")
+    project.set("train.lr", "1e-3" if number == signal.SIGINT else "2e-3")
+    project.set("train.save_steps", "3")
+    with subprocess.Popen(command.split(), cwd=project.root, env=project.env, start_new_session=True) as process:
+        while not list(project.root.glob("models/.checkpoints/*/*/files.json")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, number)
+    assert process.returncode
+    out = project.run(*command.split())
+    assert "Running stage 'train'" in out
+    assert re.search(r"resuming from .*models/\.checkpoints/\w+/checkpoint-\d+", out)
     assert not list((project.root / "models/.checkpoints").iterdir())

@@ -1,15 +1,13 @@
 """The pretrained stage: only pinned checkpoints, only safe files, from every source the same."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, TinyMaker
+from conftest import ROOT, TinyMaker, run_stage
 from hub import serve
 
 from pipeline.params import ModelParams
@@ -26,15 +24,11 @@ def fetch(out: Path, checkpoint: object) -> Path:
     return out
 
 
-def run_stage(cwd: Path, checkpoint: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run_pretrained(cwd: Path, checkpoint: str, **env: str) -> subprocess.CompletedProcess[str]:
     tree = yaml.safe_load((ROOT / "params.yaml").read_text())
     tree["model"]["checkpoint"] = checkpoint
     (cwd / "params.yaml").write_text(yaml.safe_dump(tree))
-    bare = {name: value for name, value in os.environ.items() if name not in ("CHECKPOINT_MIRROR", "HF_ENDPOINT")}
-    command = [sys.executable, "-m", "pipeline.pretrained"]
-    return subprocess.run(
-        command, cwd=cwd, env={**bare, "PYTHONPATH": str(ROOT), **env}, capture_output=True, text=True
-    )
+    return run_stage("pretrained", cwd, **env)
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +134,7 @@ def test_a_pinned_checkpoint_comes_from_the_hub_without_what_is_not_needed(tiny:
         hub.add("someone/tiny", COMMIT, tiny("roberta"))
         hub.files[f"someone/tiny/{COMMIT}/pytorch_model.bin"] = b"pickle"
         hub.files[f"someone/tiny/{COMMIT}/modeling_tiny.py"] = b"import os"
-        done = run_stage(tmp_path, f"someone/tiny@{COMMIT}", **hub.env(tmp_path / "home"))
+        done = run_pretrained(tmp_path, f"someone/tiny@{COMMIT}", **hub.env(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     out = tmp_path / "models" / "pretrained"
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {
@@ -153,7 +147,7 @@ def test_pickles_on_the_hub_are_refused(tmp_path: Path) -> None:
     with serve() as hub:
         for name in ("config.json", "tokenizer.json", "pytorch_model.bin"):
             hub.files[f"someone/old/{COMMIT}/{name}"] = b"{}"
-        done = run_stage(tmp_path, f"someone/old@{COMMIT}", **hub.env(tmp_path / "home"))
+        done = run_pretrained(tmp_path, f"someone/old@{COMMIT}", **hub.env(tmp_path / "home"))
     assert done.returncode == 1
     assert "someone/old on the Hub has its weights only as pytorch_model.bin" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -168,6 +162,9 @@ def test_pickles_on_the_hub_are_refused(tmp_path: Path) -> None:
         ("status", 503, "the Hub answered 503"),
         ("stall", 8, "timed out"),
         ("corrupt", True, "is not what the Hub published"),
+        ("redirect", True, "redirect"),
+        ("cut", True, "closed"),
+        ("more", b"more", "more"),
     ],
 )
 def test_a_hub_that_fails_is_told_in_one_line(
@@ -176,7 +173,7 @@ def test_a_hub_that_fails_is_told_in_one_line(
     with serve() as hub:
         hub.add("google-bert/bert-base-cased", CATALOGUE["google-bert/bert-base-cased"].revision, tiny())
         setattr(hub, fault, value)
-        done = run_stage(tmp_path, "google-bert/bert-base-cased", **hub.env(tmp_path / "home"))
+        done = run_pretrained(tmp_path, "google-bert/bert-base-cased", **hub.env(tmp_path / "home"))
     assert done.returncode == 1
     assert message in done.stderr
     assert "CHECKPOINT_MIRROR is not set" in done.stderr
@@ -188,6 +185,6 @@ def test_a_hub_file_that_is_not_the_pinned_one_is_refused(tiny: TinyMaker, tmp_p
     name = "google-bert/bert-base-uncased"
     with serve() as hub:
         hub.add(name, CATALOGUE[name].revision, tiny())
-        done = run_stage(tmp_path, name, **hub.env(tmp_path / "home"))
+        done = run_pretrained(tmp_path, name, **hub.env(tmp_path / "home"))
     assert done.returncode == 1
     assert "config.json is not the pinned file" in done.stderr

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import transformers
 from conftest import TinyMaker
 
 from pipeline.params import Params
+from pipeline.resume import remove_finished
 from pipeline.stage import UserError
 from pipeline.train import train
 
@@ -98,8 +100,25 @@ def test_a_killed_run_resumes_to_the_same_bytes(
         assert len(list((tmp_path / "checkpoints").glob("*/checkpoint-*"))) <= 2
     kill_at(0)
     resumed = run(keep=keep)
-    assert not list((tmp_path / "checkpoints").iterdir()), "all checkpoints go when the run is done"
     assert resumed == run("uninterrupted", keep=keep)
+    remove_finished(tmp_path / "checkpoints")
+    assert not list((tmp_path / "checkpoints").iterdir()), "all checkpoints go when the run is done"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"gradient_accumulation_steps": 3}, {"group_by_length": False}, {"precision": "bf16"}], ids=str
+)
+def test_so_it_does_with_other_batches_and_precision(
+    settings: dict[str, Any], run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    kill_at(4)
+    with pytest.raises(Killed):
+        run(**settings)
+    kill_at(0)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run(**settings)
+    assert "resuming from" in caplog.text
+    assert resumed == run("uninterrupted", **settings)
 
 
 @pytest.mark.parametrize("write", [1, 4, 5, 8])
@@ -117,7 +136,7 @@ def test_a_checkpoint_that_was_not_written_whole_is_skipped_for_the_one_before(
     kill_at(0)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
-    assert "is not whole; removed" in caplog.text
+    assert "is not whole" in caplog.text
     assert ("resuming from" in caplog.text) == (write > 4)
     assert resumed == run("uninterrupted")
 
@@ -150,6 +169,27 @@ def test_early_stopping_is_remembered(run: Run, kill_at: Callable[..., None], mo
     assert run(**settings) == whole
 
 
+def test_a_signal_after_the_last_step_publishes_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    finalize = transformers.Trainer._finalize_training
+
+    def signalled(*args: Any, **kwargs: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return finalize(*args, **kwargs)
+
+    monkeypatch.setattr(transformers.Trainer, "_finalize_training", signalled)
+    with pytest.raises(SystemExit) as stopped:
+        run()
+    assert stopped.value.code == 143
+    assert not (tmp_path / "run" / "classifier").exists()
+    monkeypatch.undo()
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run()
+    assert re.search(r"resuming from \S*checkpoint-16", caplog.text)
+    assert resumed == run("uninterrupted")
+
+
 def test_metrics_that_cannot_be_written_cost_no_training(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,6 +203,12 @@ def test_metrics_that_cannot_be_written_cost_no_training(
         resumed = run()
     assert re.search(r"resuming from \S*checkpoint-16", caplog.text), "16 steps in all"
     assert resumed == run("uninterrupted")
+
+
+def test_a_place_for_checkpoints_that_cannot_be_made_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("in the way")
+    with pytest.raises(UserError, match="checkpoints cannot be written: File exists"):
+        run()
 
 
 @pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}])
@@ -197,9 +243,15 @@ def test_fresh_ignores_checkpoints(run: Run, kill_at: Callable[..., None], caplo
     with pytest.raises(Killed):
         run()
     kill_at(0)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
+    kill_at(3)
+    with caplog.at_level(logging.INFO, logger="pipeline"), pytest.raises(Killed):
         run(fresh=True)
     assert "resuming" not in caplog.text
+    kill_at(0)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run()
+    assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M), "the fresh run's, not that before it"
+    assert resumed == run("uninterrupted")
 
 
 def test_checkpoints_that_nobody_came_back_for_are_removed_after_a_week(
@@ -238,4 +290,18 @@ def test_two_runs_with_the_same_inputs_do_not_wait_for_each_other(
         first = run("first")
     assert "another run with the same inputs is under way" in caplog.text
     assert first == second
-    assert not list((tmp_path / "checkpoints").iterdir())
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1, "nothing is left of the second"
+
+
+def test_a_stopped_run_counts_the_time_of_all_its_parts(run: Run, kill_at: Callable[..., None], tmp_path: Path) -> None:
+    kill_at(10)
+    with pytest.raises(Killed):
+        run()
+    (progress,) = (tmp_path / "checkpoints").glob("*/checkpoint-8/progress.json")
+    progress.write_text(json.dumps({**json.loads(progress.read_text()), "seconds": 1000.0}))
+    files = progress.parent / "files.json"
+    files.write_text(json.dumps({**json.loads(files.read_text()), "progress.json": progress.stat().st_size}))
+    kill_at(0)
+    run()
+    seconds = json.loads((tmp_path / "run" / "metrics" / "timing.json").read_text())["train"]["seconds"]
+    assert 1000 < seconds < 1100

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,33 @@ def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
     assert "Traceback" in done.stderr
+
+
+def test_an_input_without_permission_is_told_in_one_line(tmp_path: Path) -> None:
+    trouble = "PermissionError(13, 'Permission denied', 'config.json')"
+    (tmp_path / "closed.py").write_text(f"from pipeline.stage import run\ndef main(): raise {trouble}\nrun(main)")
+    done = run("-m", "closed", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "error: config.json: Permission denied; change its permissions\n"
+
+
+def test_drafts_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
+    code = """if True:
+        import os, pathlib, pipeline.stage
+        with pipeline.stage.whole(pathlib.Path("out")) as draft:
+            draft.mkdir()
+            os.kill(os.getpid(), 9)
+    """
+    assert run("-c", code, cwd=tmp_path).returncode == -9
+    (left,) = tmp_path.iterdir()
+    with whole(tmp_path / "out") as draft:
+        draft.mkdir()
+        for path in (left, draft.parent):
+            os.utime(path, times=(time.time() - 61,) * 2)
+        with whole(tmp_path / "out") as other:
+            other.mkdir()
+            assert not left.exists()
+            assert draft.exists(), "another process is at work there"
 
 
 def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
