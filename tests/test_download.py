@@ -105,6 +105,13 @@ def test_a_spoilt_mirror_is_told_by_file_and_line(
     assert (out / "earlier").exists(), "the earlier output is untouched"
 
 
+def test_a_link_out_of_the_mirror_is_not_followed(mirror: Path, tmp_path: Path) -> None:
+    (mirror / FILES[0]).rename(tmp_path / "elsewhere.txt")
+    (mirror / FILES[0]).symlink_to(tmp_path / "elsewhere.txt")
+    with pytest.raises(UserError, match=r"leads out of \S*mirror, to \S*elsewhere\.txt; put the file itself there"):
+        download(tmp_path / "raw", DataParams(task="mrpc"))
+
+
 def test_a_relative_mirror_counts_from_the_users_repository(
     mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,9 @@ def test_a_mirror_comes_first_and_is_held_to_the_pins(
     config.unlink()
     with pytest.raises(UserError, match=r"config\.json is missing"):
         fetch(tmp_path / "out", MINILM)
+    config.symlink_to(minilm / "config.json")
+    with pytest.raises(UserError, match=r"config\.json leads out of .*; put the file itself there"):
+        fetch(tmp_path / "out", MINILM)
     assert {path.name for path in (tmp_path / "out").iterdir()} == names, "the earlier output is untouched"
     assert {path.name for path in tmp_path.iterdir()} == {"mirror", "out"}
 
