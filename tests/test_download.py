@@ -38,7 +38,7 @@ def mirror(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run_download(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     shutil.copy(ROOT / "params.yaml", cwd)
-    return run_stage("download", cwd, **env)
+    return run_stage("download", cwd, MRPC_MIRROR="", **env)
 
 
 def test_mrpc_from_the_mirror_is_as_pinned(mirror: Path, tmp_path: Path) -> None:
