@@ -115,6 +115,7 @@ class Attempt:
 def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) -> list[Attempt]:
     """Run `dvc repro` in `project` undisturbed, then again with so many kills, and once more to its end.
 
+    Half of the kills come at a moment of the whole pipeline, half at an optimizer step, both drawn by `rng`.
     Prints and returns the attempts. Raises AssertionError where a result is not that of the undisturbed run.
     """
     started = time.monotonic()
@@ -129,13 +130,16 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
             (project / "dvc.lock").unlink(missing_ok=True)
             shutil.rmtree(project / ".dvc" / "cache" / "runs", ignore_errors=True)
         started = time.monotonic()
+        moment = started + rng.uniform(0, duration)
+        step = rng.choice([None, rng.randrange(1, undisturbed.step)])
         repro = Repro(project, env)
         end = "done"
-        try:
-            repro.process.wait(rng.uniform(0, duration) if kills else None)
-        except psutil.TimeoutExpired:
-            kills -= 1
-            end = repro.kill(rng.choice([signal.SIGKILL, signal.SIGTERM]), group=rng.random() < 0.5)
+        while repro.process.poll() is None:
+            if kills and (time.monotonic() > moment if step is None else repro.step >= step):
+                kills -= 1
+                end = repro.kill(rng.choice([signal.SIGKILL, signal.SIGTERM]), group=rng.random() < 0.5)
+                break
+            time.sleep(0.02)
         status = repro.wait()
         end = end if status else "done"  # a signal may come when all is over
         trained = "training on" in repro.output
@@ -143,7 +147,7 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
         reached = repro.step if trained else reached
         attempts.append(Attempt(lost, repro.resumed, reached, time.monotonic() - started, end))
         print(attempts[-1], flush=True)
-        assert status == 0 or end != "done", repro.output
+        assert status == 0 or end != "done", f"dvc repro ended with {status}: {repro.output}"
         if end == "done":
             assert (project / "dvc.lock").read_text() == expected, "the result is not that of the undisturbed run"
             reached = 0
