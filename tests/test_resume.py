@@ -1,13 +1,15 @@
 """A training run that is stopped anywhere and started again gives the bytes of one that was not."""
 
 import dataclasses
+import itertools
 import json
 import logging
 import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,46 +61,45 @@ def run(
 
 
 @pytest.fixture
-def kill_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have the process killed, as far as its files can tell, at its nth call of a function from now; 0: never."""
+def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextManager[None]]:
+    """Have the process killed in a block, as far as its files can tell, at its nth call of a function."""
 
-    def arm(
+    @contextmanager
+    def killed_at(
         number: int, owner: Any = torch.optim.AdamW, name: str = "step", before: Callable[..., None] | None = None
-    ) -> None:
-        monkeypatch.undo()
-        left = number
+    ) -> Iterator[None]:
+        calls = itertools.count(1)
         original = getattr(owner, name)
 
         def counted(*args: Any, **kwargs: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
+            if next(calls) == number:
                 if before:
                     before(*args)
                 raise Killed
             return original(*args, **kwargs)
 
-        monkeypatch.setattr(owner, name, counted)
+        with pytest.raises(Killed), monkeypatch.context() as patch:
+            patch.setattr(owner, name, counted)
+            yield
 
-    return arm
+    return killed_at
 
 
 Run = Callable[..., dict[str, bytes]]
+KilledAt = Callable[..., AbstractContextManager[None]]
 
 
 # 60 pairs in batches of 8: 8 steps an epoch, the last one of 4 pairs; a point of the training curve every 3 steps.
 @pytest.mark.parametrize("kills", [[2], [9], [16], [4, 5, 8]])
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_a_killed_run_resumes_to_the_same_bytes(
-    kills: list[int], keep: str, run: Run, kill_at: Callable[..., None], tmp_path: Path
+    kills: list[int], keep: str, run: Run, killed_at: KilledAt, tmp_path: Path
 ) -> None:
     for number in kills:
-        kill_at(number)
-        with pytest.raises(Killed):
+        with killed_at(number):
             run(keep=keep)
         assert not (tmp_path / "run" / "classifier").exists()
         assert len(list((tmp_path / "checkpoints").glob("*/checkpoint-*"))) <= 2
-    kill_at(0)
     resumed = run(keep=keep)
     assert resumed == run("uninterrupted", keep=keep)
     remove_finished(tmp_path / "checkpoints")
@@ -109,12 +110,10 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     "settings", [{"gradient_accumulation_steps": 3}, {"group_by_length": False}, {"precision": "bf16"}], ids=str
 )
 def test_so_it_does_with_other_batches_and_precision(
-    settings: dict[str, Any], run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kill_at(4)
-    with pytest.raises(Killed):
+    with killed_at(4):
         run(**settings)
-    kill_at(0)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run(**settings)
     assert "resuming from" in caplog.text
@@ -123,17 +122,15 @@ def test_so_it_does_with_other_batches_and_precision(
 
 @pytest.mark.parametrize("write", [1, 4, 5, 8])
 def test_a_checkpoint_that_was_not_written_whole_is_skipped_for_the_one_before(
-    write: int, run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture
+    write: int, run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     """torch.save is called four times for a checkpoint: arguments, optimizer, scheduler, random states."""
 
     def cut_short(content: Any, path: str, *_: Any) -> None:
         Path(path).write_bytes(b"PK")
 
-    kill_at(write, torch, "save", cut_short)
-    with pytest.raises(Killed):
+    with killed_at(write, torch, "save", cut_short):
         run()
-    kill_at(0)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
     assert "is not whole" in caplog.text
@@ -142,30 +139,26 @@ def test_a_checkpoint_that_was_not_written_whole_is_skipped_for_the_one_before(
 
 
 def test_a_checkpoint_that_was_cut_short_later_is_skipped(
-    run: Run, kill_at: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kill_at(6)
-    with pytest.raises(Killed):
+    with killed_at(6):
         run()
     newest = max((tmp_path / "checkpoints").glob("*/checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     assert newest.name == "checkpoint-4"
     os.truncate(newest / "optimizer.pt", 1000)
-    kill_at(0)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
     assert "resuming from" in caplog.text and "checkpoint-2" in caplog.text
     assert resumed == run("uninterrupted")
 
 
-def test_early_stopping_is_remembered(run: Run, kill_at: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_stopping_is_remembered(run: Run, killed_at: KilledAt, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed when the run had stopped early, but had not ended."""
     settings = {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9}  # nothing is learnt, so that it stops
     whole = run("uninterrupted", **settings)
     assert json.loads(whole["metrics/train.json"])["epochs_run"] == 2
-    kill_at(1, transformers.Trainer, "_finalize_training")
-    with pytest.raises(Killed):
+    with killed_at(1, transformers.Trainer, "_finalize_training"):
         run(**settings)
-    kill_at(0)
     assert run(**settings) == whole
 
 
@@ -213,41 +206,33 @@ def test_a_place_for_checkpoints_that_cannot_be_made_is_told_in_one_line(run: Ru
 
 @pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}])
 def test_other_inputs_start_anew(
-    changed: dict[str, Any], run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture
+    changed: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kill_at(5)
-    with pytest.raises(Killed):
+    with killed_at(5):
         run()
-    kill_at(1)
-    with caplog.at_level(logging.INFO, logger="pipeline"), pytest.raises(Killed):
+    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
         run(**changed)
     assert "resuming" not in caplog.text
 
 
 @pytest.mark.parametrize("changed", [{"dataloader_num_workers": 1}, {"save_steps": 3}])
 def test_what_cannot_change_the_weights_may_change(
-    changed: dict[str, Any], run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture
+    changed: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kill_at(5)
-    with pytest.raises(Killed):
+    with killed_at(5):
         run()
-    kill_at(0)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run(**changed)
     assert "resuming" in caplog.text
     assert resumed == run("uninterrupted")
 
 
-def test_fresh_ignores_checkpoints(run: Run, kill_at: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
-    kill_at(5)
-    with pytest.raises(Killed):
+def test_fresh_ignores_checkpoints(run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture) -> None:
+    with killed_at(5):
         run()
-    kill_at(0)
-    kill_at(3)
-    with caplog.at_level(logging.INFO, logger="pipeline"), pytest.raises(Killed):
+    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(3):
         run(fresh=True)
     assert "resuming" not in caplog.text
-    kill_at(0)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
     assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M), "the fresh run's, not that before it"
@@ -255,17 +240,14 @@ def test_fresh_ignores_checkpoints(run: Run, kill_at: Callable[..., None], caplo
 
 
 def test_checkpoints_that_nobody_came_back_for_are_removed_after_a_week(
-    run: Run, kill_at: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kill_at(5)
     for lr in (1e-3, 2e-3):
-        with pytest.raises(Killed):
+        with killed_at(5):
             run(lr=lr)
-        kill_at(5)
     old, _recent = sorted((tmp_path / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime)
     os.utime(old, times=(time.time() - 8 * 24 * 3600,) * 2)
-    kill_at(1)
-    with caplog.at_level(logging.INFO, logger="pipeline"), pytest.raises(Killed):
+    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
         run(lr=3e-3)
     assert re.search(rf"removed {old}: .*, \d+\.\d MB", caplog.text)
     assert not old.exists() and len(list((tmp_path / "checkpoints").iterdir())) == 1, "the recent one stays"
@@ -293,15 +275,13 @@ def test_two_runs_with_the_same_inputs_do_not_wait_for_each_other(
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1, "nothing is left of the second"
 
 
-def test_a_stopped_run_counts_the_time_of_all_its_parts(run: Run, kill_at: Callable[..., None], tmp_path: Path) -> None:
-    kill_at(10)
-    with pytest.raises(Killed):
+def test_a_stopped_run_counts_the_time_of_all_its_parts(run: Run, killed_at: KilledAt, tmp_path: Path) -> None:
+    with killed_at(10):
         run()
     (progress,) = (tmp_path / "checkpoints").glob("*/checkpoint-8/progress.json")
     progress.write_text(json.dumps({**json.loads(progress.read_text()), "seconds": 1000.0}))
     files = progress.parent / "files.json"
     files.write_text(json.dumps({**json.loads(files.read_text()), "progress.json": progress.stat().st_size}))
-    kill_at(0)
     run()
     seconds = json.loads((tmp_path / "run" / "metrics" / "timing.json").read_text())["train"]["seconds"]
     assert 1000 < seconds < 1100
