@@ -7,12 +7,14 @@ from pipeline.stage import UserError, log
 
 
 def device_arguments(precision: Precision, num_threads: int | None) -> dict[str, Any]:
-    """Set the CPU threads, log the device, and return the `TrainingArguments` that go with both.
+    """Set the CPU threads and how memory is kept, log the device, and return the `TrainingArguments` that go with both.
 
     Raises UserError where the device cannot do the precision: the Trainer would train fp16 on a CPU without a word,
     many times slower than fp32.
     """
     import torch
+
+    from pipeline.cpu import keep_memory
 
     if num_threads is not None:
         torch.set_num_threads(num_threads)
@@ -30,6 +32,7 @@ def device_arguments(precision: Precision, num_threads: int | None) -> dict[str,
         device, name = "cpu", f"{torch.get_num_threads()} threads"
         if precision == "fp16":
             raise UserError("params.yaml: train.precision is fp16 and there is no GPU; use bf16 or fp32")
+        keep_memory()
         if precision == "bf16" and not _cpu_has_bf16():
             log.warning("this CPU has no native bf16: train.precision=fp32 may be faster")
     log.info("device: %s (%s), precision %s", device, name, precision)

@@ -6,7 +6,7 @@ import math
 import re
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader, Sampler
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from pipeline.cpu import fast_dropout
 from pipeline.resume import saving
 from pipeline.stage import UserError, log
 
@@ -40,14 +41,19 @@ class PairTrainer(Trainer):
     Training batches of like length come in random order. Trainer sorts 50 batches by length and feeds them as sorted,
     so that the length of the pairs, and with it the gradient, drifts up and down during an epoch.
 
+    On a CPU dropout is fast, and attention plain: where there is dropout, PyTorch's own scaled dot product attention
+    computes in fp32 what autocast has made bf16.
+
     Faults. A loss or gradient that is not finite, a full disk and memory that runs out end the run in one line.
 
     Log. A line for each epoch instead of a dict every few steps; the bar on a terminal stays.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, model: PreTrainedModel, **kwargs: Any) -> None:
         self._finite_loss: Any = None
-        super().__init__(**kwargs, compute_loss_func=self._mean_loss, preprocess_logits_for_metrics=_logits)
+        super().__init__(model, **kwargs, compute_loss_func=self._mean_loss, preprocess_logits_for_metrics=_logits)
+        if self.args.use_cpu:
+            model.set_attn_implementation("eager")
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(_Bar)
@@ -80,7 +86,8 @@ class PairTrainer(Trainer):
         return loss
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        with _memory("the model and the state of its optimizer", "train.batch_size, or take a smaller model"):
+        dropout = fast_dropout() if self.args.use_cpu else nullcontext()
+        with dropout, _memory("the model and the state of its optimizer", "train.batch_size, or take a smaller model"):
             return super().train(*args, **kwargs)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
