@@ -36,6 +36,11 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+# DVC does not write its own two files by renaming: killed as it writes one, it refuses it from then on, and to run.
+# How it says so, and the file, which a user then removes: https://github.com/treeverse/dvc/issues/7615
+REFUSED = {"Unable to read RWLock-file": Path(".dvc", "tmp", "rwlock"), "'./dvc.lock' ": Path("dvc.lock")}
+
+
 class Repro:
     """`dvc repro` on a terminal of its own, in a process group of its own."""
 
@@ -105,7 +110,7 @@ class Attempt:
     resumed: int
     reached: int
     seconds: float
-    end: str  # "done", or the signal and to whom
+    end: str  # "done", the signal and to whom, or the file that DVC refused
 
     def __str__(self) -> str:
         lost = "-" if self.lost is None else self.lost
@@ -141,7 +146,12 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
                 break
             time.sleep(0.02)
         status = repro.wait()
-        end = end if status else "done"  # a signal may come when all is over
+        refused = next((file for message, file in REFUSED.items() if message in repro.output), None)
+        if not status:
+            end = "done"  # a signal may come when all is over
+        elif end == "done" and refused:
+            (project / refused).unlink()
+            end = f"refused, until {refused} is removed"
         trained = "training on" in repro.output
         lost = max(0, reached - repro.resumed) if trained else None
         reached = repro.step if trained else reached
