@@ -28,10 +28,10 @@ def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
     return tokenizer
 
 
-def load_classifier(directory: Path, **config: Any) -> "tuple[PreTrainedModel, list[str]]":
-    """A sequence classifier in fp32, with entries of its config changed, and the names of its new parameters.
+def load_classifier(directory: Path, **config: Any) -> "PreTrainedModel":
+    """A sequence classifier in fp32, with entries of its config changed.
 
-    New is what the directory lacks, and a head for another number of classes; it is drawn at random, and logged.
+    What the directory lacks is drawn at random, and logged; so is a head for another number of classes.
     Raises UserError where it does not load.
     """
     from transformers import AutoModelForSequenceClassification
@@ -53,10 +53,10 @@ def load_classifier(directory: Path, **config: Any) -> "tuple[PreTrainedModel, l
     for parameter in model.parameters():
         # safetensors has only mapped the file into memory: cut short while the stage runs, it would crash the process.
         parameter.data = parameter.data.clone()
-    new = sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])})
-    if new:
-        log.info("drawn at random, not in %s: %s", directory, ", ".join(new))
-    return model, new
+    drawn = sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])})
+    if drawn:
+        log.info("drawn at random, not in %s: %s", directory, ", ".join(drawn))
+    return model  # type: ignore[no-any-return]
 
 
 def _refuse_a_config_beyond_the_weights(directory: Path) -> None:

@@ -54,7 +54,7 @@ def fit(tokenized: Path, pretrained: Path, home: Path, params: TrainParams, argu
     names = training.features["labels"].names
 
     set_seed(params.seed)  # before the model: its new head is drawn at random
-    model, new = load_classifier(
+    model = load_classifier(
         pretrained,
         id2label=dict(enumerate(names)),
         label2id={name: label for label, name in enumerate(names)},
@@ -71,8 +71,6 @@ def fit(tokenized: Path, pretrained: Path, home: Path, params: TrainParams, argu
 
     trainer = PairTrainer(
         model=model,
-        new=new,
-        new_lr=params.head_lr,
         args=arguments,
         train_dataset=training,
         eval_dataset=validation,

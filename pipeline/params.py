@@ -60,7 +60,6 @@ class TrainParams:
     seed: int = at_least(0, below=2**32)  # numpy's range
     epochs: int = at_least(1)
     lr: float = greater_than(0)
-    head_lr: float | None = greater_than(0)
     batch_size: int = at_least(1)
     gradient_accumulation_steps: int = at_least(1)
     precision: Precision

@@ -54,7 +54,7 @@ def predict(
     from pipeline.trainer import PairTrainer, longest_first
 
     splits = {split: read_split(tokenized, split, "tokenize") for split in SCORED}
-    (model, _), tokenizer = load_classifier(classifier), load_tokenizer(classifier)
+    model, tokenizer = load_classifier(classifier), load_tokenizer(classifier)
     with whole(out) as draft, tempfile.TemporaryDirectory() as scratch:
         arguments = prediction_arguments(params, device, Path(scratch))
         trainer = PairTrainer(model=model, args=arguments, processing_class=tokenizer)

@@ -5,7 +5,7 @@ import itertools
 import math
 import re
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,6 @@ class PairTrainer(Trainer):
     sum by the number of pairs also mends the short one that ends an epoch.)
     Background: https://huggingface.co/blog/gradient_accumulation
 
-    Learning rate. A head drawn at random may learn at a rate of its own: at that of the pretrained layers it hardly
-    moves in the few hundred steps of a run, and the layers below learn to suit its random weights.
-
     Scoring batches. They end where the padded length changes, and hold either pairs with padding or pairs without. A
     pair's logits then do not depend on the pairs that happened to share its batch (in bf16 they differ in the third
     digit), so that neither the batch size nor the stage that scores changes a score.
@@ -52,12 +49,8 @@ class PairTrainer(Trainer):
     Log. A line for each epoch instead of a dict every few steps; the bar on a terminal stays.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, new: Collection[str] = (), new_lr: float | None = None, **kwargs: Any
-    ) -> None:
-        """new: names of the model's parameters that are trained at the learning rate `new_lr`; None: at that of all."""
+    def __init__(self, model: PreTrainedModel, **kwargs: Any) -> None:
         self._finite_loss: Any = None
-        self._new, self._new_lr = new, new_lr
         super().__init__(model, **kwargs, compute_loss_func=self._mean_loss, preprocess_logits_for_metrics=_logits)
         if self.args.use_cpu:
             model.set_attn_implementation("eager")
@@ -74,20 +67,6 @@ class PairTrainer(Trainer):
             reason = " ".join(str(error).split())
             raise UserError(f"params.yaml: train.optim or train.lr_scheduler_type lacks something: {reason}") from error
         self.optimizer = self.lr_scheduler = None
-
-    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        made_before = self.optimizer is not None
-        optimizer = super().create_optimizer(model)
-        owner: Any = model or self.model
-        if made_before or self._new_lr is None:
-            return optimizer
-        new = {id(parameter) for name, parameter in owner.named_parameters() if name in self._new}
-        for group in list(optimizer.param_groups):
-            parameters = [parameter for parameter in group["params"] if id(parameter) in new]
-            if parameters:
-                group["params"] = [parameter for parameter in group["params"] if id(parameter) not in new]
-                optimizer.add_param_group({**group, "params": parameters, "lr": self._new_lr})
-        return optimizer
 
     def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
         total = torch.nn.functional.cross_entropy(
