@@ -1,0 +1,75 @@
+"""The peer: fine-tuning as the Hugging Face course teaches it, in one script, as its readers write it.
+
+With --pad-to-max-length it is what the GLUE example script of transformers does by default: every pair padded to 128.
+Source: https://huggingface.co/learn/llm-course/chapter3/3
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from datasets import load_dataset
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+)
+
+from pipeline.metrics import score
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="directory of train.parquet, validation.parquet and test.parquet")
+    parser.add_argument("checkpoint", help="directory of the pretrained model")
+    parser.add_argument("out", type=Path, help="where Trainer saves, and times.json goes")
+    parser.add_argument("--pad-to-max-length", action="store_true")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=42)
+    args = parser.parse_args()
+
+    splits = ("train", "validation", "test")
+    raw = load_dataset("parquet", data_files={split: f"{args.data}/{split}.parquet" for split in splits})
+    tokenizer = AutoTokenizer.from_pretrained(args.checkpoint)
+    padding = {"padding": "max_length", "max_length": 128} if args.pad_to_max_length else {}
+
+    def tokenize(batch):
+        return tokenizer(batch["sentence1"], batch["sentence2"], truncation=True, **padding)
+
+    tokenized = raw.map(tokenize, batched=True)
+    model = AutoModelForSequenceClassification.from_pretrained(args.checkpoint, num_labels=2)
+
+    def compute_metrics(scored):
+        return score(scored.label_ids, np.argmax(scored.predictions, axis=-1))
+
+    training_args = TrainingArguments(
+        str(args.out),
+        eval_strategy="epoch",
+        num_train_epochs=args.epochs,
+        per_device_train_batch_size=args.batch_size,
+        seed=args.seed,
+    )
+    trainer = Trainer(
+        model,
+        training_args,
+        train_dataset=tokenized["train"],
+        eval_dataset=tokenized["validation"],
+        data_collator=DataCollatorWithPadding(tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics,
+    )
+    times = {"training": time.time()}
+    trainer.train()
+    times["prediction"] = time.time()
+    scores = {split: trainer.predict(tokenized[split]).metrics["test_f1"] for split in ("validation", "test")}
+    times["end"] = time.time()
+    (args.out / "times.json").write_text(json.dumps({"times": times, "f1": scores}))
+
+
+if __name__ == "__main__":
+    main()

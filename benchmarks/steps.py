@@ -1,0 +1,96 @@
+"""What each mend of pipeline/cpu.py gives: the time of an optimizer step with none, and with one more at a time.
+
+python benchmarks/steps.py --rounds 3
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench import MINILM, ROOT, fetched
+
+MENDS = ("fast dropout", "plain attention", "memory kept")
+_WARM_UP = 10  # steps
+
+
+def steps(count: int, mends: set[str]) -> list[float]:
+    """Train for so many steps, with some of the mends, in a project that is tokenized; returns seconds of each step."""
+    from transformers import DataCollatorWithPadding, TrainerCallback
+
+    from pipeline import cpu, trainer
+    from pipeline.arguments import training_arguments
+    from pipeline.checkpoint import load_classifier, load_tokenizer
+    from pipeline.device import device_arguments
+    from pipeline.params import load_params
+    from pipeline.stage import PRETRAINED, TOKENIZED
+    from pipeline.tables import read_split
+
+    if "memory kept" not in mends:
+        cpu.keep_memory = lambda: None
+    if "fast dropout" not in mends:
+        trainer.fast_dropout = nullcontext
+
+    class Clock(TrainerCallback):
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            self._began = time.perf_counter()
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            seconds.append(time.perf_counter() - self._began)
+
+    seconds: list[float] = []
+    params = replace(load_params().train, epochs=1, keep="last")
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = training_arguments(params, device_arguments(params.precision, params.num_threads), Path(scratch))
+        arguments.eval_strategy = arguments.save_strategy = "no"
+        tokenizer = load_tokenizer(PRETRAINED)
+        ours = trainer.PairTrainer(
+            model=load_classifier(PRETRAINED),
+            args=arguments,
+            train_dataset=read_split(TOKENIZED, "train", "tokenize").select(range(count * params.batch_size)),
+            data_collator=DataCollatorWithPadding(tokenizer),
+            processing_class=tokenizer,
+        )
+        if "plain attention" not in mends:
+            ours.model.set_attn_implementation("sdpa")
+        ours.add_callback(Clock())
+        ours.train()
+    return seconds[_WARM_UP:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", default=MINILM)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=70)
+    parser.add_argument("--only", nargs="*", help=argparse.SUPPRESS)  # for the process of one variant
+    arguments = parser.parse_args()
+    if arguments.only is not None:
+        print("mean:", statistics.mean(steps(arguments.steps, set(arguments.only))))
+        return
+    variants = [MENDS[:count] for count in range(len(MENDS) + 1)]
+    means: dict[tuple[str, ...], list[float]] = {variant: [] for variant in variants}
+    with tempfile.TemporaryDirectory(prefix="bench ") as scratch:
+        source, _ = fetched(Path(scratch), arguments.checkpoint, dict(os.environ))
+        for _ in range(arguments.rounds):
+            for variant in variants:
+                command = [sys.executable, __file__, "--steps", str(arguments.steps), "--only", *variant]
+                env = os.environ | {"PYTHONPATH": str(ROOT)}
+                done = subprocess.run(command, cwd=source, env=env, check=True, capture_output=True, text=True)
+                means[variant].append(float(done.stdout.split("mean:")[1]))
+    print(f"{arguments.checkpoint}, {arguments.steps - _WARM_UP} steps, medians of {arguments.rounds} rounds\n")
+    print("| with | ms a step | of none |\n|---|---|---|")
+    for variant in variants:
+        share = statistics.median(own / none for own, none in zip(means[variant], means[()], strict=True))
+        print(f"| {' + '.join(variant) or 'none'} | {1000 * statistics.median(means[variant]):.0f} | {share:.0%} |")
+
+
+if __name__ == "__main__":
+    main()
