@@ -1,6 +1,5 @@
 """This pipeline beside the scripts that a user would write instead, in turn, on this machine.
 
-    make bench
     python benchmarks/bench.py --rounds 3 --json
 
 Each round runs, with one seed: the course's script; the same with every pair padded to 128, as the GLUE example does;
