@@ -36,8 +36,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-# DVC does not write its own two files by renaming: killed as it writes one, it refuses it from then on, and to run.
-# How it says so, and the file, which a user then removes: https://github.com/treeverse/dvc/issues/7615
+# DVC rewrites these two files of its own in place. A kill in that moment leaves one cut short, and DVC then refuses to
+# run until the user removes it. By DVC's words: https://github.com/treeverse/dvc/issues/7615
 REFUSED = {"Unable to read RWLock-file": Path(".dvc", "tmp", "rwlock"), "'./dvc.lock' ": Path("dvc.lock")}
 
 
