@@ -28,7 +28,7 @@ def steps(count: int, mends: set[str]) -> list[float]:
     from pipeline import cpu, trainer
     from pipeline.arguments import training_arguments
     from pipeline.checkpoint import load_classifier, load_tokenizer
-    from pipeline.device import device_arguments
+    from pipeline.device import set_up_device
     from pipeline.params import load_params
     from pipeline.stage import PRETRAINED, TOKENIZED
     from pipeline.tables import read_split
@@ -48,7 +48,7 @@ def steps(count: int, mends: set[str]) -> list[float]:
     seconds: list[float] = []
     params = replace(load_params().train, epochs=1, keep="last")
     with tempfile.TemporaryDirectory() as scratch:
-        arguments = training_arguments(params, device_arguments(params.precision, params.num_threads), Path(scratch))
+        arguments = training_arguments(params, set_up_device(params.precision, params.num_threads), Path(scratch))
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
         ours = trainer.PairTrainer(

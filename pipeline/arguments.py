@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: Path) -> "TrainingArguments":
     """Build `TrainingArguments`.
 
-    device: from `device_arguments`. output_dir: where Trainer keeps its own files while it trains.
+    device: from `set_up_device`. output_dir: where Trainer keeps its own files while it trains.
     Raises UserError for a field in `train.extra` that doesn't exist or that another key sets, and for a refused value.
     """
     from transformers import TrainingArguments

@@ -6,7 +6,7 @@ from pipeline.params import Precision
 from pipeline.stage import UserError, log
 
 
-def device_arguments(precision: Precision, num_threads: int | None) -> dict[str, Any]:
+def set_up_device(precision: Precision, num_threads: int | None) -> dict[str, Any]:
     """Set the CPU threads and how memory is kept, log the device, and return the `TrainingArguments` that go with both.
 
     Raises UserError where the device cannot do the precision: the Trainer would train fp16 on a CPU without a word,
@@ -33,14 +33,15 @@ def device_arguments(precision: Precision, num_threads: int | None) -> dict[str,
         if precision == "fp16":
             raise UserError("params.yaml: train.precision is fp16 and there is no GPU; use bf16 or fp32")
         keep_memory()
-        if precision == "bf16" and not _cpu_has_bf16():
+        if precision == "bf16" and not cpu_bf16():
             log.warning("this CPU has no native bf16: train.precision=fp32 may be faster")
     log.info("device: %s (%s), precision %s", device, name, precision)
     return {"use_cpu": device == "cpu", "fp16": precision == "fp16", "bf16": precision == "bf16"}
 
 
-def _cpu_has_bf16() -> bool:
+def cpu_bf16() -> list[str]:
+    """The instruction sets of this CPU that multiply bf16 matrices, by torch's names for them."""
     import torch
 
     can = torch.cpu.get_capabilities()
-    return bool(can.get("avx512_bf16") or can.get("amx_bf16") or can.get("bf16"))
+    return [name for name in ("avx512_bf16", "amx_bf16", "bf16") if can.get(name)]

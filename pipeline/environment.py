@@ -5,21 +5,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pipeline.device import cpu_bf16
 from pipeline.params import Precision
 
 _PACKAGES = ("accelerate", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
 
 
 def environment(precision: Precision) -> dict[str, Any]:
-    """Versions, processor, device, threads and processes of this run, after `device_arguments` has set them."""
+    """Versions, processor, device, threads and processes of this run, after `set_up_device` has set them."""
     import torch
 
-    can = torch.cpu.get_capabilities()
-    low_precision = [name for name in ("avx512_bf16", "amx_bf16", "bf16") if can.get(name)]
     entries = {
         "cpu": _cpu_model(),
         "device": "cpu",
-        "instruction_set": ", ".join([torch.backends.cpu.get_cpu_capability(), *low_precision]),
+        "instruction_set": ", ".join([torch.backends.cpu.get_cpu_capability(), *cpu_bf16()]),
         "precision": precision,
         "processes": 1,
         "python": platform.python_version(),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.arguments import prediction_arguments
 from pipeline.checkpoint import load_classifier, load_tokenizer
-from pipeline.device import device_arguments
+from pipeline.device import set_up_device
 from pipeline.params import Precision, PredictParams, load_params
 from pipeline.stage import (
     CHECKPOINTS,
@@ -44,7 +44,7 @@ def predict(
     """
     require(classifier, "train")
     require(tokenized, "tokenize")
-    device = device_arguments(precision, num_threads)
+    device = set_up_device(precision, num_threads)
 
     import numpy as np
     from datasets import ClassLabel, Dataset, Features, Value

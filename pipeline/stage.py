@@ -88,6 +88,7 @@ def held(directory: Path) -> Iterator[bool]:
     except FileNotFoundError:
         yield False
         return
+    _locks.add(descriptor)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,7 +97,21 @@ def held(directory: Path) -> Iterator[bool]:
             mine = False
         yield mine
     finally:
+        _locks.remove(descriptor)
         os.close(descriptor)
+
+
+_locks: set[int] = set()
+
+
+def _let_go() -> None:
+    while _locks:
+        os.close(_locks.pop())
+
+
+# A lock is that of an open file, which a forked process shares. One that loads data for a killed run lives on for
+# seconds, and the next run would find its checkpoints locked.
+os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.arguments import training_arguments
-from pipeline.device import device_arguments
+from pipeline.device import set_up_device
 from pipeline.environment import environment
 from pipeline.params import TrainParams, load_params
 from pipeline.stage import (
@@ -49,7 +49,7 @@ def train(
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
-    device = device_arguments(params.precision, params.num_threads)
+    device = set_up_device(params.precision, params.num_threads)
 
     from safetensors import SafetensorError
 

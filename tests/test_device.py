@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.device import device_arguments
+from pipeline.device import set_up_device
 from pipeline.stage import UserError
 
 
@@ -33,7 +33,7 @@ def test_a_precision_that_the_device_lacks_is_refused(
 ) -> None:
     hardware(monkeypatch, **answers)
     with pytest.raises(UserError) as error:
-        device_arguments(precision, None)
+        set_up_device(precision, None)
     assert str(error.value) == f"params.yaml: {message}"
 
 
@@ -43,7 +43,7 @@ def test_bf16_on_a_cpu_without_it_gets_a_warning(
 ) -> None:
     hardware(monkeypatch, cpu_bf16=native)
     with caplog.at_level(logging.WARNING, logger="pipeline"):
-        assert device_arguments("bf16", None) == {"use_cpu": True, "fp16": False, "bf16": True}
+        assert set_up_device("bf16", None) == {"use_cpu": True, "fp16": False, "bf16": True}
     assert ("no native bf16" in caplog.text) == (not native)
 
 
@@ -54,13 +54,13 @@ def test_a_gpu_gets_the_precision_asked_for(
     monkeypatch: pytest.MonkeyPatch, precision: Any, flags: tuple[bool, bool]
 ) -> None:
     hardware(monkeypatch, cuda=True, cuda_bf16=True)
-    assert device_arguments(precision, None) == {"use_cpu": False, "fp16": flags[0], "bf16": flags[1]}
+    assert set_up_device(precision, None) == {"use_cpu": False, "fp16": flags[0], "bf16": flags[1]}
 
 
 def test_the_number_of_threads_is_set() -> None:
     before = torch.get_num_threads()
     try:
-        device_arguments("fp32", 1)
+        set_up_device("fp32", 1)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)

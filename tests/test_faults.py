@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -175,13 +176,18 @@ def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_p
     return tmp_path
 
 
-def started(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
-    """`python -m pipeline.train`, when there is a checkpoint."""
+def launched(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
+    """`python -m pipeline.train`, just begun."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env}
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "pipeline.train"], cwd=directory, env=env, stderr=subprocess.PIPE, text=True,
         start_new_session=start_new_session,
     )  # fmt: skip
+
+
+def started(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
+    """`python -m pipeline.train`, when there is a checkpoint."""
+    process = launched(directory, start_new_session, **env)
     home = Path(env.get("DVC_ROOT", directory), "models/.checkpoints")
     while not list(home.glob("*/*/files.json")):
         assert process.poll() is None, process.communicate()
@@ -216,6 +222,25 @@ def test_a_signal_to_the_whole_group_spares_the_checkpoint_where_other_processes
     assert process.returncode == 143, log
     assert "the next run resumes there" in log
     assert "Traceback" not in log
+
+
+def test_a_killed_run_resumes_while_the_processes_that_loaded_its_data_live_on(stage_directory: Path) -> None:
+    text = (stage_directory / "params.yaml").read_text()
+    (stage_directory / "params.yaml").write_text(text.replace("dataloader_num_workers: 0", "dataloader_num_workers: 2"))
+    process = started(stage_directory)
+    loaders = psutil.Process(process.pid).children()
+    assert len(loaders) == 2
+    for loader in loaders:
+        loader.suspend()  # else they may have noticed by then
+    process.kill()
+    process.wait()
+    with launched(stage_directory) as second:
+        assert second.stderr
+        told = next(line for line in second.stderr if "resuming from" in line or "starts anew" in line)
+        second.kill()
+    for loader in loaders:
+        loader.kill()
+    assert "resuming from" in told
 
 
 def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
