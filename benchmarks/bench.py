@@ -150,7 +150,7 @@ def non_embedding_parameters(checkpoint: Path) -> int:
 
 def padding_shares(lengths: list[int], batch_size: int) -> dict[str, float]:
     """The share of the tokens of an epoch that is padding, for each contender's way to make its batches."""
-    from pipeline.trainer import LengthGroups
+    from pipeline.trainer import TrainingOrder
 
     def share(padded: Callable[[Any], Any], order: Any) -> float:
         batches = [
@@ -162,7 +162,9 @@ def padding_shares(lengths: list[int], batch_size: int) -> dict[str, float]:
     return {
         "course": share(max, random),
         "glue script": share(lambda batch: 128, random),
-        OURS: share(max, list(LengthGroups(lengths, batch_size, seed=0))),
+        OURS: share(
+            max, list(TrainingOrder(len(lengths), seed=0, lengths=lengths, batch_size=batch_size, filled_to=1))
+        ),
     }
 
 

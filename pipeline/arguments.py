@@ -88,6 +88,8 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
             raise UserError(f"params.yaml: train.extra.{field} is set by {setter[field]}; remove it from train.extra")
         _one_of("train.extra", field, known, "a TrainingArguments field")
     values = {field: value for fields in fields_of.values() for field, value in fields.items()}
+    # Of several processes: the models for classification use all of their parameters; to look for others takes time.
+    values["ddp_find_unused_parameters"] = False
     if params.lr_scheduler_type == "reduce_lr_on_plateau":
         values["lr_scheduler_kwargs"] = {"mode": "max"}  # it watches F1, and would take a rise of it for a plateau
     try:

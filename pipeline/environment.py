@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pipeline import processes
 from pipeline.device import cpu_bf16
 from pipeline.params import Precision
 
@@ -20,7 +21,7 @@ def environment(precision: Precision) -> dict[str, Any]:
         "device": "cpu",
         "instruction_set": ", ".join([torch.backends.cpu.get_cpu_capability(), *cpu_bf16()]),
         "precision": precision,
-        "processes": 1,
+        "processes": processes.count(),
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
         **{package: version(package) for package in _PACKAGES},

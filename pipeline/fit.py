@@ -18,6 +18,7 @@ from transformers import (
     set_seed,
 )
 
+from pipeline import processes
 from pipeline.checkpoint import load_classifier, load_tokenizer
 from pipeline.metrics import cross_entropy, paraphrase_metric
 from pipeline.params import TrainParams
@@ -30,9 +31,13 @@ from pipeline.trainer import PairTrainer, longest_first
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a run leaves: the model, Trainer's log, the mean training loss, the pairs of an epoch, and the time."""
+    """What a run leaves.
+
+    weights: of the whole model, also where each process held a part of it. pairs: of an epoch.
+    """
 
     model: PreTrainedModel
+    weights: dict[str, Any]
     tokenizer: PreTrainedTokenizerBase
     history: list[dict[str, Any]]
     train_loss: float
@@ -81,13 +86,14 @@ def fit(tokenized: Path, pretrained: Path, home: Path, params: TrainParams, argu
     if params.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
     trainer.check_optimizer()
-    effective_batch_size = params.batch_size * params.gradient_accumulation_steps
+    effective_batch_size = params.batch_size * params.gradient_accumulation_steps * processes.count()
     steps = math.ceil(len(training) / effective_batch_size) * params.epochs
     log.info(
         "training on %d pairs, effective batch %d, %d epochs, %d steps",
         len(training), effective_batch_size, params.epochs, steps,
     )  # fmt: skip
-    resumed = newest(home, keep_best=params.keep == "best")
+    resumed = newest(home, keep_best=params.keep == "best") if processes.index() == 0 else None
+    resumed = processes.from_first(resumed)
     if resumed:
         log.info("resuming from %s", resumed)
         arguments.num_train_epochs = epochs_until_stopped(resumed) or params.epochs
@@ -97,5 +103,12 @@ def fit(tokenized: Path, pretrained: Path, home: Path, params: TrainParams, argu
     with logging_redirect_tqdm(), checkpointing.signals(), watch:  # log lines stand above the bar
         result = trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
     return Fitted(
-        model, tokenizer, trainer.state.log_history, result.training_loss, len(training), effective_batch_size, watch
+        model=model,
+        weights=trainer.accelerator.get_state_dict(trainer.model_wrapped),
+        tokenizer=tokenizer,
+        history=trainer.state.log_history,
+        train_loss=result.training_loss,
+        pairs=len(training),
+        effective_batch_size=effective_batch_size,
+        watch=watch,
     )

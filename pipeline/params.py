@@ -92,12 +92,18 @@ class PredictParams:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LaunchParams:
+    train: str  # dvc.yaml puts it into the stage's command; no stage reads it
+
+
+@dataclass(frozen=True, kw_only=True)
 class Params:
     data: DataParams
     model: ModelParams
     tokenize: TokenizeParams
     train: TrainParams
     predict: PredictParams
+    launch: LaunchParams
 
 
 def load_params(path: Path = PARAMS) -> Params:

@@ -21,10 +21,12 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import Trainer, TrainerCallback
 
+from pipeline import processes
 from pipeline.stage import UserError, held, log, writing
 from pipeline.timing import Stopwatch
 
 _STALE_SECONDS = 7 * 24 * 3600
+_ECHO_SECONDS = 1  # a launcher hands on to its processes what a terminal has sent them already
 _FILES = "files.json"
 _PROGRESS = "progress.json"
 _FINISHED = "finished"
@@ -172,7 +174,7 @@ class Checkpointing(TrainerCallback):
         self._save_steps = save_steps
         self._resumed = resumed
         self._watch = watch
-        self._signal: int | None = None
+        self._signal = 0
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -181,18 +183,23 @@ class Checkpointing(TrainerCallback):
         After the last step, which is saved already, exit when the block ends.
         """
         previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        came = 0.0
 
-        def first(number: int, frame: FrameType | None) -> None:
-            self._signal = number
-            log.info("%s: stopping after this step; once more to stop now", signal.Signals(number).name)
-            restore()
+        def stop(number: int, frame: FrameType | None) -> None:
+            nonlocal came
+            if not self._signal:
+                self._signal, came = number, time.monotonic()
+                log.info("%s: stopping after this step; once more to stop now", signal.Signals(number).name)
+            elif processes.count() == 1 or time.monotonic() - came > _ECHO_SECONDS:
+                restore()
+                signal.raise_signal(number)
 
         def restore() -> None:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
         for number in previous:
-            signal.signal(number, first)
+            signal.signal(number, stop)
         try:
             yield
         finally:
@@ -203,7 +210,7 @@ class Checkpointing(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._resumed:
             progress = json.loads((self._resumed / _PROGRESS).read_text())
-            self._trainer._tr_loss += progress["loss_since_logged"]
+            self._trainer._tr_loss += progress["loss_since_logged"][processes.index()]
             self._trainer._total_loss_scalar = progress["loss_logged"]
             self._trainer._globalstep_last_logged = progress["step_logged"]
             self._trainer._initial_global_step = 0
@@ -212,28 +219,35 @@ class Checkpointing(TrainerCallback):
             state.best_model_checkpoint = str(self._home / f"checkpoint-{state.best_global_step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._signal = max(processes.from_all(self._signal))  # one may have come to one process, or to another first
         # An epoch's last step is saved once validation is scored; a checkpoint without that score would skip it.
         if not state.epoch.is_integer() and (self._signal or state.global_step % self._save_steps == 0):
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         path = self._home / f"checkpoint-{state.global_step}"
+        losses = processes.from_all(self._trainer._tr_loss.item())  # when all have written their random states
+        if processes.index() == 0:
+            self._complete(path, losses, state)
+        if self._signal:
+            log.info("stopped at step %d of %d", state.global_step, state.max_steps)
+            sys.exit(128 + self._signal)
+
+    def _complete(self, path: Path, losses: list[float], state: Any) -> None:
         progress = {
-            "loss_since_logged": self._trainer._tr_loss.item(),
+            "loss_since_logged": losses,
             "loss_logged": self._trainer._total_loss_scalar,
             "step_logged": self._trainer._globalstep_last_logged,
             "seconds": self._watch.so_far(),
         }
         with saving(self._home, state.global_step):
             (path / _PROGRESS).write_text(json.dumps(progress))
-            sizes = {file.name: file.stat().st_size for file in path.iterdir()}
+            files = [file for file in path.rglob("*") if file.is_file()]  # weights in parts are a directory
+            sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
             draft = path / f".{_FILES}"
             draft.write_text(json.dumps(sizes))
             draft.rename(path / _FILES)
         self._rotate(state.best_global_step)
-        if self._signal:
-            log.info("stopped at step %d of %d", state.global_step, state.max_steps)
-            sys.exit(128 + self._signal)
 
     def _rotate(self, best: int | None) -> None:
         *older, _newest = sorted(self._home.glob("checkpoint-*"), key=_step)

@@ -2,10 +2,12 @@
 
 import csv
 import io
+import logging
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pipeline import processes
 from pipeline.arguments import training_arguments
 from pipeline.device import set_up_device
 from pipeline.environment import environment
@@ -26,10 +28,15 @@ from pipeline.stage import (
     write_text,
 )
 
+if TYPE_CHECKING:
+    from pipeline.fit import Fitted
+
 HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 
 # Of `train.*`, what cannot change the weights: a run that was stopped resumes under another value.
 _HARMLESS = ("dataloader_num_workers", "report_to", "save_steps")
+
+_PATIENCE_SECONDS = 600  # for a process that says nothing; longer than the first takes to write a checkpoint
 
 
 def train(
@@ -45,6 +52,8 @@ def train(
 
     Writes the model directory `classifier`, and under `metrics` train.json, environment.json, plots/history.csv and
     timing.json. A run that was stopped left a checkpoint under `checkpoints`, and is resumed from it unless `fresh`.
+    Where several processes train together, the first alone writes. All see the same files: on several machines, the
+    project lies on a file system that they share.
     Raises UserError for a parameter or an input that the user can mend.
     """
     require(pretrained, "pretrained")
@@ -60,37 +69,48 @@ def train(
     ingredients = {**surroundings, **asdict(params)}
     for name in _HARMLESS:
         del ingredients[name]
-    with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
-        arguments = training_arguments(params, device, home)
-        with whole(classifier) as draft:  # before training: that it cannot be written is told at once
-            fitted = fit(tokenized, pretrained, home, params, arguments)
-            try:
-                fitted.model.save_pretrained(draft)
-                fitted.tokenizer.save_pretrained(draft)
-            except SafetensorError as error:  # its way of telling a full disk
-                raise UserError(f"{classifier} cannot be written: {error}") from error
-        epochs = [entry for entry in fitted.history if "eval_f1" in entry]
-        kept = max(epochs, key=lambda entry: entry["eval_f1"]) if params.keep == "best" else epochs[-1]
-        degenerate = kept["eval_classes"] == 1
-        if degenerate:
-            log.warning(
-                "DEGENERATE: this model gives every validation pair the same class, so its scores are those of no "
-                "model at all; try another train.lr, more train.epochs or another train.seed"
-            )
-        write_json(
-            metrics / "train.json",  # no clock in it: the same run gives the same bytes
-            {
-                "best_epoch": epochs.index(kept) + 1,
-                "degenerate": degenerate,
-                "effective_batch_size": fitted.effective_batch_size,
-                "epochs_run": len(epochs),
-                "steps": epochs[-1]["step"],
-                "train_loss": fitted.train_loss,
-            },
+    patience = float(params.extra.get("ddp_timeout", _PATIENCE_SECONDS))
+    with processes.joined(device["use_cpu"], patience):
+        if processes.index() > 0:
+            home = processes.from_first(checkpoints)
+            fit(tokenized, pretrained, home, params, training_arguments(params, device, home))
+            return
+        with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
+            processes.from_first(home)
+            arguments = training_arguments(params, device, home)
+            with whole(classifier) as draft:  # before training: that it cannot be written is told at once
+                fitted = fit(tokenized, pretrained, home, params, arguments)
+                try:
+                    fitted.model.save_pretrained(draft, state_dict=fitted.weights)
+                    fitted.tokenizer.save_pretrained(draft)
+                except SafetensorError as error:  # its way of telling a full disk
+                    raise UserError(f"{classifier} cannot be written: {error}") from error
+            _write_metrics(metrics, fitted, surroundings, params.keep)
+
+
+def _write_metrics(metrics: Path, fitted: "Fitted", surroundings: dict[str, Any], keep: str) -> None:
+    epochs = [entry for entry in fitted.history if "eval_f1" in entry]
+    kept = max(epochs, key=lambda entry: entry["eval_f1"]) if keep == "best" else epochs[-1]
+    degenerate = kept["eval_classes"] == 1
+    if degenerate:
+        log.warning(
+            "DEGENERATE: this model gives every validation pair the same class, so its scores are those of no "
+            "model at all; try another train.lr, more train.epochs or another train.seed"
         )
-        write_text(metrics / "plots" / "history.csv", history_csv(fitted.history))
-        write_json(metrics / "environment.json", surroundings)
-        fitted.watch.write(metrics / "timing.json", "train", samples=fitted.pairs * len(epochs))
+    write_json(
+        metrics / "train.json",  # no clock in it: the same run gives the same bytes
+        {
+            "best_epoch": epochs.index(kept) + 1,
+            "degenerate": degenerate,
+            "effective_batch_size": fitted.effective_batch_size,
+            "epochs_run": len(epochs),
+            "steps": epochs[-1]["step"],
+            "train_loss": fitted.train_loss,
+        },
+    )
+    write_text(metrics / "plots" / "history.csv", history_csv(fitted.history))
+    write_json(metrics / "environment.json", surroundings)
+    fitted.watch.write(metrics / "timing.json", "train", samples=fitted.pairs * len(epochs))
 
 
 def history_csv(history: list[dict[str, Any]]) -> str:
@@ -113,6 +133,8 @@ def history_csv(history: list[dict[str, Any]]) -> str:
 
 def main(fresh: bool = False) -> None:
     params = load_params()
+    if processes.index() > 0:
+        log.setLevel(logging.ERROR)  # the first tells what all do
     train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, fresh)
 
 

@@ -14,14 +14,23 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader, Sampler
-from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import (
+    DataCollatorWithPadding,
+    EvalPrediction,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+)
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from pipeline import processes
 from pipeline.cpu import fast_dropout
 from pipeline.resume import saving
 from pipeline.stage import UserError, log
 
 _BUCKET = 8  # tokens; lengths are padded to a multiple of it when scoring
+_NO_LABEL = -100  # what cross_entropy ignores, and Trainer does not count
 
 
 class PairTrainer(Trainer):
@@ -41,6 +50,10 @@ class PairTrainer(Trainer):
     Training batches of like length come in random order. Trainer sorts 50 batches by length and feeds them as sorted,
     so that the length of the pairs, and with it the gradient, drifts up and down during an epoch.
 
+    Several processes. The last batch of an epoch seldom fills them all. Accelerate then repeats pairs, which count in
+    the loss and in the scores; here what fills up counts in neither. Two processes of batch 8 give the losses of one
+    of batch 16.
+
     On a CPU dropout is fast, and attention plain: where there is dropout, PyTorch's own scaled dot product attention
     computes in fp32 what autocast has made bf16.
 
@@ -49,9 +62,22 @@ class PairTrainer(Trainer):
     Log. A line for each epoch instead of a dict every few steps; the bar on a terminal stays.
     """
 
-    def __init__(self, model: PreTrainedModel, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        train_dataset: Dataset | None = None,
+        compute_metrics: Callable[[Any], dict[str, float]] | None = None,
+        **kwargs: Any,
+    ) -> None:
         self._finite_loss: Any = None
-        super().__init__(model, **kwargs, compute_loss_func=self._mean_loss, preprocess_logits_for_metrics=_logits)
+        super().__init__(
+            model,
+            train_dataset=train_dataset and FillablePairs(train_dataset),
+            compute_metrics=compute_metrics and functools.partial(_without_fillers, compute_metrics),
+            compute_loss_func=self._mean_loss,
+            preprocess_logits_for_metrics=_logits,
+            **kwargs,
+        )
         if self.args.use_cpu:
             model.set_attn_implementation("eager")
         self.remove_callback(PrinterCallback)
@@ -82,13 +108,26 @@ class PairTrainer(Trainer):
         ):
             loss = super().training_step(model, inputs, num_items_in_batch)
         self._demand_finite("loss", loss)
-        self._finite_loss = loss * num_items_in_batch / pairs  # mean of this forward pass, one of an effective batch
+        # Mean of this forward pass, one of an effective batch.
+        self._finite_loss = loss * num_items_in_batch / pairs / self.args.world_size
         return loss
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         dropout = fast_dropout() if self.args.use_cpu else nullcontext()
+        if self.args.process_index:  # else all would drop the same units
+            torch.manual_seed(self.args.seed + self.args.process_index)
         with dropout, _memory("the model and the state of its optimizer", "train.batch_size, or take a smaller model"):
             return super().train(*args, **kwargs)
+
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        # Of the steps since the last logged one Trainer would add this process's share alone to the mean loss.
+        losses = processes.from_all(self._tr_loss.item())
+        self._tr_loss.fill_(sum(losses) / len(losses))
+        return super()._finalize_training(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        self.gather_function = self.accelerator.gather  # not for_metrics, which drops pairs by the training batches
+        return super().evaluation_loop(*args, **kwargs)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
@@ -115,11 +154,16 @@ class PairTrainer(Trainer):
         with saving(Path(str(self.args.output_dir)), self.state.global_step):
             super()._save_checkpoint(model, trial)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int] | None:
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        effective_batch = self.args.train_batch_size * self.args.gradient_accumulation_steps
-        return LengthGroups(token_counts(train_dataset or self.train_dataset), effective_batch, self.args.seed)
+    def _get_train_sampler(self, train_dataset: Any = None) -> "TrainingOrder":
+        dataset: Any = self.train_dataset
+        pairs, batch_size = dataset.pairs, self.args.train_batch_size
+        return TrainingOrder(
+            len(pairs),
+            seed=self.args.seed,
+            lengths=token_counts(pairs) if self.args.train_sampling_strategy == "group_by_length" else None,
+            batch_size=batch_size * self.args.gradient_accumulation_steps * self.args.world_size,
+            filled_to=batch_size * self.args.world_size if self.args.world_size > 1 else 1,
+        )
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         prepared: Any = super().get_train_dataloader()
@@ -135,16 +179,17 @@ class PairTrainer(Trainer):
 
     def _scoring_dataloader(self, dataset: Dataset) -> DataLoader[Any]:
         assert isinstance(self.processing_class, PreTrainedTokenizerBase)
-        loader = DataLoader(
-            self._remove_unused_columns(dataset),
-            batch_sampler=EqualLengthBatches(token_counts(dataset), self.args.eval_batch_size),
+        batches = EqualLengthBatches(
+            token_counts(dataset), self.args.eval_batch_size, self.args.world_size, self.args.process_index
+        )
+        return DataLoader(
+            FillablePairs(self._remove_unused_columns(dataset)),
+            batch_sampler=batches,
             collate_fn=DataCollatorWithPadding(self.processing_class, pad_to_multiple_of=_BUCKET),
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
             worker_init_fn=_outlive_a_signal,
         )
-        prepared: DataLoader[Any] = self.accelerator.prepare(loader)
-        return prepared
 
 
 def _outlive_a_signal(worker: int, first: Callable[[int], None] | None = None) -> None:
@@ -191,49 +236,85 @@ class _EpochLog(TrainerCallback):
         )  # fmt: skip
 
 
-class LengthGroups(Sampler[int]):
-    """Training pairs, ordered so that each `batch_size` of them are of like length, and the batches in random order.
+class FillablePairs(torch.utils.data.Dataset[dict[str, Any]]):
+    """Tokenized pairs. Pair `~n` is pair n as a filler: without a label, it counts neither in a loss nor in a score."""
 
-    lengths: tokens of each pair. The order of an epoch follows from seed and epoch alone. The short batch, if there is
-    one, stays last, so that all others keep their bounds.
+    def __init__(self, pairs: Dataset) -> None:
+        self.pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: list[int]) -> list[dict[str, Any]]:
+        found = self.pairs.__getitems__([max(number, ~number) for number in numbers])
+        return [
+            pair if number >= 0 else {**pair, "labels": _NO_LABEL} for number, pair in zip(numbers, found, strict=True)
+        ]
+
+
+def _without_fillers(compute_metrics: Callable[[Any], dict[str, float]], scored: EvalPrediction) -> dict[str, float]:
+    labels = np.asarray(scored.label_ids)
+    real = labels != _NO_LABEL
+    return compute_metrics(EvalPrediction(np.asarray(scored.predictions)[real], labels[real]))
+
+
+class TrainingOrder(Sampler[int]):
+    """The training pairs in an order that follows from seed and epoch alone.
+
+    lengths: tokens of each pair, where each `batch_size` of them shall be of like length, and those batches in random
+    order; None: a random order. The short batch, if there is one, stays last, so that all others keep their bounds.
+    filled_to: fillers make the number of pairs a multiple of it.
     """
 
-    def __init__(self, lengths: list[int], batch_size: int, seed: int) -> None:
-        self._lengths = np.asarray(lengths)
-        self._batch_size = batch_size
+    def __init__(self, pairs: int, seed: int, lengths: list[int] | None, batch_size: int, filled_to: int) -> None:
+        self._pairs = pairs
         self._seed = seed
+        self._lengths = None if lengths is None else np.asarray(lengths)
+        self._batch_size = batch_size
+        self._fillers = -pairs % filled_to
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return self._pairs + self._fillers
 
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng([self._seed, self._epoch])
-        order = rng.permutation(len(self._lengths))
+        order = rng.permutation(self._pairs)
+        if self._lengths is not None:
+            order = self._grouped(order, self._lengths, rng)
+        return iter([*order.tolist(), *[~int(order[-1])] * self._fillers])
+
+    def _grouped(self, order: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], rng: Any) -> np.ndarray[Any, Any]:
         # As in Trainer: 50 batches to a group, but four groups at least, lest the same pairs meet in every epoch.
         group = self._batch_size * max(1, min(50, len(order) // (4 * self._batch_size)))
         runs = [order[start : start + group] for start in range(0, len(order), group)]
-        order = np.concatenate([run[np.argsort(-self._lengths[run], kind="stable")] for run in runs])
+        order = np.concatenate([run[np.argsort(-lengths[run], kind="stable")] for run in runs])
         whole = len(order) // self._batch_size * self._batch_size
         batches = rng.permutation(order[:whole].reshape(-1, self._batch_size))
-        return iter([*batches.ravel().tolist(), *order[whole:].tolist()])
+        return np.concatenate([batches.ravel(), order[whole:]])
 
 
 class EqualLengthBatches(Sampler[list[int]]):
-    """Batches of at most `batch_size` consecutive pairs that are padded to one length, in the order given.
+    """One process's share of batches of consecutive pairs that are padded to one length, in the order given.
 
+    At a time `processes` such shares are scored, each of at most `batch_size` pairs; fillers make them of one size.
     Pairs that need no padding go apart: for a batch without any, transformers leaves the attention mask out, and some
     models then compute the attention in another precision.
     lengths: tokens of each pair. Where they are sorted, most batches are full; other orders give more, smaller ones.
     """
 
-    def __init__(self, lengths: list[int], batch_size: int) -> None:
+    def __init__(self, lengths: list[int], batch_size: int, processes: int = 1, process: int = 0) -> None:
         padding = [(-(-length // _BUCKET), length % _BUCKET == 0) for length in lengths]
         buckets = itertools.groupby(range(len(lengths)), key=padding.__getitem__)
-        self._batches = [batch for _, run in buckets for batch in _chunks(list(run), batch_size)]
+        batches = [batch for _, run in buckets for batch in _chunks(list(run), batch_size * processes)]
+        filled = [[*batch, *[~batch[-1]] * (-len(batch) % processes)] for batch in batches]
+        self._batches = [_chunks(batch, len(batch) // processes)[process] for batch in filled]
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter(self._batches)

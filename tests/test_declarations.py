@@ -43,7 +43,7 @@ def keys_read(stage: str) -> set[str]:
             inner.add(node.value)
             read.add(f"{node.value.attr}.{node.attr}")
     for node in ast.walk(main):
-        if isinstance(node, ast.Attribute) and node not in inner and isinstance(node.value, ast.Name):
+        if isinstance(node, ast.Attribute) and node not in inner and ast.unparse(node.value) == "params":
             read |= set(sections()[node.attr])
     return read
 

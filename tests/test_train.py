@@ -98,10 +98,10 @@ def test_a_seed_decides_every_byte(trained: Trained) -> None:
 
 
 def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_order() -> None:
-    from pipeline.trainer import LengthGroups
+    from pipeline.trainer import TrainingOrder
 
     lengths = np.random.default_rng(0).integers(20, 100, 3668).tolist()
-    groups = LengthGroups(lengths, 16, seed=1)
+    groups = TrainingOrder(3668, seed=1, lengths=lengths, batch_size=16, filled_to=1)
     orders = []
     for epoch in (0, 1):
         groups.set_epoch(epoch)
@@ -117,11 +117,11 @@ def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_ord
 
 
 def test_every_epoch_has_an_order_of_its_own(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.trainer import LengthGroups
+    from pipeline.trainer import TrainingOrder
 
     epochs = []
-    whole = LengthGroups.__iter__
-    monkeypatch.setattr(LengthGroups, "__iter__", lambda self: (epochs.append(self._epoch), whole(self))[1])
+    whole = TrainingOrder.__iter__
+    monkeypatch.setattr(TrainingOrder, "__iter__", lambda self: (epochs.append(self._epoch), whole(self))[1])
     trained(epochs=3)
     assert epochs == [0, 1, 2], "Trainer tells the sampler each epoch"
 

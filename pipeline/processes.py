@@ -1,0 +1,76 @@
+"""The processes of one training run: `torchrun` and `accelerate launch` begin several, and each takes its share.
+
+They are told apart by the environment that both of them set:
+https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+All of them run the same code; what the functions here exchange, each process must ask for in the same order.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pipeline.stage import UserError
+
+_T = TypeVar("_T")
+
+
+def count() -> int:
+    """How many processes train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def index() -> int:
+    """The number of this one, from 0. The first is the only one that writes what the run publishes."""
+    return int(os.environ.get("RANK", "0"))
+
+
+@contextmanager
+def joined(on_cpu: bool, patience: float) -> Iterator[None]:
+    """Connect with the other processes for the block.
+
+    patience: seconds to wait for one that says nothing, on any exchange, before the run fails. TrainingArguments hands
+    its `ddp_timeout` on only where there is a GPU. Raises UserError where the others fail or fall silent.
+    """
+    if count() == 1:
+        yield
+        return
+    import torch
+
+    if not on_cpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    try:
+        torch.distributed.init_process_group("gloo" if on_cpu else "nccl", timeout=timedelta(seconds=patience))
+        yield
+        torch.distributed.destroy_process_group()  # not after a failure: it may wait for the others
+    except RuntimeError as error:
+        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
+            raise
+        reason = " ".join(str(error).split()).split(". ")[0]
+        raise UserError(
+            f"process {index()} of {count()} lost the others: {reason}; "
+            "mend what ended them, such as an error above, and run again: it resumes"
+        ) from error
+
+
+def from_first(value: _T) -> _T:
+    """What the first process passes in, in all of them."""
+    if count() == 1:
+        return value
+    import torch
+
+    values = [value]
+    torch.distributed.broadcast_object_list(values)
+    return values[0]
+
+
+def from_all(value: _T) -> list[_T]:
+    """What each process passes in, in the order of their numbers."""
+    if count() == 1:
+        return [value]
+    import torch
+
+    values: list[Any] = [None] * count()
+    torch.distributed.all_gather_object(values, value)
+    return values

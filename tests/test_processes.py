@@ -1,0 +1,129 @@
+"""Several processes that train together: the losses of one, one that writes, and an end when any of them ends."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import ROOT, Project, TinyMaker
+
+ALONE = "python -m"
+TORCHRUN = "torchrun --nproc-per-node 2 -m"
+ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 -m"  # for want of the flag it begins one on a CPU
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Start:
+    """Begin the train stage in a directory of its own, by a launcher and with changes to `train.*`."""
+
+    def start(name: str, launcher: str, **changes: Any) -> subprocess.Popen[str]:
+        checkpoint = tiny(**changes.pop("config", {}))
+        directory = tmp_path / name
+        for link, target in {"data/tokenized": tokenized(checkpoint), "models/pretrained": checkpoint}.items():
+            path = directory / link
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.symlink_to(target)
+        settings = {"precision": "fp32", "lr": "1.0e-3", **changes}
+        lines = (ROOT / "params.yaml").read_text().splitlines()
+        first = lines.index("train:")
+        for at in range(first + 1, lines.index("predict:")):
+            key = lines[at].strip().split(":")[0]
+            if key in settings:
+                lines[at] = f"  {key}: {settings.pop(key)}"
+        assert not settings
+        (directory / "params.yaml").write_text("\n".join(lines))
+        program, *arguments = launcher.split()
+        return subprocess.Popen(
+            [Path(sys.executable).with_name(program), *arguments, "pipeline.train"],
+            cwd=directory, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    return start
+
+
+def ended(process: subprocess.Popen[str], ok: bool = True) -> str:
+    out = process.communicate(timeout=100)[0]
+    assert (process.returncode == 0) == ok, out
+    return out
+
+
+def results(directory: Path) -> dict[str, bytes]:
+    files = [*directory.glob("metrics/**/*"), *directory.glob("models/classifier/*")]
+    kept = [file for file in files if file.is_file() and file.name != "timing.json"]
+    return {str(file.relative_to(directory)): file.read_bytes() for file in kept}
+
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tmp_path: Path) -> None:
+    """71 pairs: the last step has 7, an odd number, and so have some lengths among the validation pairs."""
+    settings = {"config": NO_DROPOUT, "max_train_samples": 71, "logging_steps": 1, "epochs": 2}
+    ended(start("alone", ALONE, batch_size=16, **settings))
+    expected = history(tmp_path / "alone")
+    assert len(expected) == 2 * (5 + 1)
+    for launcher, batches in (
+        (TORCHRUN, {"batch_size": 8}),
+        (ACCELERATE, {"batch_size": 4, "gradient_accumulation_steps": 2}),
+    ):
+        name = launcher.split()[0]
+        out = ended(start(name, launcher, **batches, **settings))
+        assert out.count("training on 71 pairs, effective batch 16") == 1, "one process speaks for all"
+        for row, alone in zip(history(tmp_path / name), expected, strict=True):
+            assert row == pytest.approx(alone, abs=1e-5)
+        assert json.loads((tmp_path / name / "metrics/environment.json").read_text())["processes"] == 2
+
+
+def history(directory: Path) -> list[dict[str, float]]:
+    """The numbers of the learning curves, but for the epoch, which Trainer counts in forward passes."""
+    with (directory / "metrics/plots/history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [{key: float(row[key]) for key in ("step", "loss", "accuracy", "f1", "lr") if row[key]} for row in rows]
+
+
+def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same_bytes(
+    start: Start, tmp_path: Path
+) -> None:
+    settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "logging_steps": 5}
+    home = tmp_path / "stopped" / "models" / ".checkpoints"
+
+    def steps() -> set[int]:
+        return {int(path.parent.name.split("-")[1]) for path in home.glob("*/*/files.json")}
+
+    for number, told in ((signal.SIGKILL, "lost the others"), (signal.SIGTERM, "stopped at step")):
+        before = steps()
+        process = start("stopped", TORCHRUN, **settings)
+        while not steps() - before:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        workers = psutil.Process(process.pid).children()
+        assert len(workers) == 2
+        killed = time.monotonic()
+        (workers[1] if number == signal.SIGKILL else process).send_signal(number)
+        out = ended(process, ok=False)
+        assert time.monotonic() - killed < 20
+        assert told in out
+        assert not (tmp_path / "stopped" / "models" / "classifier").exists()
+    out = ended(start("stopped", TORCHRUN, **settings))
+    assert "resuming from" in out
+    ended(start("undisturbed", TORCHRUN, **settings))
+    assert results(tmp_path / "stopped") == results(tmp_path / "undisturbed")
+
+
+def test_dvc_runs_the_launcher_that_params_yaml_names(project: Project) -> None:
+    project.set("launch.train", TORCHRUN)
+    assert "train" in project.repro()
+    assert '"processes": 2' in (project.root / "metrics/environment.json").read_text()
+    assert project.repro() == []
