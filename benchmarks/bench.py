@@ -150,7 +150,7 @@ def non_embedding_parameters(checkpoint: Path) -> int:
 
 def padding_shares(lengths: list[int], batch_size: int) -> dict[str, float]:
     """The share of the tokens of an epoch that is padding, for each contender's way to make its batches."""
-    from pipeline.trainer import TrainingOrder
+    from pipeline.batches import TrainingOrder
 
     def share(padded: Callable[[Any], Any], order: Any) -> float:
         batches = [

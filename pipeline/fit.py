@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from pipeline import processes
+from pipeline.batches import longest_first
 from pipeline.checkpoint import load_classifier, load_tokenizer
 from pipeline.metrics import cross_entropy, paraphrase_metric
 from pipeline.params import TrainParams
@@ -26,7 +27,7 @@ from pipeline.resume import Checkpointing, epochs_until_stopped, newest
 from pipeline.stage import log
 from pipeline.tables import read_split
 from pipeline.timing import Stopwatch
-from pipeline.trainer import PairTrainer, longest_first
+from pipeline.trainer import PairTrainer
 
 
 @dataclass(frozen=True)

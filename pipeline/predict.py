@@ -49,9 +49,10 @@ def predict(
     import numpy as np
     from datasets import ClassLabel, Dataset, Features, Value
 
+    from pipeline.batches import longest_first
     from pipeline.metrics import log_softmax
     from pipeline.tables import read_split, write_split
-    from pipeline.trainer import PairTrainer, longest_first
+    from pipeline.trainer import PairTrainer
 
     splits = {split: read_split(tokenized, split, "tokenize") for split in SCORED}
     model, tokenizer = load_classifier(classifier), load_tokenizer(classifier)

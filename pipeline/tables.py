@@ -1,9 +1,12 @@
 """Tables on disk: one parquet file for each split, with the names of the classes in its schema."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import Dataset
+from datasets import Dataset, Features
 from pyarrow import ArrowException
 
 from pipeline.stage import UserError, require
@@ -19,10 +22,38 @@ def read_split(directory: Path, split: str, producer: str) -> Dataset:
     try:
         return Dataset(pq.read_table(path))
     except (ArrowException, OSError) as error:
-        raise UserError(f'{path} is not a whole parquet file ({error}); run "dvc repro -f {producer}"') from None
+        raise _not_whole(path, producer, error) from None
+
+
+def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple[Features, Iterator[pa.RecordBatch]]:
+    """As `read_split`, but at most so many rows at a time: the columns' types and the batches, in order."""
+    path = require(directory / f"{split}.parquet", producer)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from file.iter_batches(rows)
+        except (ArrowException, OSError) as error:
+            raise _not_whole(path, producer, error) from None
+
+    try:
+        file = pq.ParquetFile(path)
+    except (ArrowException, OSError) as error:
+        raise _not_whole(path, producer, error) from None
+    return Features.from_arrow_schema(file.schema_arrow), batches()
+
+
+def _not_whole(path: Path, producer: str, error: Exception) -> UserError:
+    return UserError(f'{path} is not a whole parquet file ({error}); run "dvc repro -f {producer}"')
 
 
 def write_split(dataset: Dataset, directory: Path, split: str) -> None:
     """Write `directory/split.parquet`: the same rows give the same bytes, for one version of pyarrow."""
     table = dataset.with_format("arrow")[:]
     pq.write_table(table.cast(dataset.features.arrow_schema), directory / f"{split}.parquet")
+
+
+@contextmanager
+def writing_batches(features: Features, directory: Path, split: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """As `write_split`, by batches: yields the function that writes one."""
+    with pq.ParquetWriter(directory / f"{split}.parquet", features.arrow_schema) as writer:
+        yield writer.write_batch

@@ -1,16 +1,26 @@
 """Stage tokenize: turn the sentence pairs into token ids with the checkpoint's fast tokenizer."""
 
+import functools
 import json
+import os
 import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.checkpoint import load_tokenizer
 from pipeline.params import TokenizeParams, load_params
 from pipeline.stage import PRETRAINED, RAW, SPLITS, TOKENIZED, UserError, log, require, run, whole
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
     from transformers import PreTrainedTokenizerBase
+
+_BATCH_PAIRS = 10_000  # tokenized, and held in memory, at a time
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams) -> None:
@@ -22,7 +32,10 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams) -> 
     """
     require(pretrained, "pretrained")
 
-    from pipeline.tables import read_split, write_split
+    import numpy as np
+    from datasets import Features, List, Value
+
+    from pipeline.tables import read_batches, writing_batches
 
     tokenizer = load_tokenizer(pretrained)
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2  # a token of each sentence
@@ -31,41 +44,76 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams) -> 
         raise UserError(
             f"params.yaml: tokenize.max_length is {params.max_length}; for this model it must be {least} to {most}"
         )
-    with whole(out) as draft:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # params.num_proc alone says how many cores it takes
+    with whole(out) as draft, _workers(params.num_proc) as in_order:
         draft.mkdir()
         for split in SPLITS:
-            pairs = read_split(raw, split, "download")
-            encoded = pairs.rename_column("label", "labels").map(
-                encode,
-                batched=True,
-                fn_kwargs={"tokenizer": tokenizer, "max_length": params.max_length, "padding": params.padding},
-                remove_columns=["sentence1", "sentence2"],
-                num_proc=params.num_proc if params.num_proc > 1 else None,
-                desc=split,
-            )
-            lengths = [sum(mask) for mask in encoded["attention_mask"]]
+            types, pairs = read_batches(raw, split, "download", _BATCH_PAIRS)
+            features = Features({"labels": types["label"], "idx": types["idx"]})
+            for name in tokenizer.model_input_names:
+                features[name] = List(Value("int32" if name == "input_ids" else "int8"))
+            settings = {"max_length": params.max_length, "padding": params.padding, "schema": features.arrow_schema}
+            lengths, truncated = [], 0
+            with writing_batches(features, draft, split) as write:
+                for encoded in in_order(functools.partial(encode, tokenizer=tokenizer, **settings), pairs):
+                    write(encoded.batch)
+                    lengths.append(encoded.lengths)
+                    truncated += encoded.truncated
+            of_all = np.concatenate(lengths)
             log.info(
                 "%s: %d pairs, mean %.1f tokens, longest %d, %d truncated",
-                split, len(encoded), sum(lengths) / len(lengths), max(lengths), sum(encoded["truncated"]),
+                split, len(of_all), of_all.mean(), of_all.max(), truncated,
             )  # fmt: skip
-            write_split(encoded.remove_columns("truncated"), draft, split)
+
+
+class Encoded(NamedTuple):
+    """A batch of tokenized pairs. lengths: tokens of each, without padding. truncated: how many were too long."""
+
+    batch: "pa.RecordBatch"
+    lengths: "np.ndarray[Any, Any]"
+    truncated: int
 
 
 def encode(
-    pairs: dict[str, list[Any]], tokenizer: "PreTrainedTokenizerBase", max_length: int, padding: str
-) -> dict[str, Any]:
-    """Tokenize a batch of pairs; `truncated` says of each whether it was too long.
+    pairs: "pa.RecordBatch", tokenizer: "PreTrainedTokenizerBase", max_length: int, padding: str, schema: "pa.Schema"
+) -> Encoded:
+    """Tokenize a batch of pairs. At module level, so that other processes find it."""
+    import numpy as np
+    import pyarrow as pa
 
-    At module level, because datasets hashes it.
-    """
-    batch = tokenizer(
-        [_cut(sentence, tokenizer, max_length) for sentence in pairs["sentence1"]],
-        [_cut(sentence, tokenizer, max_length) for sentence in pairs["sentence2"]],
+    tokens = tokenizer(
+        [_cut(sentence, tokenizer, max_length) for sentence in pairs["sentence1"].to_pylist()],
+        [_cut(sentence, tokenizer, max_length) for sentence in pairs["sentence2"].to_pylist()],
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,
     )
-    return {**batch, "truncated": [bool(encoding.overflowing) for encoding in batch.encodings or []]}
+    batch = pa.RecordBatch.from_pydict({"labels": pairs["label"], "idx": pairs["idx"], **tokens}, schema)
+    mask = batch["attention_mask"]
+    return Encoded(
+        batch,
+        np.add.reduceat(mask.flatten().to_numpy(), mask.offsets.to_numpy()[:-1], dtype=np.int64),
+        sum(bool(encoding.overflowing) for encoding in tokens.encodings or []),
+    )
+
+
+@contextmanager
+def _workers(processes: int) -> Iterator[Callable[..., Iterator[Encoded]]]:
+    """`map` over so many processes. It runs ahead of what is taken from it by two batches a process, and no more."""
+    if processes == 1:
+        yield map
+        return
+
+    def in_order(work: Callable[[Any], Encoded], batches: Iterable[Any]) -> Iterator[Encoded]:
+        ahead: deque[Future[Encoded]] = deque()
+        for batch in batches:
+            ahead.append(pool.submit(work, batch))
+            if len(ahead) > 2 * processes:
+                yield ahead.popleft().result()
+        yield from (future.result() for future in ahead)
+
+    with ProcessPoolExecutor(processes) as pool:
+        yield in_order
 
 
 def _cut(sentence: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:

@@ -98,7 +98,7 @@ def test_a_seed_decides_every_byte(trained: Trained) -> None:
 
 
 def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_order() -> None:
-    from pipeline.trainer import TrainingOrder
+    from pipeline.batches import TrainingOrder
 
     lengths = np.random.default_rng(0).integers(20, 100, 3668).tolist()
     groups = TrainingOrder(3668, seed=1, lengths=lengths, batch_size=16, filled_to=1)
@@ -117,7 +117,7 @@ def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_ord
 
 
 def test_every_epoch_has_an_order_of_its_own(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.trainer import TrainingOrder
+    from pipeline.batches import TrainingOrder
 
     epochs = []
     whole = TrainingOrder.__iter__
