@@ -4,7 +4,8 @@
 
 Each round runs, with one seed: the course's script; the same with every pair padded to 128, as the GLUE example does;
 and `dvc repro` in a fresh clone of HEAD with an empty cache. Data are the same (MRPC where it is at hand, else the
-embedded corpus), checkpoint, epochs and effective batch; all else is each one's default. The table has medians.
+embedded corpus), checkpoint, epochs, effective batch and learning rate (the course's); all else is each one's default.
+The table has medians.
 """
 
 import argparse
@@ -19,16 +20,20 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 import yaml
+from datasets import Dataset
+
+from pipeline.batches import TrainingOrder, token_counts
+from pipeline.tables import read_split
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PEERS = {"course": [], "glue script": ["--pad-to-max-length"]}
 OURS = "ours"
+COURSE_LR = 5e-5  # TrainingArguments' default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +52,17 @@ class Run:
         return self.wall - self.training - self.prediction
 
 
-def timed(command: list[Any], cwd: Path, env: dict[str, str], watch: str = "") -> tuple[float, float, float, float]:
-    """Run a command; returns when it began, when it printed `watch`, when it ended, and the MiB of its largest process.
+class Timed(NamedTuple):
+    """When a command began, when it printed what was watched for, when it ended; MiB of its largest process."""
 
-    Raises SystemExit with its output where it fails.
-    """
+    began: float
+    seen: float
+    ended: float
+    memory: float
+
+
+def timed(command: list[Any], cwd: Path, env: dict[str, str], watch: str | None = None) -> Timed:
+    """Run a command. Raises SystemExit with its output where it fails."""
     began, seen, output = time.time(), 0.0, ""
     process = subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -64,7 +75,7 @@ def timed(command: list[Any], cwd: Path, env: dict[str, str], watch: str = "") -
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"{output}\nerror: {command} failed")
-    return began, seen, time.time(), usage.ru_maxrss / 1024
+    return Timed(began, seen, time.time(), usage.ru_maxrss / 1024)
 
 
 def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
@@ -74,15 +85,15 @@ def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, en
         arguments += ["--epochs", params["train"]["epochs"], "--batch-size", params["train"]["batch_size"]]
         command = [sys.executable, ROOT / "benchmarks" / "course.py", *map(str, arguments)]
         scratch = env | {"HF_HOME": f"{out}/cache", "PYTHONPATH": str(ROOT)}
-        began, _, ended, memory = timed(command, source, scratch)
+        whole = timed(command, source, scratch)
         report = json.loads(Path(out, "times.json").read_text())
     times = report["times"]
     return Run(
-        setup=times["training"] - began,
+        setup=times["training"] - whole.began,
         training=times["prediction"] - times["training"],
         prediction=times["end"] - times["prediction"],
-        wall=ended - began,
-        memory=memory,
+        wall=whole.ended - whole.began,
+        memory=whole.memory,
         f1=report["f1"],
     )
 
@@ -90,17 +101,17 @@ def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, en
 def ours(scratch: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
     """Run `dvc repro` in a fresh clone."""
     project = clone(scratch / "ours", params | {"train": params["train"] | {"seed": seed}})
-    began, first_step, ended, memory = timed(["dvc", "repro"], project, env, watch="training on")
+    whole = timed(["dvc", "repro"], project, env, watch="training on")
     timing, scores = (
         json.loads((project / "metrics" / f"{name}.json").read_text()) for name in ("timing", "evaluation")
     )
     shutil.rmtree(project)
     return Run(
-        setup=first_step - began,
+        setup=whole.seen - whole.began,
         training=timing["train"]["seconds"],
         prediction=timing["predict"]["seconds"],
-        wall=ended - began,
-        memory=memory,
+        wall=whole.ended - whole.began,
+        memory=whole.memory,
         f1={split: scores[split]["f1"] for split in ("validation", "test")},
     )
 
@@ -117,6 +128,7 @@ def fetched(scratch: Path, checkpoint: str, env: dict[str, str]) -> tuple[Path, 
     """A clone that has run its first stages, and the parameters: those of MRPC, or of the embedded corpus."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["model"]["checkpoint"] = checkpoint
+    params["train"]["lr"] = COURSE_LR
     for task in ("mrpc", "sample"):
         params["data"]["task"] = task
         project = clone(scratch / task, params)
@@ -148,9 +160,9 @@ def non_embedding_parameters(checkpoint: Path) -> int:
         return sum(int(np.prod(weights.get_slice(name).get_shape())) for name in names)
 
 
-def padding_shares(lengths: list[int], batch_size: int) -> dict[str, float]:
+def padding_shares(pairs: Dataset, batch_size: int) -> dict[str, float]:
     """The share of the tokens of an epoch that is padding, for each contender's way to make its batches."""
-    from pipeline.batches import TrainingOrder
+    lengths = token_counts(pairs)
 
     def share(padded: Callable[[Any], Any], order: Any) -> float:
         batches = [
@@ -162,9 +174,7 @@ def padding_shares(lengths: list[int], batch_size: int) -> dict[str, float]:
     return {
         "course": share(max, random),
         "glue script": share(lambda batch: 128, random),
-        OURS: share(
-            max, list(TrainingOrder(len(lengths), seed=0, lengths=lengths, batch_size=batch_size, filled_to=1))
-        ),
+        OURS: share(max, list(TrainingOrder(pairs, batch_size, accumulation_steps=1, seed=0, by_length=True))),
     }
 
 
@@ -175,30 +185,37 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print every run, for machines")
     arguments = parser.parse_args()
     env = dict(os.environ)
+    runs: dict[str, list[Run]] = {name: [] for name in (*PEERS, OURS)}
+    peaks = []
     with tempfile.TemporaryDirectory(prefix="bench ") as directory:
         scratch = Path(directory)
         source, params = fetched(scratch, arguments.checkpoint, env)
-        runs: dict[str, list[Run]] = {name: [] for name in (*PEERS, OURS)}
-        peaks = []
         for seed in range(1, arguments.rounds + 1):
             peaks.append(peak())
             for name in runs:
                 run = ours(scratch, params, seed, env) if name == OURS else peer(PEERS[name], source, params, seed, env)
                 runs[name].append(run)
                 print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
-        ids = pq.read_table(source / "data" / "tokenized" / "train.parquet", columns=["input_ids"])["input_ids"]
-        lengths = [len(pair) for pair in ids]
-        flops = (
-            6 * non_embedding_parameters(source / "models" / "pretrained") * sum(lengths) * params["train"]["epochs"]
-        )
-    padding = padding_shares(lengths, params["train"]["batch_size"])
-    samples = len(lengths) * params["train"]["epochs"]
+        pairs = read_split(source / "data" / "tokenized", "train", "tokenize")
+        model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * sum(token_counts(pairs))
+    epochs = params["train"]["epochs"]
+    measured = {
+        "params": params,
+        "samples": len(pairs) * epochs,
+        "flops": model_flops * epochs,
+        "peak_flops": statistics.median(peaks),
+        "padding": padding_shares(pairs, params["train"]["batch_size"]),
+    }
     if arguments.json:
-        print(json.dumps({"params": params, "peak_flops": peaks, "padding": padding,
-                          "runs": {name: [asdict(run) for run in of] for name, of in runs.items()}}))  # fmt: skip
-        return
-    task, epochs = params["data"]["task"], params["train"]["epochs"]
-    print(f"{task}, {arguments.checkpoint}, {epochs} epochs, medians of {arguments.rounds} rounds\n")
+        print(json.dumps(measured | {"runs": {name: [asdict(run) for run in of] for name, of in runs.items()}}))
+    else:
+        task = params["data"]["task"]
+        print(f"{task}, {arguments.checkpoint}, {epochs} epochs, medians of {arguments.rounds} rounds\n")
+        print(table(runs, measured))
+
+
+def table(runs: dict[str, list[Run]], measured: dict[str, Any]) -> str:
+    """The runs side by side, in Markdown."""
     rows: dict[str, Callable[[str], str]] = {
         "set-up before the first step, s": lambda name: f"{middle(runs[name], 'setup'):.1f}",
         "training, s": lambda name: f"{middle(runs[name], 'training'):.1f}",
@@ -206,20 +223,20 @@ def main() -> None:
         "all else, s": lambda name: f"{middle(runs[name], 'outside'):.1f}",
         "wall, s": lambda name: f"{middle(runs[name], 'wall'):.1f}",
         "largest process, MiB": lambda name: f"{middle(runs[name], 'memory'):.0f}",
-        "samples a second": lambda name: f"{samples / middle(runs[name], 'training'):.1f}",
-        "padding, % of tokens": lambda name: f"{padding[name]:.1%}",
+        "samples a second": lambda name: f"{measured['samples'] / middle(runs[name], 'training'):.1f}",
+        "padding": lambda name: f"{measured['padding'][name]:.1%}",
         "validation F1, mean": lambda name: f"{statistics.mean(run.f1['validation'] for run in runs[name]):.4f}",
         "test F1, mean": lambda name: f"{statistics.mean(run.f1['test'] for run in runs[name]):.4f}",
         "share of the bf16 limit": lambda name: (
-            f"{flops / middle(runs[name], 'training') / statistics.median(peaks):.1%}"
+            f"{measured['flops'] / middle(runs[name], 'training') / measured['peak_flops']:.1%}"
         ),
+        "training, times ours": lambda name: f"{ratio(runs[name], runs[OURS], 'training'):.2f}",
+        "prediction, times ours": lambda name: f"{ratio(runs[name], runs[OURS], 'prediction'):.2f}",
+        "wall, times ours": lambda name: f"{ratio(runs[name], runs[OURS], 'wall'):.2f}",
     }
-    ratios = {"training": "training", "prediction": "prediction", "wall": "wall"}
-    for label, field in ratios.items():
-        rows[f"{label}, times ours"] = lambda name, field=field: f"{ratio(runs[name], runs[OURS], field):.2f}"
-    print("|  | " + " | ".join(runs) + " |\n|---|" + "---|" * len(runs))
-    for label, cell in rows.items():
-        print(f"| {label} | " + " | ".join(map(cell, runs)) + " |")
+    lines = ["|  | " + " | ".join(runs) + " |", "|---|" + "---|" * len(runs)]
+    lines += [f"| {label} | " + " | ".join(map(cell, runs)) + " |" for label, cell in rows.items()]
+    return "\n".join(lines)
 
 
 def middle(runs: list[Run], field: str) -> float:

@@ -1,14 +1,18 @@
 """Which pairs make a batch: of like length to train on, of equal length to score, shares of several processes."""
 
 import itertools
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 import torch
 from datasets import Dataset
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from pipeline import processes
 
 SCORED_MULTIPLE = 8  # tokens; lengths are padded to a multiple of it when scoring
 NO_LABEL = -100  # what cross_entropy ignores, and Trainer does not count
@@ -36,39 +40,39 @@ class FillablePairs(torch.utils.data.Dataset[dict[str, Any]]):
 class TrainingOrder(Sampler[int]):
     """The training pairs in an order that follows from seed and epoch alone.
 
-    lengths: tokens of each pair, where each `batch_size` of them shall be of like length, and those batches in random
-    order; None: a random order. The short batch, if there is one, stays last, so that all others keep their bounds.
-    filled_to: fillers make the number of pairs a multiple of it.
+    by_length: each effective batch (`batch_size` pairs, for each process and accumulation step) is of like length, and
+    those batches come in random order; else all is random. The short batch, if there is one, stays last, so that all
+    others keep their bounds. Fillers make it one that several processes can share.
     """
 
-    def __init__(self, pairs: int, seed: int, lengths: list[int] | None, batch_size: int, filled_to: int) -> None:
-        self._pairs = pairs
+    def __init__(self, pairs: Dataset, batch_size: int, accumulation_steps: int, seed: int, by_length: bool) -> None:
+        self._lengths = np.asarray(token_counts(pairs))
+        self._by_length = by_length
+        self._effective_batch = batch_size * accumulation_steps * processes.count()
+        self._fillers = -len(pairs) % (batch_size * processes.count()) if processes.count() > 1 else 0
         self._seed = seed
-        self._lengths = None if lengths is None else np.asarray(lengths)
-        self._batch_size = batch_size
-        self._fillers = -pairs % filled_to
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
 
     def __len__(self) -> int:
-        return self._pairs + self._fillers
+        return len(self._lengths) + self._fillers
 
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng([self._seed, self._epoch])
-        order = rng.permutation(self._pairs)
-        if self._lengths is not None:
-            order = self._grouped(order, self._lengths, rng)
+        order = rng.permutation(len(self._lengths))
+        if self._by_length:
+            order = self._grouped(order, rng)
         return iter([*order.tolist(), *[~int(order[-1])] * self._fillers])
 
-    def _grouped(self, order: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], rng: Any) -> np.ndarray[Any, Any]:
+    def _grouped(self, order: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
         # As in Trainer: 50 batches to a group, but four groups at least, lest the same pairs meet in every epoch.
-        group = self._batch_size * max(1, min(50, len(order) // (4 * self._batch_size)))
+        group = self._effective_batch * max(1, min(50, len(order) // (4 * self._effective_batch)))
         runs = [order[start : start + group] for start in range(0, len(order), group)]
-        order = np.concatenate([run[np.argsort(-lengths[run], kind="stable")] for run in runs])
-        whole = len(order) // self._batch_size * self._batch_size
-        batches = rng.permutation(order[:whole].reshape(-1, self._batch_size))
+        order = np.concatenate([run[np.argsort(-self._lengths[run], kind="stable")] for run in runs])
+        whole = len(order) // self._effective_batch * self._effective_batch
+        batches = rng.permutation(order[:whole].reshape(-1, self._effective_batch))
         return np.concatenate([batches.ravel(), order[whole:]])
 
 
@@ -108,3 +112,31 @@ def token_counts(dataset: Dataset) -> list[int]:
 def longest_first(dataset: Dataset) -> Dataset:
     """The pairs sorted by length, so that `EqualLengthBatches` fills its batches and memory runs out early or never."""
     return dataset.select(np.argsort(token_counts(dataset), kind="stable")[::-1])
+
+
+def scoring_loader(
+    pairs: Dataset, tokenizer: PreTrainedTokenizerBase, batch_size: int, num_workers: int
+) -> DataLoader[Any]:
+    """This process's share of `pairs` in padded batches to score, in the order given.
+
+    A pair's logits do not depend on what else is scored with it: see `EqualLengthBatches`.
+    """
+    return DataLoader(
+        FillablePairs(pairs),
+        batch_sampler=EqualLengthBatches(token_counts(pairs), batch_size, processes.count(), processes.index()),
+        collate_fn=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=SCORED_MULTIPLE),
+        num_workers=num_workers,
+        pin_memory=torch.cuda.is_available(),
+        worker_init_fn=outlive_a_signal,
+    )
+
+
+def outlive_a_signal(worker: int, first: Callable[[int], None] | None = None) -> None:
+    """Have a process that loads data leave the first signal to the main process, which still wants this step's batches.
+
+    Ctrl-C, and who stops a whole group, send it to all.
+    """
+    if first:
+        first(worker)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: signal.signal(number, signal.SIG_DFL))

@@ -57,6 +57,7 @@ class TokenizeParams:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainParams:
+    engine: Literal["trainer", "loop"]
     seed: int = at_least(0, below=2**32)  # numpy's range
     epochs: int = at_least(1)
     lr: float = greater_than(0)

@@ -162,50 +162,66 @@ def _is_whole(checkpoint: Path) -> bool:
         return False
 
 
+class Interruption:
+    """The first SIGINT or SIGTERM of the block, for the run to heed after its step; the second ends it at once."""
+
+    number = 0  # of the signal; 0: none has come
+
+    def __enter__(self) -> "Interruption":
+        self._previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in self._previous:
+            signal.signal(number, self._came)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        self._restore()
+        if self.number and kind is None:  # it came after the last step
+            sys.exit(128 + self.number)
+
+    def agreed(self) -> bool:
+        """Whether a signal has come to any of the processes, which see it at different steps."""
+        self.number = max(processes.from_all(self.number))
+        return bool(self.number)
+
+    def stop(self, step: int, steps: int) -> None:
+        """End the process; all is saved."""
+        log.info("stopped at step %d of %d", step, steps)
+        sys.exit(128 + self.number)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        if not self.number:
+            self.number, self._time = number, time.monotonic()
+            log.info("%s: stopping after this step; once more to stop now", signal.Signals(number).name)
+        elif processes.count() == 1 or time.monotonic() - self._time > _ECHO_SECONDS:
+            self._restore()
+            signal.raise_signal(number)
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
 class Checkpointing(TrainerCallback):
     """Makes Trainer save every `save_steps` steps and at each epoch's end, and stop on a signal; keeps two checkpoints.
 
     They are the newest and that of the best epoch so far, or the newest and the one before.
     """
 
-    def __init__(self, trainer: Trainer, home: Path, save_steps: int, resumed: Path | None, watch: Stopwatch) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        home: Path,
+        save_steps: int,
+        resumed: Path | None,
+        interruption: Interruption,
+        watch: Stopwatch,
+    ) -> None:
         self._trainer = trainer
         self._home = home
         self._save_steps = save_steps
         self._resumed = resumed
+        self._interruption = interruption
         self._watch = watch
-        self._signal = 0
-
-    @contextmanager
-    def signals(self) -> Iterator[None]:
-        """On the first SIGINT or SIGTERM in the block, save at the next step and exit; on the second, exit at once.
-
-        After the last step, which is saved already, exit when the block ends.
-        """
-        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        came = 0.0
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            nonlocal came
-            if not self._signal:
-                self._signal, came = number, time.monotonic()
-                log.info("%s: stopping after this step; once more to stop now", signal.Signals(number).name)
-            elif processes.count() == 1 or time.monotonic() - came > _ECHO_SECONDS:
-                restore()
-                signal.raise_signal(number)
-
-        def restore() -> None:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-        for number in previous:
-            signal.signal(number, stop)
-        try:
-            yield
-        finally:
-            restore()
-        if self._signal:
-            sys.exit(128 + self._signal)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._resumed:
@@ -219,9 +235,9 @@ class Checkpointing(TrainerCallback):
             state.best_model_checkpoint = str(self._home / f"checkpoint-{state.best_global_step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._signal = max(processes.from_all(self._signal))  # one may have come to one process, or to another first
+        due = self._interruption.agreed() or state.global_step % self._save_steps == 0
         # An epoch's last step is saved once validation is scored; a checkpoint without that score would skip it.
-        if not state.epoch.is_integer() and (self._signal or state.global_step % self._save_steps == 0):
+        if due and not state.epoch.is_integer():
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -229,9 +245,8 @@ class Checkpointing(TrainerCallback):
         losses = processes.from_all(self._trainer._tr_loss.item())  # when all have written their random states
         if processes.index() == 0:
             self._complete(path, losses, state)
-        if self._signal:
-            log.info("stopped at step %d of %d", state.global_step, state.max_steps)
-            sys.exit(128 + self._signal)
+        if self._interruption.number:
+            self._interruption.stop(state.global_step, state.max_steps)
 
     def _complete(self, path: Path, losses: list[float], state: Any) -> None:
         progress = {

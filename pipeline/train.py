@@ -3,12 +3,12 @@
 import csv
 import io
 import logging
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import processes
-from pipeline.arguments import training_arguments
 from pipeline.device import set_up_device
 from pipeline.environment import environment
 from pipeline.params import TrainParams, load_params
@@ -29,7 +29,7 @@ from pipeline.stage import (
 )
 
 if TYPE_CHECKING:
-    from pipeline.fit import Fitted
+    from pipeline.task import Fitted
 
 HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 
@@ -62,8 +62,13 @@ def train(
 
     from safetensors import SafetensorError
 
-    from pipeline.fit import fit  # and with it all the code that the weights depend on, for the key
     from pipeline.resume import own_directory, run_key
+    from pipeline.task import load_task
+
+    if params.engine == "loop":
+        from pipeline.loop import fit
+    else:
+        from pipeline.fit import fit  # and with it all the code that the weights depend on, for the key
 
     surroundings = environment(params.precision)
     ingredients = {**surroundings, **asdict(params)}
@@ -73,22 +78,31 @@ def train(
     with processes.joined(device["use_cpu"], patience):
         if processes.index() > 0:
             home = processes.from_first(checkpoints)
-            fit(tokenized, pretrained, home, params, training_arguments(params, device, home))
+            fit(load_task(tokenized, pretrained, params), home, params, device)
             return
         with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
             processes.from_first(home)
-            arguments = training_arguments(params, device, home)
             with whole(classifier) as draft:  # before training: that it cannot be written is told at once
-                fitted = fit(tokenized, pretrained, home, params, arguments)
+                task = load_task(tokenized, pretrained, params)
+                pairs, effective_batch_size = len(task.training), params.batch_size
+                effective_batch_size *= params.gradient_accumulation_steps * processes.count()
+                log.info(
+                    "training on %d pairs, effective batch %d, %d epochs, %d steps",
+                    pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
+                )  # fmt: skip
+                fitted = fit(task, home, params, device)
                 try:
-                    fitted.model.save_pretrained(draft, state_dict=fitted.weights)
-                    fitted.tokenizer.save_pretrained(draft)
+                    task.model.save_pretrained(draft, state_dict=fitted.weights)
+                    task.tokenizer.save_pretrained(draft)
                 except SafetensorError as error:  # its way of telling a full disk
                     raise UserError(f"{classifier} cannot be written: {error}") from error
-            _write_metrics(metrics, fitted, surroundings, params.keep)
+            _write_report(metrics, fitted, effective_batch_size, params.keep)
+            write_json(metrics / "environment.json", surroundings)
+            epochs_run = sum("eval_f1" in entry for entry in fitted.history)
+            fitted.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
 
 
-def _write_metrics(metrics: Path, fitted: "Fitted", surroundings: dict[str, Any], keep: str) -> None:
+def _write_report(metrics: Path, fitted: "Fitted", effective_batch_size: int, keep: str) -> None:
     epochs = [entry for entry in fitted.history if "eval_f1" in entry]
     kept = max(epochs, key=lambda entry: entry["eval_f1"]) if keep == "best" else epochs[-1]
     degenerate = kept["eval_classes"] == 1
@@ -102,15 +116,13 @@ def _write_metrics(metrics: Path, fitted: "Fitted", surroundings: dict[str, Any]
         {
             "best_epoch": epochs.index(kept) + 1,
             "degenerate": degenerate,
-            "effective_batch_size": fitted.effective_batch_size,
+            "effective_batch_size": effective_batch_size,
             "epochs_run": len(epochs),
             "steps": epochs[-1]["step"],
             "train_loss": fitted.train_loss,
         },
     )
     write_text(metrics / "plots" / "history.csv", history_csv(fitted.history))
-    write_json(metrics / "environment.json", surroundings)
-    fitted.watch.write(metrics / "timing.json", "train", samples=fitted.pairs * len(epochs))
 
 
 def history_csv(history: list[dict[str, Any]]) -> str:

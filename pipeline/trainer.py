@@ -1,11 +1,8 @@
 """The Hugging Face Trainer for sentence pairs, and every correction that this pipeline makes to it."""
 
 import functools
-import math
-import re
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +10,15 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import (
-    DataCollatorWithPadding,
-    EvalPrediction,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Trainer,
-    TrainerCallback,
-)
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from pipeline import processes
-from pipeline.batches import NO_LABEL, SCORED_MULTIPLE, EqualLengthBatches, FillablePairs, TrainingOrder, token_counts
+from pipeline.batches import NO_LABEL, FillablePairs, TrainingOrder, outlive_a_signal, scoring_loader
 from pipeline.cpu import fast_dropout
+from pipeline.faults import demand_finite, memory_for_batch, memory_for_model
 from pipeline.resume import saving
-from pipeline.stage import UserError, log
+from pipeline.stage import UserError
 
 
 class PairTrainer(Trainer):
@@ -66,7 +57,7 @@ class PairTrainer(Trainer):
         compute_metrics: Callable[[Any], dict[str, float]] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._finite_loss: Any = None
+        self._finite_loss: float | None = None
         super().__init__(
             model,
             train_dataset=train_dataset and FillablePairs(train_dataset),
@@ -80,7 +71,6 @@ class PairTrainer(Trainer):
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(_Bar)
-        self.add_callback(_EpochLog)
 
     def check_optimizer(self) -> None:
         """Make optimizer and schedule once to see that they can be made. Raises UserError: Trainer would fail later."""
@@ -98,22 +88,19 @@ class PairTrainer(Trainer):
         return total / num_items_in_batch
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        pairs, tokens = inputs["input_ids"].shape
-        with _memory(
-            f"{pairs} pairs of {tokens} tokens",
-            "train.batch_size and raise train.gradient_accumulation_steps as much, or set train.gradient_checkpointing",
-        ):
+        pairs = len(inputs["input_ids"])
+        with memory_for_batch(inputs["input_ids"], training=True):
             loss = super().training_step(model, inputs, num_items_in_batch)
-        self._demand_finite("loss", loss)
+        demand_finite("loss", loss, self.state.global_step + 1, self._finite_loss)
         # Mean of this forward pass, one of an effective batch.
-        self._finite_loss = loss * num_items_in_batch / pairs / self.args.world_size
+        self._finite_loss = float(loss * num_items_in_batch / pairs / self.args.world_size)
         return loss
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         dropout = fast_dropout() if self.args.use_cpu else nullcontext()
         if self.args.process_index:  # else all would drop the same units
             torch.manual_seed(self.args.seed + self.args.process_index)
-        with dropout, _memory("the model and the state of its optimizer", "train.batch_size, or take a smaller model"):
+        with dropout, memory_for_model():
             return super().train(*args, **kwargs)
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
@@ -129,75 +116,36 @@ class PairTrainer(Trainer):
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
         if not self.args.fp16:  # there the scaler skips the step and lowers its scale, as it should now and then
-            self._demand_finite("gradient norm", norm)
+            demand_finite("gradient norm", norm, self.state.global_step + 1, self._finite_loss)
         return norm
 
-    def _demand_finite(self, what: str, value: Any) -> None:
-        if math.isfinite(value):
-            return
-        before = "" if self._finite_loss is None else f", the last finite loss was {float(self._finite_loss):.4f}"
-        raise UserError(
-            f"the {what} is {float(value)} at step {self.state.global_step + 1}{before}; try a lower train.lr, "
-            "a higher train.warmup_ratio, train.precision bf16 or fp32, or train.max_grad_norm 1.0"
-        )
-
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        pairs, tokens = inputs["input_ids"].shape
-        batch_size = "train.batch_size" if self.is_in_train else "predict.batch_size"
-        with _memory(f"{pairs} pairs of {tokens} tokens", batch_size):
+        with memory_for_batch(inputs["input_ids"], training=self.is_in_train):
             return super().prediction_step(model, inputs, *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         with saving(Path(str(self.args.output_dir)), self.state.global_step):
             super()._save_checkpoint(model, trial)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> "TrainingOrder":
+    def _get_train_sampler(self, train_dataset: Any = None) -> TrainingOrder:
         dataset: Any = self.train_dataset
-        pairs, batch_size = dataset.pairs, self.args.train_batch_size
-        return TrainingOrder(
-            len(pairs),
-            seed=self.args.seed,
-            lengths=token_counts(pairs) if self.args.train_sampling_strategy == "group_by_length" else None,
-            batch_size=batch_size * self.args.gradient_accumulation_steps * self.args.world_size,
-            filled_to=batch_size * self.args.world_size if self.args.world_size > 1 else 1,
-        )
+        by_length = self.args.train_sampling_strategy == "group_by_length"
+        accumulation_steps = self.args.gradient_accumulation_steps
+        return TrainingOrder(dataset.pairs, self.args.train_batch_size, accumulation_steps, self.args.seed, by_length)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         prepared: Any = super().get_train_dataloader()
         loader = prepared.base_dataloader  # Accelerate's own has no use for what is set on it
-        loader.worker_init_fn = functools.partial(_outlive_a_signal, first=loader.worker_init_fn)
+        loader.worker_init_fn = functools.partial(outlive_a_signal, first=loader.worker_init_fn)
         return prepared  # type: ignore[no-any-return]
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        return self._scoring_dataloader(self.eval_dataset if eval_dataset is None else eval_dataset)
+        return self.get_test_dataloader(self.eval_dataset if eval_dataset is None else eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
-        return self._scoring_dataloader(test_dataset)
-
-    def _scoring_dataloader(self, dataset: Dataset) -> DataLoader[Any]:
         assert isinstance(self.processing_class, PreTrainedTokenizerBase)
-        batches = EqualLengthBatches(
-            token_counts(dataset), self.args.eval_batch_size, self.args.world_size, self.args.process_index
-        )
-        return DataLoader(
-            FillablePairs(self._remove_unused_columns(dataset)),
-            batch_sampler=batches,
-            collate_fn=DataCollatorWithPadding(self.processing_class, pad_to_multiple_of=SCORED_MULTIPLE),
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            worker_init_fn=_outlive_a_signal,
-        )
-
-
-def _outlive_a_signal(worker: int, first: Callable[[int], None] | None = None) -> None:
-    """Have a process that loads data leave the first signal to the main process, which still wants this step's batches.
-
-    Ctrl-C, and who stops a whole group, send it to all.
-    """
-    if first:
-        first(worker)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: signal.signal(number, signal.SIG_DFL))
+        pairs = self._remove_unused_columns(test_dataset)
+        return scoring_loader(pairs, self.processing_class, self.args.eval_batch_size, self.args.dataloader_num_workers)
 
 
 def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
@@ -206,31 +154,9 @@ def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-@contextmanager
-def _memory(holding: str, lower: str) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        # CUDA's has a class of its own; the CPU's and Apple's are told by their text.
-        if not isinstance(error, torch.OutOfMemoryError) and not re.search("out of memory|allocate memory", str(error)):
-            raise
-        raise UserError(f"out of memory with {holding}; lower {lower}") from error
-
-
 class _Bar(ProgressCallback):
     def on_log(self, *args: Any, **kwargs: Any) -> None:
         pass
-
-
-class _EpochLog(TrainerCallback):
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        scores = kwargs["metrics"]
-        losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
-        log.info(
-            "epoch %d/%d: train loss %s, validation loss %.4f, accuracy %.4f, f1 %.4f",
-            round(state.epoch), args.num_train_epochs, f"{losses[-1]:.4f}" if losses else "-",
-            scores["eval_loss"], scores["eval_accuracy"], scores["eval_f1"],
-        )  # fmt: skip
 
 
 def _without_fillers(compute_metrics: Callable[[Any], dict[str, float]], scored: EvalPrediction) -> dict[str, float]:

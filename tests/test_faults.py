@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import ROOT, TinyMaker
-from datasets import Dataset
 
+from pipeline import tokenize as tokenizing
 from pipeline.download import CORPORA, Pair, download
 from pipeline.evaluate import evaluate
 from pipeline.params import DataParams, ModelParams, Params, PredictParams, TokenizeParams
@@ -189,16 +189,21 @@ def started(directory: Path, start_new_session: bool = False, **env: str) -> sub
     """`python -m pipeline.train`, when there is a checkpoint."""
     process = launched(directory, start_new_session, **env)
     home = Path(env.get("DVC_ROOT", directory), "models/.checkpoints")
-    while not list(home.glob("*/*/files.json")):
+    while not [*home.glob("*/*/files.json"), *home.glob("*/loop.pt")]:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     return process
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status", "engine"),
+    [(signal.SIGINT, 130, "trainer"), (signal.SIGTERM, 143, "trainer"), (signal.SIGTERM, 143, "loop")],
+)
 def test_a_signal_saves_a_checkpoint_and_publishes_nothing(
-    number: signal.Signals, status: int, stage_directory: Path
+    number: signal.Signals, status: int, engine: str, stage_directory: Path
 ) -> None:
+    text = (stage_directory / "params.yaml").read_text()
+    (stage_directory / "params.yaml").write_text(text.replace("engine: trainer", f"engine: {engine}"))
     process = started(stage_directory)
     process.send_signal(number)
     log = process.communicate()[1]
@@ -347,7 +352,7 @@ def test_an_input_that_goes_while_tokenize_runs_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     shutil.copytree(raw, tmp_path / "raw")
-    at_the_first(Dataset, "map", lambda: spoil(tmp_path / "raw" / "test.parquet"), monkeypatch)
+    at_the_first(tokenizing, "encode", lambda: spoil(tmp_path / "raw" / "test.parquet"), monkeypatch)
     with pytest.raises(UserError, match=r'test\.parquet is (missing|not a whole parquet file).*; run "dvc repro'):
         tokenize(
             tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic", num_proc=1)

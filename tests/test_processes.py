@@ -74,11 +74,10 @@ def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tm
     ended(start("alone", ALONE, batch_size=16, **settings))
     expected = history(tmp_path / "alone")
     assert len(expected) == 2 * (5 + 1)
-    for launcher, batches in (
-        (TORCHRUN, {"batch_size": 8}),
-        (ACCELERATE, {"batch_size": 4, "gradient_accumulation_steps": 2}),
+    for name, launcher, batches in (
+        ("trainer", TORCHRUN, {"batch_size": 8}),
+        ("loop", ACCELERATE, {"engine": "loop", "batch_size": 4, "gradient_accumulation_steps": 2}),
     ):
-        name = launcher.split()[0]
         out = ended(start(name, launcher, **batches, **settings))
         assert out.count("training on 71 pairs, effective batch 16") == 1, "one process speaks for all"
         for row, alone in zip(history(tmp_path / name), expected, strict=True):

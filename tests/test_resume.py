@@ -106,6 +106,31 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     assert not list((tmp_path / "checkpoints").iterdir()), "all checkpoints go when the run is done"
 
 
+@pytest.mark.parametrize("kills", [[1], [8], [9], [4, 5, 8]])
+def test_so_does_the_loop(kills: list[int], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture) -> None:
+    for number in kills:
+        with killed_at(number):
+            run(engine="loop")
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run(engine="loop")
+    assert ("resuming from" in caplog.text) == (kills != [1])
+    assert resumed == run("uninterrupted", engine="loop")
+
+
+def test_a_checkpoint_that_the_loop_was_writing_leaves_the_one_before(
+    run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cut_short(content: Any, path: Path) -> None:
+        path.write_bytes(b"PK")
+
+    with killed_at(3, torch, "save", cut_short):
+        run(engine="loop")
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        resumed = run(engine="loop")
+    assert re.search(r"resuming from \S*loop.pt, step 4", caplog.text)
+    assert resumed == run("uninterrupted", engine="loop")
+
+
 @pytest.mark.parametrize(
     "settings", [{"gradient_accumulation_steps": 3}, {"group_by_length": False}, {"precision": "bf16"}], ids=str
 )

@@ -1,0 +1,267 @@
+"""The engine "loop": the same training run without the Trainer, on Accelerate, to be read from top to bottom.
+
+Forward, backward, clip, step, schedule, zero. Its losses are those of `pipeline/fit.py`, step by step.
+"""
+
+import itertools
+import math
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch.utils.data import BatchSampler, DataLoader
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+from transformers import DataCollatorWithPadding, enable_full_determinism, get_scheduler, set_seed
+
+from pipeline import processes
+from pipeline.batches import NO_LABEL, FillablePairs, TrainingOrder, outlive_a_signal, scoring_loader
+from pipeline.cpu import fast_dropout
+from pipeline.faults import demand_finite, memory_for_batch, memory_for_model
+from pipeline.params import TrainParams
+from pipeline.resume import Interruption, saving
+from pipeline.stage import UserError, log
+from pipeline.task import Fitted, Task, log_epoch, validation_scores
+from pipeline.timing import Stopwatch
+
+# What it can do of the keys that it does not honour in full.
+_ABLE: dict[str, tuple[Any, ...]] = {
+    "optim": ("adamw_torch_fused", "adamw_torch"),
+    "lr_scheduler_type": (
+        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
+    ),
+    "torch_compile": (False,),
+    "report_to": ("none",),
+    "extra": ({},),
+}  # fmt: skip
+
+
+def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> Fitted:
+    """Fine-tune `task.model` on `task.training`, scored each epoch on `task.validation`.
+
+    home: the directory of this run's checkpoint, from which it resumes. device: from `set_up_device`.
+    Raises UserError for a parameter that the Trainer alone honours, where training fails, and where the checkpoint
+    cannot be written.
+    """
+    for key, able in _ABLE.items():
+        if (value := getattr(params, key)) not in able:
+            choices = " or ".join(map(str, able))
+            raise UserError(f"params.yaml: train.{key} is {value}; with train.engine loop it must be {choices}")
+    on_cpu, model = device["use_cpu"], task.model
+    AcceleratorState._reset_state(reset_partial_state=True)  # as TrainingArguments does, for a second run in a process
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision="no" if params.precision == "fp32" else params.precision)
+    if params.deterministic and not on_cpu:
+        enable_full_determinism(params.seed)
+    else:
+        set_seed(params.seed)
+    if on_cpu:
+        model.set_attn_implementation("eager")  # why: see PairTrainer
+    model.config.use_cache = False  # as Trainer leaves it
+    if params.gradient_checkpointing:
+        model.activation_checkpointing_enable()
+
+    by_length, accumulated = params.group_by_length, params.gradient_accumulation_steps
+    order = TrainingOrder(task.training, params.batch_size, accumulated, params.seed, by_length)
+    batches = BatchSampler(order, params.batch_size, drop_last=False)  # of all processes, in turn
+    passes = len(batches) // processes.count()  # forward passes of an epoch
+    steps = math.ceil(passes / accumulated) * params.epochs
+    decayed: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []  # biases, whatever their shape, and layer norms
+    for name, parameter in model.named_parameters():
+        (decayed if parameter.ndim > 1 and "bias" not in name else others).append(parameter)
+    optimizer: Any = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": params.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=params.lr,
+        fused=params.optim == "adamw_torch_fused",
+    )
+    schedule = get_scheduler(params.lr_scheduler_type, optimizer, math.ceil(params.warmup_ratio * steps), steps)
+    wrapped, optimizer = accelerator.prepare(model, optimizer)
+    if processes.index() > 0:  # else all would drop the same units
+        torch.manual_seed(params.seed + processes.index())
+
+    run = _Run(home, accelerator, wrapped, optimizer, schedule)
+    run.resume()
+    validation = scoring_loader(task.validation, task.tokenizer, params.batch_size, params.dataloader_num_workers)
+    bar = tqdm(total=steps, initial=run.step, disable=not sys.stderr.isatty() or processes.index() > 0)
+    dropout = fast_dropout() if on_cpu else nullcontext()
+    patience = params.early_stopping_patience or math.inf
+    with logging_redirect_tqdm(), bar, dropout, memory_for_model(), Interruption() as interruption, run.watch:
+        while run.epoch < params.epochs and run.epochs_since_best < patience:
+            order.set_epoch(run.epoch)
+            mine = list(itertools.islice(batches, processes.index(), None, processes.count()))
+            loader = DataLoader(
+                FillablePairs(task.training),
+                batch_sampler=mine[run.passes :],
+                collate_fn=DataCollatorWithPadding(task.tokenizer, pad_to_multiple_of=None if on_cpu else 8),
+                num_workers=params.dataloader_num_workers,
+                pin_memory=not on_cpu,
+                worker_init_fn=outlive_a_signal,
+            )
+            model.train()
+            for window in run.windows(loader, accumulated):
+                labelled = sum(int((batch["labels"] != NO_LABEL).sum()) for batch in window)
+                labelled = sum(processes.from_all(labelled))
+                for number, batch in enumerate(window, start=1):
+                    inputs = batch.to(accelerator.device)
+                    labels = inputs.pop("labels")
+                    between = accelerator.no_sync(wrapped) if number < len(window) else nullcontext()
+                    with between, memory_for_batch(inputs["input_ids"], training=True):
+                        total = torch.nn.functional.cross_entropy(wrapped(**inputs).logits, labels, reduction="sum")
+                        loss = total / labelled * processes.count()  # gradients are averaged over the processes
+                        accelerator.backward(loss)
+                    run.add_loss(loss.detach())
+                norm = accelerator.clip_grad_norm_(wrapped.parameters(), params.max_grad_norm or math.inf)
+                if params.precision != "fp16":  # there the scaler skips such a step
+                    demand_finite("gradient norm", norm, run.step + 1, run.finite_loss)
+                lr = schedule.get_last_lr()[0]
+                optimizer.step()
+                if not accelerator.optimizer_step_was_skipped:
+                    schedule.step()
+                optimizer.zero_grad()
+
+                run.step += 1
+                run.passes += len(window)
+                bar.update()
+                if run.step % params.logging_steps == 0:
+                    run.log_loss(lr, run.epoch + run.passes / passes)
+                if (interruption.agreed() or run.step % params.save_steps == 0) and run.passes < passes:
+                    run.save()
+                    if interruption.number:
+                        interruption.stop(run.step, steps)
+
+            run.epoch, run.passes = run.epoch + 1, 0
+            run.log_scores(_validate(accelerator, model, validation), params.epochs)
+            run.save()
+            if interruption.agreed():
+                interruption.stop(run.step, steps)
+    weights = run.best if params.keep == "best" else accelerator.get_state_dict(wrapped)
+    return Fitted(weights, run.history, run.mean_loss(), run.watch)
+
+
+def _validate(accelerator: Accelerator, model: Any, loader: DataLoader[Any]) -> dict[str, float]:
+    model.eval()
+    scored = []
+    for batch in loader:
+        inputs = batch.to(accelerator.device)
+        labels = inputs.pop("labels")
+        with torch.no_grad(), memory_for_batch(inputs["input_ids"], training=True):
+            scored.append(accelerator.gather((model(**inputs).logits, labels)))
+    logits, labels = (torch.cat(parts).cpu().numpy() for parts in zip(*scored, strict=True))
+    real = labels != NO_LABEL
+    return validation_scores(logits[real], labels[real])
+
+
+class _Run:
+    """How far a run has come, its curves, and its checkpoint: one file, always replaced as a whole."""
+
+    def __init__(self, home: Path, accelerator: Accelerator, model: Any, optimizer: Any, schedule: Any) -> None:
+        self.epoch = self.passes = self.step = 0
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, torch.Tensor] = {}  # weights of the epoch with the highest F1
+        self.epochs_since_best = 0
+        self.finite_loss: float | None = None
+        self.watch = Stopwatch()
+        self._best_f1 = -1.0
+        self._loss = 0.0  # of this process, over the steps since the last logged one
+        self._loss_logged = 0.0
+        self._step_logged = 0
+        self._randomness: Any = None  # of a checkpoint, until it is set
+        self._accelerator = accelerator
+        self._model = model
+        self._parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
+        if accelerator.scaler is not None:
+            self._parts["scaler"] = accelerator.scaler
+        self._file = home / "loop.pt"
+
+    def windows(self, loader: DataLoader[Any], accumulated: int) -> Iterator[list[Any]]:
+        """The batches of each optimizer step. A resumed epoch goes on with the random numbers that would have come."""
+        if self.passes == 0:
+            self._set_randomness()
+        batches = iter(loader)  # draws a number
+        if self.passes > 0:
+            self._set_randomness()
+        while window := list(itertools.islice(batches, accumulated)):
+            yield window
+
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """Count the loss of a forward pass. Raises UserError where it is not finite."""
+        demand_finite("loss", loss, self.step + 1, self.finite_loss)
+        self.finite_loss = loss.item()
+        self._loss += self.finite_loss
+
+    def log_loss(self, lr: float, epoch: float) -> None:
+        """Add a point to the training curve: the mean loss since the last one."""
+        loss = self._mean_over_processes()
+        mean = loss / (self.step - self._step_logged)
+        self.history.append({"loss": mean, "learning_rate": lr, "epoch": epoch, "step": self.step})
+        self._loss, self._loss_logged, self._step_logged = 0.0, self._loss_logged + loss, self.step
+
+    def log_scores(self, scores: dict[str, float], epochs: int) -> None:
+        """Add an epoch's point to the validation curve, and keep the weights where it is the best so far."""
+        losses = [entry["loss"] for entry in self.history if "loss" in entry]
+        entry = {f"eval_{name}": score for name, score in scores.items()}
+        self.history.append({**entry, "epoch": float(self.epoch), "step": self.step})
+        log_epoch(self.epoch, epochs, losses[-1] if losses else None, entry)
+        self.epochs_since_best += 1
+        if scores["f1"] > self._best_f1:
+            self._best_f1, self.epochs_since_best = scores["f1"], 0
+            weights = self._accelerator.get_state_dict(self._model)
+            self.best = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
+
+    def mean_loss(self) -> float:
+        """Mean loss of all steps."""
+        return (self._loss_logged + self._mean_over_processes()) / self.step
+
+    def _mean_over_processes(self) -> float:
+        losses = processes.from_all(self._loss)
+        return sum(losses) / len(losses)
+
+    def save(self) -> None:
+        """Write the checkpoint. Raises UserError where that fails."""
+        randomness = [torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None]
+        own = processes.from_all((self._loss, randomness))
+        if processes.index() > 0:
+            return
+        state = {name: getattr(self, name) for name in _COUNTED}
+        state |= {"parts": {name: part.state_dict() for name, part in self._parts.items()}, "own": own}
+        state["seconds"] = self.watch.so_far()
+        with saving(self._file.parent, self.step):
+            draft = self._file.with_suffix(".draft")
+            torch.save(state, draft)
+            draft.replace(self._file)
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, where there is a whole one."""
+        if not self._file.exists():
+            return
+        try:
+            state = torch.load(self._file, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+            log.info("%s is not whole; starting anew", self._file)
+            return
+        log.info("resuming from %s, step %d", self._file, state["step"])
+        for name in _COUNTED:
+            setattr(self, name, state[name])
+        for name, part in self._parts.items():
+            part.load_state_dict(state["parts"][name])
+        self._loss, self._randomness = state["own"][processes.index()]
+        self.watch.earlier = state["seconds"]
+
+    def _set_randomness(self) -> None:
+        if self._randomness:
+            (cpu, cuda), self._randomness = self._randomness, None
+            torch.set_rng_state(cpu)
+            if cuda is not None:
+                torch.cuda.set_rng_state(cuda)
+
+
+# Of a run, beside what each process has of its own.
+_COUNTED = (
+    "epoch", "passes", "step", "history", "best", "epochs_since_best", "_best_f1", "_loss_logged", "_step_logged",
+)  # fmt: skip

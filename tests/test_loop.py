@@ -1,0 +1,70 @@
+"""The loop of our own does what the Trainer does, to the byte, or refuses."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TinyMaker
+
+from pipeline.params import Params
+from pipeline.stage import UserError
+from pipeline.train import train
+
+
+@pytest.fixture
+def results(
+    tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
+) -> Callable[..., dict[str, bytes]]:
+    """Train by an engine; returns the bytes of all outputs but the clock."""
+
+    def results(engine: str, kind: str = "bert", **changes: Any) -> dict[str, bytes]:
+        out = tmp_path / engine
+        settings = {"engine": engine, "max_train_samples": 71, "logging_steps": 1, "epochs": 2, **changes}
+        trained = dataclasses.replace(params.train, **settings)
+        train(tokenized(tiny(kind)), tiny(kind), out / "classifier", out / "metrics", tmp_path / "checkpoints", trained)
+        files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
+        return {str(file.relative_to(out)): file.read_bytes() for file in files}
+
+    return results
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"kind": "mpnet", "precision": "bf16", "weight_decay": 0.1},
+        {"batch_size": 4, "gradient_accumulation_steps": 3, "logging_steps": 4, "group_by_length": False},
+        {"keep": "last", "max_grad_norm": 0.0, "lr_scheduler_type": "cosine", "optim": "adamw_torch", "seed": 7},
+        {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9, "dataloader_num_workers": 1},
+        {"gradient_checkpointing": True, "warmup_ratio": 0.0},
+    ],
+    ids=str,
+)
+def test_the_loop_gives_the_bytes_of_the_trainer(
+    settings: dict[str, Any], results: Callable[..., dict[str, bytes]]
+) -> None:
+    """With dropout, on one process; test_processes has two."""
+    by_loop = results("loop", **settings)
+    assert len(by_loop["metrics/plots/history.csv"].splitlines()) > 5
+    assert by_loop == results("trainer", **settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optim": "adafactor"}, "train.optim is adafactor; with train.engine loop it must be adamw_torch_fused or"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "train.lr_scheduler_type is reduce_lr_on_plateau; with"),
+        ({"torch_compile": True}, "train.torch_compile is True; with train.engine loop it must be False"),
+        ({"report_to": "tensorboard"}, "train.report_to is tensorboard; with train.engine loop it must be none"),
+        ({"extra": {"neftune_noise_alpha": 5}}, "train.extra is .*; with train.engine loop it must be {}"),
+    ],
+)
+def test_what_the_loop_cannot_do_is_refused_in_one_line(
+    change: dict[str, Any], message: str, results: Callable[..., dict[str, bytes]], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        results("loop", **change)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "loop").exists() or not list((tmp_path / "loop").iterdir())
