@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 MINILM := sentence-transformers/all-MiniLM-L6-v2
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
 
 setup: .venv/ready ## Install the locked versions into .venv, once
 
@@ -41,9 +41,15 @@ KILLS ?= 20
 chaos: setup ## Kill a small run KILLS times at random moments; its result must not change
 	python tests/chaos.py --kills $(KILLS)
 
+bench: setup ## Time this pipeline beside the course's scripts, in turn; an hour
+	PYTHONPATH=. python benchmarks/bench.py
+
+bench-scale: setup ## Time and memory of the stages on ten thousand to a million pairs
+	PYTHONPATH=. python benchmarks/scale.py
+
 lint: setup ## Check style and types
 	ruff check .
 	ruff format --check .
 	mypy
 
-.PHONY: help setup demo repro test verify chaos lint
+.PHONY: help setup demo repro test verify chaos bench bench-scale lint

@@ -97,7 +97,7 @@ def test_experiments_in_place_in_a_temporary_directory_and_queued(project: Proje
     assert project.git("status", "--porcelain") == ""
 
     project.run("dvc", "exp", "run", "--queue", "--set-param", "train.seed=1,2", "--set-param", "train.lr=2e-5")
-    project.run("dvc", "exp", "run", "--run-all")
+    project.run("dvc", "exp", "run", "--run-all", "--jobs", "2")  # two at a time
     experiments = json.loads(project.run("dvc", "exp", "show", "--json"))[1]["experiments"]
     found = [entry["revs"][0]["data"] for entry in experiments]
     assert sorted(data["params"]["params.yaml"]["data"]["train"]["seed"] for data in found) == [1, 2, 42]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,10 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
                 lines[at] = f"  {key}: {settings.pop(key)}"
         assert not settings
         (directory / "params.yaml").write_text("\n".join(lines))
-        program, *arguments = launcher.split()
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.Popen(
-            [Path(sys.executable).with_name(program), *arguments, "pipeline.train"],
-            cwd=directory, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            [*launcher.split(), "pipeline.train"],
+            cwd=directory, env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
 
@@ -119,6 +119,65 @@ def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same
     assert "resuming from" in out
     ended(start("undisturbed", TORCHRUN, **settings))
     assert results(tmp_path / "stopped") == results(tmp_path / "undisturbed")
+
+
+ADDRESSES = ("10.231.77.1", "10.231.77.2")
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def machines() -> Iterator[list[str]]:
+    """Two network namespaces with a cable between them; their names."""
+    names = [f"pipeline-{os.getpid()}-{number}" for number in (0, 1)]
+    try:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+            ip("link", "add", "cable", "netns", names[0], "type", "veth", "peer", "name", "cable", "netns", names[1])
+            for name, address in zip(names, ADDRESSES, strict=True):
+                ip("-n", name, "address", "add", f"{address}/24", "dev", "cable")
+                ip("-n", name, "link", "set", "lo", "up")
+                ip("-n", name, "link", "set", "cable", "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"network namespaces need root and iproute2: {error}")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+@pytest.mark.slow
+def test_two_machines_train_together_and_resume_when_the_cable_was_cut(
+    start: Start, machines: list[str], tmp_path: Path
+) -> None:
+    settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "extra": "{ddp_timeout: 10}"}
+    endpoint = f"{ADDRESSES[0]}:29400"
+
+    def both() -> list[subprocess.Popen[str]]:
+        return [
+            start(
+                "two",
+                f"ip netns exec {name} env GLOO_SOCKET_IFNAME=cable torchrun --nnodes 2 --nproc-per-node 1 "
+                f"--node-rank {rank} --local-addr {address} --rdzv-backend c10d --rdzv-endpoint {endpoint} -m",
+                **settings,
+            )
+            for rank, (name, address) in enumerate(zip(machines, ADDRESSES, strict=True))
+        ]
+
+    cut = both()
+    while not list(tmp_path.glob("two/models/.checkpoints/*/*/files.json")):
+        assert all(process.poll() is None for process in cut), [process.communicate() for process in cut]
+        time.sleep(0.01)
+    ip("-n", machines[1], "link", "set", "cable", "down")
+    assert all("lost the others" in ended(process, ok=False) for process in cut)
+    ip("-n", machines[1], "link", "set", "cable", "up")
+    first, _second = (ended(process) for process in both())
+    assert "resuming from" in first
+    ended(start("one", TORCHRUN, **settings))
+    assert results(tmp_path / "two") == results(tmp_path / "one"), "as two processes on one machine"
 
 
 def test_dvc_runs_the_launcher_that_params_yaml_names(project: Project) -> None:

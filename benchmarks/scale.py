@@ -1,0 +1,100 @@
+"""How time and memory grow with the number of pairs: the stages on 10 thousand, 100 thousand and a million of them.
+
+    PYTHONPATH=. python benchmarks/scale.py
+
+The pairs are those of the embedded corpus's generator. Each stage runs in a process of its own, whose seconds, imports
+included, and largest memory are taken. `tokenize` runs with one and with two processes, by turns. `load` opens the
+tokenized pairs as training does, and makes the first batch; `predict` scores 1,000 pairs, however many there are.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench import MINILM, ROOT, timed
+
+SIZES = (10_000, 100_000, 1_000_000)
+STAGES = ("download", "tokenize", "tokenize, 2 processes", "load", "predict")
+_SCORED = 1000
+
+
+def run(stage: str, pairs: int) -> None:
+    """Run a stage in the working directory, with so many training pairs."""
+    from pipeline import download, sample
+    from pipeline.download import Pair
+    from pipeline.params import DataParams, PredictParams, TokenizeParams
+    from pipeline.stage import METRICS, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
+
+    if stage == "download":
+        total = pairs + 2 * _SCORED
+        rows = (Pair(*pair, idx) for idx, pair in enumerate(sample.pairs(total)))
+        sizes = {"train": pairs, "validation": _SCORED, "test": _SCORED}
+        download.CORPORA["sample"] = lambda: {split: [next(rows) for _ in range(size)] for split, size in sizes.items()}
+        download.download(RAW, DataParams(task="sample"))
+    elif stage.startswith("tokenize"):
+        from pipeline.tokenize import tokenize
+
+        num_proc = 2 if stage.endswith("2 processes") else 1
+        tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic", num_proc=num_proc))
+    elif stage == "load":
+        from torch.utils.data import BatchSampler, DataLoader
+        from transformers import DataCollatorWithPadding
+
+        from pipeline.batches import FillablePairs, TrainingOrder
+        from pipeline.checkpoint import load_tokenizer
+        from pipeline.tables import read_split
+
+        training = read_split(TOKENIZED, "train", "tokenize").remove_columns("idx")
+        order = TrainingOrder(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
+        loader = DataLoader(
+            FillablePairs(training),
+            batch_sampler=BatchSampler(order, 16, drop_last=False),
+            collate_fn=DataCollatorWithPadding(load_tokenizer(PRETRAINED)),
+        )
+        next(iter(loader))
+    else:
+        from pipeline.predict import predict
+
+        predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, PredictParams(batch_size=64), "bf16", None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--json", action="store_true", help="print every run, for machines")
+    parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)  # for the process of one stage: its name and size
+    arguments = parser.parse_args()
+    if arguments.only:
+        run(arguments.only[0], int(arguments.only[1]))
+        return
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    measured: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="scale ") as directory:
+        project = Path(directory, "project")
+        subprocess.run(["git", "clone", "--quiet", ROOT, project], check=True)
+        fetch = ["dvc", "exp", "run", "--set-param", f"model.checkpoint={MINILM}", "pretrained"]
+        subprocess.run(fetch, cwd=project, env=env, check=True, capture_output=True)
+        for pairs in arguments.sizes:
+            for stage in STAGES:
+                command = [sys.executable, __file__, "--only", stage, str(pairs)]
+                took = timed(command, project, env)
+                measured.append(
+                    {"pairs": pairs, "stage": stage, "seconds": took.ended - took.began, "mib": took.memory}
+                )
+                print(measured[-1], file=sys.stderr, flush=True)
+    if arguments.json:
+        print(json.dumps(measured))
+        return
+    print("| pairs | " + " | ".join(STAGES) + " |\n|---|" + "---|" * len(STAGES))
+    for pairs in arguments.sizes:
+        cells = [f"{entry['seconds']:.1f} s, {entry['mib']:.0f} MiB" for entry in measured if entry["pairs"] == pairs]
+        print(f"| {pairs:,} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
