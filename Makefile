@@ -45,7 +45,7 @@ bench: setup ## Time this pipeline beside the course's scripts, in turn; an hour
 	PYTHONPATH=. python benchmarks/bench.py
 
 bench-scale: setup ## Time and memory of the stages on ten thousand to a million pairs
-	PYTHONPATH=. python benchmarks/scale.py
+	PYTHONPATH=. python benchmarks/scale.py --plot benchmarks/scale.svg
 
 lint: setup ## Check style and types
 	ruff check .

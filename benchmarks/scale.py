@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 from bench import MINILM, ROOT, timed
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -63,10 +64,23 @@ def run(stage: str, pairs: int) -> None:
         predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, PredictParams(batch_size=64), "bf16", None)
 
 
+def chart(measured: list[dict[str, Any]]) -> alt.HConcatChart:
+    """Seconds and memory of each stage against the number of pairs, both axes logarithmic."""
+    base = alt.Chart(alt.Data(values=measured), width=330, height=260).mark_line(point=True)
+    pairs = alt.X("pairs:Q", title="pairs", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=3))
+    stage = alt.Color("stage:N", title="stage", sort=list(STAGES))
+    log = alt.Scale(type="log")
+    return alt.hconcat(
+        base.encode(pairs, alt.Y("seconds:Q", title="time, seconds", scale=log), stage),
+        base.encode(pairs, alt.Y("mib:Q", title="largest memory, MiB", scale=log), stage),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--json", action="store_true", help="print every run, for machines")
+    parser.add_argument("--plot", type=Path, help="draw time and memory to this SVG file")
     parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)  # for the process of one stage: its name and size
     arguments = parser.parse_args()
     if arguments.only:
@@ -87,6 +101,8 @@ def main() -> None:
                     {"pairs": pairs, "stage": stage, "seconds": took.ended - took.began, "mib": took.memory}
                 )
                 print(measured[-1], file=sys.stderr, flush=True)
+    if arguments.plot:
+        chart(measured).save(arguments.plot)
     if arguments.json:
         print(json.dumps(measured))
         return
