@@ -154,17 +154,16 @@ def test_two_machines_train_together_and_resume_when_the_cable_was_cut(
     start: Start, machines: list[str], tmp_path: Path
 ) -> None:
     settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "extra": "{ddp_timeout: 10}"}
-    endpoint = f"{ADDRESSES[0]}:29400"
 
     def both() -> list[subprocess.Popen[str]]:
         return [
             start(
                 "two",
                 f"ip netns exec {name} env GLOO_SOCKET_IFNAME=cable torchrun --nnodes 2 --nproc-per-node 1 "
-                f"--node-rank {rank} --local-addr {address} --rdzv-backend c10d --rdzv-endpoint {endpoint} -m",
+                f"--node-rank {rank} --master-addr {ADDRESSES[0]} --master-port 29400 -m",
                 **settings,
             )
-            for rank, (name, address) in enumerate(zip(machines, ADDRESSES, strict=True))
+            for rank, name in enumerate(machines)
         ]
 
     cut = both()
