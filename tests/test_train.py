@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import importlib.util
 import json
 import logging
 import shutil
@@ -16,6 +17,7 @@ import torch
 from conftest import TinyMaker
 from datasets import Dataset
 
+from pipeline.arguments import training_arguments
 from pipeline.metrics import cross_entropy, score
 from pipeline.params import Params, PredictParams, TrainParams
 from pipeline.predict import predict
@@ -193,6 +195,18 @@ def test_a_wrong_argument_is_told_in_one_line(trained: Trained, change: dict[str
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params, tmp_path: Path) -> None:
+    """As far as a CPU allows: neither runs on one."""
+    device = {"use_cpu": True, "fp16": False, "bf16": False}
+    fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
+    arguments = training_arguments(dataclasses.replace(params.train, extra=fsdp), device, tmp_path)
+    assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
+    if importlib.util.find_spec("deepspeed") is None:
+        deepspeed = {"deepspeed": {"zero_optimization": {"stage": 2}}}
+        with pytest.raises(UserError, match=r"train\.extra is refused by TrainingArguments: .*deepspeed"):
+            training_arguments(dataclasses.replace(params.train, extra=deepspeed), device, tmp_path)
+
+
 def test_fp16_without_a_gpu_is_refused_before_any_work(params: Params, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="fp16 and there is no GPU"):
         train(
@@ -387,8 +401,6 @@ def test_an_optimizer_or_schedule_that_lacks_something_is_told_before_training(
 
 
 def test_a_plateau_is_a_f1_that_rises_no_more(params: Params, tmp_path: Path) -> None:
-    from pipeline.arguments import training_arguments
-
     plateau = dataclasses.replace(params.train, lr_scheduler_type="reduce_lr_on_plateau")
     arguments = training_arguments(plateau, {"use_cpu": True}, tmp_path)
     assert arguments.lr_scheduler_kwargs == {"mode": "max"}
