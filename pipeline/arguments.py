@@ -57,6 +57,7 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
         "train.deterministic": {"full_determinism": params.deterministic and not device["use_cpu"]},
         "train.dataloader_num_workers": {"dataloader_num_workers": params.dataloader_num_workers},
         "train.report_to": {"report_to": params.report_to},
+        "launch.timeout": {"ddp_timeout": 1800},  # its default; launch.timeout is in force by now
         "the pipeline": {
             "output_dir": str(output_dir),
             "disable_tqdm": not sys.stderr.isatty(),

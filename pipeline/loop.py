@@ -5,6 +5,7 @@ Forward, backward, clip, step, schedule, zero. Its losses are those of `pipeline
 
 import itertools
 import math
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -85,7 +86,7 @@ def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> 
     if processes.index() > 0:  # else all would drop the same units
         torch.manual_seed(params.seed + processes.index())
 
-    run = _Run(home, accelerator, wrapped, optimizer, schedule)
+    run = _Run(home, params.keep == "best", accelerator, wrapped, optimizer, schedule)
     run.resume()
     validation = scoring_loader(task.validation, task.tokenizer, params.batch_size, params.dataloader_num_workers)
     bar = tqdm(total=steps, initial=run.step, disable=not sys.stderr.isatty() or processes.index() > 0)
@@ -115,7 +116,7 @@ def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> 
                         total = torch.nn.functional.cross_entropy(wrapped(**inputs).logits, labels, reduction="sum")
                         loss = total / labelled * processes.count()  # gradients are averaged over the processes
                         accelerator.backward(loss)
-                    run.add_loss(loss.detach())
+                    run.add_loss(loss.item(), total.item() / max(1, int((labels != NO_LABEL).sum())))
                 norm = accelerator.clip_grad_norm_(wrapped.parameters(), params.max_grad_norm or math.inf)
                 if params.precision != "fp16":  # there the scaler skips such a step
                     demand_finite("gradient norm", norm, run.step + 1, run.finite_loss)
@@ -132,7 +133,7 @@ def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> 
                     run.log_loss(lr, run.epoch + run.passes / passes)
                 if (interruption.agreed() or run.step % params.save_steps == 0) and run.passes < passes:
                     run.save()
-                    if interruption.number:
+                    if interruption.agreed():
                         interruption.stop(run.step, steps)
 
             run.epoch, run.passes = run.epoch + 1, 0
@@ -140,8 +141,7 @@ def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> 
             run.save()
             if interruption.agreed():
                 interruption.stop(run.step, steps)
-    weights = run.best if params.keep == "best" else accelerator.get_state_dict(wrapped)
-    return Fitted(weights, run.history, run.mean_loss(), run.watch)
+    return Fitted(run.best or accelerator.get_state_dict(wrapped), run.history, run.mean_loss(), run.watch)
 
 
 def _validate(accelerator: Accelerator, model: Any, loader: DataLoader[Any]) -> dict[str, float]:
@@ -160,13 +160,16 @@ def _validate(accelerator: Accelerator, model: Any, loader: DataLoader[Any]) -> 
 class _Run:
     """How far a run has come, its curves, and its checkpoint: one file, always replaced as a whole."""
 
-    def __init__(self, home: Path, accelerator: Accelerator, model: Any, optimizer: Any, schedule: Any) -> None:
+    def __init__(
+        self, home: Path, keep_best: bool, accelerator: Accelerator, model: Any, optimizer: Any, schedule: Any
+    ) -> None:
         self.epoch = self.passes = self.step = 0
         self.history: list[dict[str, Any]] = []
-        self.best: dict[str, torch.Tensor] = {}  # weights of the epoch with the highest F1
+        self.best: dict[str, torch.Tensor] = {}  # weights of the epoch with the highest F1, where it is kept
         self.epochs_since_best = 0
         self.finite_loss: float | None = None
         self.watch = Stopwatch()
+        self._keep_best = keep_best
         self._best_f1 = -1.0
         self._loss = 0.0  # of this process, over the steps since the last logged one
         self._loss_logged = 0.0
@@ -189,11 +192,11 @@ class _Run:
         while window := list(itertools.islice(batches, accumulated)):
             yield window
 
-    def add_loss(self, loss: torch.Tensor) -> None:
-        """Count the loss of a forward pass. Raises UserError where it is not finite."""
-        demand_finite("loss", loss, self.step + 1, self.finite_loss)
-        self.finite_loss = loss.item()
-        self._loss += self.finite_loss
+    def add_loss(self, share: float, mean: float) -> None:
+        """Count a forward pass: its share of the step's loss, its own mean. Raises UserError where not finite."""
+        demand_finite("loss", mean, self.step + 1, self.finite_loss)
+        self.finite_loss = mean
+        self._loss += share
 
     def log_loss(self, lr: float, epoch: float) -> None:
         """Add a point to the training curve: the mean loss since the last one."""
@@ -211,8 +214,10 @@ class _Run:
         self.epochs_since_best += 1
         if scores["f1"] > self._best_f1:
             self._best_f1, self.epochs_since_best = scores["f1"], 0
-            weights = self._accelerator.get_state_dict(self._model)
-            self.best = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
+            if self._keep_best:
+                copies: dict[int, torch.Tensor] = {}  # by address: weights that are tied stay so
+                for name, weight in self._accelerator.get_state_dict(self._model).items():
+                    self.best[name] = copies.setdefault(weight.data_ptr(), weight.detach().cpu().clone())
 
     def mean_loss(self) -> float:
         """Mean loss of all steps."""
@@ -233,18 +238,20 @@ class _Run:
         state["seconds"] = self.watch.so_far()
         with saving(self._file.parent, self.step):
             draft = self._file.with_suffix(".draft")
-            torch.save(state, draft)
-            draft.replace(self._file)
+            try:
+                with draft.open("wb") as file:
+                    torch.save(state, file)
+                    file.flush()
+                    os.fsync(file.fileno())  # it replaces the only other one
+                draft.replace(self._file)
+            finally:
+                draft.unlink(missing_ok=True)
 
     def resume(self) -> None:
-        """Go on from the checkpoint, where there is a whole one."""
-        if not self._file.exists():
+        """Go on from the checkpoint, where there is a whole one. The first process decides for all."""
+        if not processes.from_first(self._is_whole() if processes.index() == 0 else False):
             return
-        try:
-            state = torch.load(self._file, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
-            log.info("%s is not whole; starting anew", self._file)
-            return
+        state = self._read()
         log.info("resuming from %s, step %d", self._file, state["step"])
         for name in _COUNTED:
             setattr(self, name, state[name])
@@ -252,6 +259,19 @@ class _Run:
             part.load_state_dict(state["parts"][name])
         self._loss, self._randomness = state["own"][processes.index()]
         self.watch.earlier = state["seconds"]
+
+    def _is_whole(self) -> bool:
+        try:
+            self._read()
+        except FileNotFoundError:
+            return False
+        except (RuntimeError, EOFError, pickle.UnpicklingError):
+            log.info("%s is not whole; starting anew", self._file)
+            return False
+        return True
+
+    def _read(self) -> dict[str, Any]:
+        return torch.load(self._file, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
 
     def _set_randomness(self) -> None:
         if self._randomness:

@@ -95,6 +95,7 @@ class PredictParams:
 @dataclass(frozen=True, kw_only=True)
 class LaunchParams:
     train: str  # dvc.yaml puts it into the stage's command; no stage reads it
+    timeout: int = at_least(1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,31 +27,41 @@ def index() -> int:
 
 
 @contextmanager
-def joined(on_cpu: bool, patience: float) -> Iterator[None]:
+def joined(timeout: int) -> Iterator[None]:
     """Connect with the other processes for the block.
 
-    patience: seconds to wait for one that says nothing, on any exchange, before the run fails. TrainingArguments hands
-    its `ddp_timeout` on only where there is a GPU. Raises UserError where the others fail or fall silent.
+    timeout: seconds to wait for one that says nothing, on any exchange. TrainingArguments has one too, and hands it on
+    only where there is a GPU. Raises UserError where the others fail or fall silent.
     """
     if count() == 1:
         yield
         return
     import torch
 
-    if not on_cpu:
+    has_gpu = torch.cuda.is_available()
+    if has_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     try:
-        torch.distributed.init_process_group("gloo" if on_cpu else "nccl", timeout=timedelta(seconds=patience))
+        torch.distributed.init_process_group("nccl" if has_gpu else "gloo", timeout=timedelta(seconds=timeout))
         yield
         torch.distributed.destroy_process_group()  # not after a failure: it may wait for the others
     except RuntimeError as error:
-        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
+        if not lost(error):
             raise
         reason = " ".join(str(error).split()).split(". ")[0]
         raise UserError(
             f"process {index()} of {count()} lost the others: {reason}; "
             "mend what ended them, such as an error above, and run again: it resumes"
         ) from error
+
+
+def lost(error: Exception) -> bool:
+    """Whether an exchange has failed since another process is gone or silent."""
+    if count() == 1:
+        return False
+    import torch
+
+    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
 
 
 def from_first(value: _T) -> _T:

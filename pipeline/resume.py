@@ -123,6 +123,8 @@ def saving(home: Path, step: int) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
+        if processes.lost(error):
+            raise
         # torch tells a full disk as a position that it did not expect.
         free = shutil.disk_usage(home).free
         raise UserError(
@@ -180,8 +182,10 @@ class Interruption:
 
     def agreed(self) -> bool:
         """Whether a signal has come to any of the processes, which see it at different steps."""
-        self.number = max(processes.from_all(self.number))
-        return bool(self.number)
+        number = max(processes.from_all(self.number))
+        if number and not self.number:
+            self.number, self._time = number, time.monotonic()
+        return bool(number)
 
     def stop(self, step: int, steps: int) -> None:
         """End the process; all is saved."""
@@ -245,7 +249,7 @@ class Checkpointing(TrainerCallback):
         losses = processes.from_all(self._trainer._tr_loss.item())  # when all have written their random states
         if processes.index() == 0:
             self._complete(path, losses, state)
-        if self._interruption.number:
+        if self._interruption.agreed():
             self._interruption.stop(state.global_step, state.max_steps)
 
     def _complete(self, path: Path, losses: list[float], state: Any) -> None:

@@ -36,8 +36,6 @@ HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 # Of `train.*`, what cannot change the weights: a run that was stopped resumes under another value.
 _HARMLESS = ("dataloader_num_workers", "report_to", "save_steps")
 
-_PATIENCE_SECONDS = 600  # for a process that says nothing; longer than the first takes to write a checkpoint
-
 
 def train(
     tokenized: Path,
@@ -74,32 +72,30 @@ def train(
     ingredients = {**surroundings, **asdict(params)}
     for name in _HARMLESS:
         del ingredients[name]
-    patience = float(params.extra.get("ddp_timeout", _PATIENCE_SECONDS))
-    with processes.joined(device["use_cpu"], patience):
-        if processes.index() > 0:
-            home = processes.from_first(checkpoints)
-            fit(load_task(tokenized, pretrained, params), home, params, device)
-            return
-        with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
-            processes.from_first(home)
-            with whole(classifier) as draft:  # before training: that it cannot be written is told at once
-                task = load_task(tokenized, pretrained, params)
-                pairs, effective_batch_size = len(task.training), params.batch_size
-                effective_batch_size *= params.gradient_accumulation_steps * processes.count()
-                log.info(
-                    "training on %d pairs, effective batch %d, %d epochs, %d steps",
-                    pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
-                )  # fmt: skip
-                fitted = fit(task, home, params, device)
-                try:
-                    task.model.save_pretrained(draft, state_dict=fitted.weights)
-                    task.tokenizer.save_pretrained(draft)
-                except SafetensorError as error:  # its way of telling a full disk
-                    raise UserError(f"{classifier} cannot be written: {error}") from error
-            _write_report(metrics, fitted, effective_batch_size, params.keep)
-            write_json(metrics / "environment.json", surroundings)
-            epochs_run = sum("eval_f1" in entry for entry in fitted.history)
-            fitted.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
+    if processes.index() > 0:
+        home = processes.from_first(checkpoints)
+        fit(load_task(tokenized, pretrained, params), home, params, device)
+        return
+    with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
+        processes.from_first(home)
+        with whole(classifier) as draft:  # before training: that it cannot be written is told at once
+            task = load_task(tokenized, pretrained, params)
+            pairs, effective_batch_size = len(task.training), params.batch_size
+            effective_batch_size *= params.gradient_accumulation_steps * processes.count()
+            log.info(
+                "training on %d pairs, effective batch %d, %d epochs, %d steps",
+                pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
+            )  # fmt: skip
+            fitted = fit(task, home, params, device)
+            try:
+                task.model.save_pretrained(draft, state_dict=fitted.weights)
+                task.tokenizer.save_pretrained(draft)
+            except SafetensorError as error:  # its way of telling a full disk
+                raise UserError(f"{classifier} cannot be written: {error}") from error
+        _write_report(metrics, fitted, effective_batch_size, params.keep)
+        write_json(metrics / "environment.json", surroundings)
+        epochs_run = sum("eval_f1" in entry for entry in fitted.history)
+        fitted.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
 
 
 def _write_report(metrics: Path, fitted: "Fitted", effective_batch_size: int, keep: str) -> None:
@@ -147,7 +143,8 @@ def main(fresh: bool = False) -> None:
     params = load_params()
     if processes.index() > 0:
         log.setLevel(logging.ERROR)  # the first tells what all do
-    train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, fresh)
+    with processes.joined(params.launch.timeout):
+        train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, fresh)
 
 
 if __name__ == "__main__":

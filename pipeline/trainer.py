@@ -39,8 +39,8 @@ class PairTrainer(Trainer):
     so that the length of the pairs, and with it the gradient, drifts up and down during an epoch.
 
     Several processes. The last batch of an epoch seldom fills them all. Accelerate then repeats pairs, which count in
-    the loss and in the scores; here what fills up counts in neither. Two processes of batch 8 give the losses of one
-    of batch 16.
+    the loss and in the scores; here what fills up counts in neither. But for the masks of dropout, two processes
+    of batch 8 give the losses of one of batch 16.
 
     On a CPU dropout is fast, and attention plain: where there is dropout, PyTorch's own scaled dot product attention
     computes in fp32 what autocast has made bf16.
@@ -88,12 +88,12 @@ class PairTrainer(Trainer):
         return total / num_items_in_batch
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        pairs = len(inputs["input_ids"])
+        labelled = int((inputs["labels"] != NO_LABEL).sum())
         with memory_for_batch(inputs["input_ids"], training=True):
             loss = super().training_step(model, inputs, num_items_in_batch)
         demand_finite("loss", loss, self.state.global_step + 1, self._finite_loss)
-        # Mean of this forward pass, one of an effective batch.
-        self._finite_loss = float(loss * num_items_in_batch / pairs / self.args.world_size)
+        if labelled:  # mean of this forward pass, one of an effective batch
+            self._finite_loss = float(loss * num_items_in_batch / labelled / self.args.world_size)
         return loss
 
     def train(self, *args: Any, **kwargs: Any) -> Any:

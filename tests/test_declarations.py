@@ -23,6 +23,7 @@ HARMLESS = {
     "tokenize.num_proc": "the rows are put together in order; test_tokenize holds the bytes equal",
     "train.dataloader_num_workers": "the batches are drawn in the main process; test_train holds the weights equal",
     "train.report_to": "only where the curves are sent to",
+    "launch.timeout": "only when a run is given up",
     "train.save_steps": "a run resumes to the same bytes from any checkpoint; test_resume holds them equal",
 }
 

@@ -37,7 +37,7 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
         settings = {"precision": "fp32", "lr": "1.0e-3", **changes}
         lines = (ROOT / "params.yaml").read_text().splitlines()
         first = lines.index("train:")
-        for at in range(first + 1, lines.index("predict:")):
+        for at in range(first + 1, len(lines)):
             key = lines[at].strip().split(":")[0]
             if key in settings:
                 lines[at] = f"  {key}: {settings.pop(key)}"
@@ -74,15 +74,16 @@ def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tm
     ended(start("alone", ALONE, batch_size=16, **settings))
     expected = history(tmp_path / "alone")
     assert len(expected) == 2 * (5 + 1)
-    for name, launcher, batches in (
-        ("trainer", TORCHRUN, {"batch_size": 8}),
-        ("loop", ACCELERATE, {"engine": "loop", "batch_size": 4, "gradient_accumulation_steps": 2}),
+    for name, launcher, engine in (
+        ("trainer", TORCHRUN, {"engine": "trainer"}),
+        ("loop", ACCELERATE, {"engine": "loop"}),
     ):
-        out = ended(start(name, launcher, **batches, **settings))
+        out = ended(start(name, launcher, batch_size=4, gradient_accumulation_steps=2, **engine, **settings))
         assert out.count("training on 71 pairs, effective batch 16") == 1, "one process speaks for all"
         for row, alone in zip(history(tmp_path / name), expected, strict=True):
             assert row == pytest.approx(alone, abs=1e-5)
         assert json.loads((tmp_path / name / "metrics/environment.json").read_text())["processes"] == 2
+    assert results(tmp_path / "loop") == results(tmp_path / "trainer")
 
 
 def history(directory: Path) -> list[dict[str, float]]:
@@ -92,19 +93,28 @@ def history(directory: Path) -> list[dict[str, float]]:
     return [{key: float(row[key]) for key in ("step", "loss", "accuracy", "f1", "lr") if row[key]} for row in rows]
 
 
+@pytest.mark.parametrize("engine", ["trainer", pytest.param("loop", marks=pytest.mark.slow)])
 def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same_bytes(
-    start: Start, tmp_path: Path
+    engine: str, start: Start, tmp_path: Path
 ) -> None:
-    settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "logging_steps": 5}
+    settings = {
+        "engine": engine,
+        "batch_size": 4,
+        "max_train_samples": 61,
+        "epochs": 8,
+        "save_steps": 3,
+        "logging_steps": 5,
+    }
     home = tmp_path / "stopped" / "models" / ".checkpoints"
 
-    def steps() -> set[int]:
-        return {int(path.parent.name.split("-")[1]) for path in home.glob("*/*/files.json")}
+    def saved() -> set[int]:
+        files = [*home.glob("*/*/files.json"), *home.glob("*/loop.pt")]
+        return {file.stat().st_mtime_ns for file in files if file.exists()}
 
     for number, told in ((signal.SIGKILL, "lost the others"), (signal.SIGTERM, "stopped at step")):
-        before = steps()
+        before = saved()
         process = start("stopped", TORCHRUN, **settings)
-        while not steps() - before:
+        while not saved() - before:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         workers = psutil.Process(process.pid).children()
@@ -153,7 +163,7 @@ def machines() -> Iterator[list[str]]:
 def test_two_machines_train_together_and_resume_when_the_cable_was_cut(
     start: Start, machines: list[str], tmp_path: Path
 ) -> None:
-    settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "extra": "{ddp_timeout: 10}"}
+    settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "timeout": 10}
 
     def both() -> list[subprocess.Popen[str]]:
         return [

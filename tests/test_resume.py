@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch
@@ -120,8 +120,8 @@ def test_so_does_the_loop(kills: list[int], run: Run, killed_at: KilledAt, caplo
 def test_a_checkpoint_that_the_loop_was_writing_leaves_the_one_before(
     run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def cut_short(content: Any, path: Path) -> None:
-        path.write_bytes(b"PK")
+    def cut_short(content: Any, file: IO[bytes]) -> None:
+        file.write(b"PK")
 
     with killed_at(3, torch, "save", cut_short):
         run(engine="loop")

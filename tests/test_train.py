@@ -194,7 +194,6 @@ def test_a_wrong_argument_is_told_in_one_line(trained: Trained, change: dict[str
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params, tmp_path: Path) -> None:
     """As far as a CPU allows: neither runs on one."""
     device = {"use_cpu": True, "fp16": False, "bf16": False}
@@ -207,6 +206,7 @@ def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params,
             training_arguments(dataclasses.replace(params.train, extra=deepspeed), device, tmp_path)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_fp16_without_a_gpu_is_refused_before_any_work(params: Params, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="fp16 and there is no GPU"):
         train(
