@@ -1,6 +1,6 @@
 """This pipeline beside the scripts that a user would write instead, in turn, on this machine.
 
-    python benchmarks/bench.py --rounds 3 --json
+    PYTHONPATH=. python benchmarks/bench.py --rounds 3 --json
 
 Each round runs, with one seed: the course's script; the same with every pair padded to 128, as the GLUE example does;
 and `dvc repro` in a fresh clone of HEAD with an empty cache. Data are the same (MRPC where it is at hand, else the

@@ -1,6 +1,6 @@
 """What each mend of pipeline/cpu.py gives: the time of an optimizer step with none, and with one more at a time.
 
-python benchmarks/steps.py --rounds 3
+PYTHONPATH=. python benchmarks/steps.py --rounds 3
 """
 
 import argparse
