@@ -93,7 +93,8 @@ def history(directory: Path) -> list[dict[str, float]]:
     return [{key: float(row[key]) for key in ("step", "loss", "accuracy", "f1", "lr") if row[key]} for row in rows]
 
 
-@pytest.mark.parametrize("engine", ["trainer", pytest.param("loop", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
 def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same_bytes(
     engine: str, start: Start, tmp_path: Path
 ) -> None:
@@ -189,6 +190,7 @@ def test_two_machines_train_together_and_resume_when_the_cable_was_cut(
     assert results(tmp_path / "two") == results(tmp_path / "one"), "as two processes on one machine"
 
 
+@pytest.mark.slow
 def test_dvc_runs_the_launcher_that_params_yaml_names(project: Project) -> None:
     project.set("launch.train", TORCHRUN)
     assert "train" in project.repro()
