@@ -79,18 +79,19 @@ class TrainingOrder(Sampler[int]):
 class EqualLengthBatches(Sampler[list[int]]):
     """One process's share of batches of consecutive pairs that are padded to one length, in the order given.
 
-    At a time `processes` such shares are scored, each of at most `batch_size` pairs; fillers make them of one size.
+    At a time each process scores one, of at most `batch_size` pairs; fillers make them of one size.
     Pairs that need no padding go apart: for a batch without any, transformers leaves the attention mask out, and some
     models then compute the attention in another precision.
     lengths: tokens of each pair. Where they are sorted, most batches are full; other orders give more, smaller ones.
     """
 
-    def __init__(self, lengths: list[int], batch_size: int, processes: int = 1, process: int = 0) -> None:
+    def __init__(self, lengths: list[int], batch_size: int) -> None:
         padding = [(-(-length // SCORED_MULTIPLE), length % SCORED_MULTIPLE == 0) for length in lengths]
         buckets = itertools.groupby(range(len(lengths)), key=padding.__getitem__)
-        batches = [batch for _, run in buckets for batch in _chunks(list(run), batch_size * processes)]
-        filled = [[*batch, *[~batch[-1]] * (-len(batch) % processes)] for batch in batches]
-        self._batches = [_chunks(batch, len(batch) // processes)[process] for batch in filled]
+        shares, mine = processes.count(), processes.index()
+        batches = [batch for _, run in buckets for batch in _chunks(list(run), batch_size * shares)]
+        filled = [[*batch, *[~batch[-1]] * (-len(batch) % shares)] for batch in batches]
+        self._batches = [_chunks(batch, len(batch) // shares)[mine] for batch in filled]
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter(self._batches)
@@ -123,7 +124,7 @@ def scoring_loader(
     """
     return DataLoader(
         FillablePairs(pairs),
-        batch_sampler=EqualLengthBatches(token_counts(pairs), batch_size, processes.count(), processes.index()),
+        batch_sampler=EqualLengthBatches(token_counts(pairs), batch_size),
         collate_fn=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=SCORED_MULTIPLE),
         num_workers=num_workers,
         pin_memory=torch.cuda.is_available(),

@@ -54,5 +54,4 @@ def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> 
 
 class _EpochLog(TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
-        log_epoch(round(state.epoch), args.num_train_epochs, losses[-1] if losses else None, kwargs["metrics"])
+        log_epoch(state.log_history, args.num_train_epochs)

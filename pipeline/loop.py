@@ -101,7 +101,7 @@ def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> 
                 batch_sampler=mine[run.passes :],
                 collate_fn=DataCollatorWithPadding(task.tokenizer, pad_to_multiple_of=None if on_cpu else 8),
                 num_workers=params.dataloader_num_workers,
-                pin_memory=not on_cpu,
+                pin_memory=torch.cuda.is_available(),
                 worker_init_fn=outlive_a_signal,
             )
             model.train()
@@ -207,10 +207,9 @@ class _Run:
 
     def log_scores(self, scores: dict[str, float], epochs: int) -> None:
         """Add an epoch's point to the validation curve, and keep the weights where it is the best so far."""
-        losses = [entry["loss"] for entry in self.history if "loss" in entry]
         entry = {f"eval_{name}": score for name, score in scores.items()}
         self.history.append({**entry, "epoch": float(self.epoch), "step": self.step})
-        log_epoch(self.epoch, epochs, losses[-1] if losses else None, entry)
+        log_epoch(self.history, epochs)
         self.epochs_since_best += 1
         if scores["f1"] > self._best_f1:
             self._best_f1, self.epochs_since_best = scores["f1"], 0
@@ -249,9 +248,10 @@ class _Run:
 
     def resume(self) -> None:
         """Go on from the checkpoint, where there is a whole one. The first process decides for all."""
-        if not processes.from_first(self._is_whole() if processes.index() == 0 else False):
+        state = self._whole_state() if processes.index() == 0 else None
+        if not processes.from_first(state is not None):
             return
-        state = self._read()
+        state = state or self._read()
         log.info("resuming from %s, step %d", self._file, state["step"])
         for name in _COUNTED:
             setattr(self, name, state[name])
@@ -260,15 +260,14 @@ class _Run:
         self._loss, self._randomness = state["own"][processes.index()]
         self.watch.earlier = state["seconds"]
 
-    def _is_whole(self) -> bool:
+    def _whole_state(self) -> dict[str, Any] | None:
         try:
-            self._read()
+            return self._read()
         except FileNotFoundError:
-            return False
+            return None
         except (RuntimeError, EOFError, pickle.UnpicklingError):
             log.info("%s is not whole; starting anew", self._file)
-            return False
-        return True
+            return None
 
     def _read(self) -> dict[str, Any]:
         return torch.load(self._file, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]

@@ -19,10 +19,8 @@ def read_split(directory: Path, split: str, producer: str) -> Dataset:
     directory, and DVC would rerun every later stage. Raises UserError where the file is missing or is no parquet.
     """
     path = require(directory / f"{split}.parquet", producer)
-    try:
+    with _told_where_not_whole(path, producer):
         return Dataset(pq.read_table(path))
-    except (ArrowException, OSError) as error:
-        raise _not_whole(path, producer, error) from None
 
 
 def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple[Features, Iterator[pa.RecordBatch]]:
@@ -30,20 +28,20 @@ def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple
     path = require(directory / f"{split}.parquet", producer)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        try:
+        with _told_where_not_whole(path, producer):
             yield from file.iter_batches(rows)
-        except (ArrowException, OSError) as error:
-            raise _not_whole(path, producer, error) from None
 
-    try:
+    with _told_where_not_whole(path, producer):
         file = pq.ParquetFile(path)
-    except (ArrowException, OSError) as error:
-        raise _not_whole(path, producer, error) from None
     return Features.from_arrow_schema(file.schema_arrow), batches()
 
 
-def _not_whole(path: Path, producer: str, error: Exception) -> UserError:
-    return UserError(f'{path} is not a whole parquet file ({error}); run "dvc repro -f {producer}"')
+@contextmanager
+def _told_where_not_whole(path: Path, producer: str) -> Iterator[None]:
+    try:
+        yield
+    except (ArrowException, OSError) as error:
+        raise UserError(f'{path} is not a whole parquet file ({error}); run "dvc repro -f {producer}"') from None
 
 
 def write_split(dataset: Dataset, directory: Path, split: str) -> None:

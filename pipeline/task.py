@@ -51,11 +51,12 @@ def validation_scores(logits: "np.ndarray[Any, Any]", labels: "np.ndarray[Any, A
     return {**scores, "loss": cross_entropy(logits, labels), "classes": len(set(predictions.tolist()))}
 
 
-def log_epoch(epoch: int, epochs: int, train_loss: float | None, scores: dict[str, float]) -> None:
-    """Tell of an epoch. scores: as in Trainer's log, with `eval_` before their names."""
+def log_epoch(history: list[dict[str, Any]], epochs: int) -> None:
+    """Tell of the epoch whose scores are the last entry of `history`, named as in Trainer's log."""
+    scores, losses = history[-1], [entry["loss"] for entry in history if "loss" in entry]
     log.info(
         "epoch %d/%d: train loss %s, validation loss %.4f, accuracy %.4f, f1 %.4f",
-        epoch, epochs, "-" if train_loss is None else f"{train_loss:.4f}",
+        round(scores["epoch"]), epochs, f"{losses[-1]:.4f}" if losses else "-",
         scores["eval_loss"], scores["eval_accuracy"], scores["eval_f1"],
     )  # fmt: skip
 
