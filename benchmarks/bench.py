@@ -129,6 +129,7 @@ def fetched(scratch: Path, checkpoint: str, env: dict[str, str]) -> tuple[Path, 
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["model"]["checkpoint"] = checkpoint
     params["train"]["lr"] = COURSE_LR
+    params["predict"]["swapped"] = False  # the peers don't look at that either
     for task in ("mrpc", "sample"):
         params["data"]["task"] = task
         project = clone(scratch / task, params)

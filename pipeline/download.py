@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pipeline import sample
 from pipeline.params import DataParams, load_params
 from pipeline.sources import Unavailable, from_hub, from_web, inside, mirror
-from pipeline.stage import RAW, SPLITS, UserError, log, run, whole
+from pipeline.stage import RAW, SOURCE, SPLITS, UserError, log, run, whole, write_json
 
 LABELS = ["not_equivalent", "equivalent"]
 
@@ -71,8 +71,9 @@ _HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 
 
 def download(out: Path, params: DataParams) -> None:
-    """Write `out/{train,validation,test}.parquet`: `sentence1, sentence2, label (ClassLabel), idx`.
+    """Write `out/{train,validation,test}.parquet`: `sentence1, sentence2, label (ClassLabel), idx`, and source.json.
 
+    source.json names the task, where it is published, and the sha256 of each split's rows (see `rows_sha256`).
     Raises UserError where no source has the corpus as pinned, and for a pair with an empty sentence.
     """
     with whole(out) as draft:
@@ -96,6 +97,8 @@ def download(out: Path, params: DataParams) -> None:
             write_split(Dataset.from_dict(columns, features=features), draft, split)
             positive = sum(pair.label for pair in corpus[split]) / len(corpus[split])
             log.info("%s: %d pairs, %.1f %% equivalent", split, len(corpus[split]), 100 * positive)
+        hashes = {split: rows_sha256(corpus[split]) for split in SPLITS}
+        write_json(draft / SOURCE, {"task": params.task, **PUBLISHED.get(params.task, {}), "sha256": hashes})
 
 
 def mrpc() -> Corpus:
@@ -218,6 +221,9 @@ def embedded() -> Corpus:
 
 # Your own data: a name here and in `params.DataParams`, and a function that returns its pairs.
 CORPORA: dict[str, Callable[[], Corpus]] = {"mrpc": mrpc, "sample": embedded}
+
+# The task's place on the Hub, for those who are told where the data are from.
+PUBLISHED = {"mrpc": {"dataset": HUB_REPO, "config": "mrpc", "revision": HUB_REVISION}}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Stage evaluate: accuracy, F1 and loss of the predictions, and the data of the plots."""
+"""Stage evaluate: the scores of the predictions, how sure and how well calibrated they are, the data of the plots."""
 
 import csv
 import io
@@ -8,73 +8,81 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.metrics import Floats, Ints, cross_entropy, score
-from pipeline.stage import METRICS, PREDICTIONS, SCORED, log, run, write_json, write_text
+from pipeline.metrics import cross_entropy, score
+from pipeline.probabilities import (
+    best_threshold,
+    expected_calibration_error,
+    operating_points,
+    precision_recall_curve,
+    reliability,
+    roc_curve,
+)
+from pipeline.stage import METRICS, PREDICTIONS, SCORED, SWAPPED, log, run, write_json, write_text
+from pipeline.uncertainty import SCORES, score_intervals
 
 
 def evaluate(predictions: Path, metrics: Path) -> None:
-    """Write `metrics/evaluation.json`, and under `metrics/plots` confusion, precision-recall and ROC data.
+    """Write evaluation.json, intervals.json, diagnostics.json under `metrics`, and under `metrics/plots` curves' data.
 
+    evaluation.json: accuracy, F1 and loss of each split, beside the scores of always giving the more frequent class.
+    intervals.json: bootstrap intervals of accuracy and F1. diagnostics.json: expected calibration error; the scores
+    at the threshold that gives the best F1 on validation, beside those at 0.5; and `order_consistency`, the share of
+    pairs whose class stays when the sentences change places, where predict has scored them so.
     Raises UserError where the predictions are missing.
     """
     from pipeline.tables import read_split
 
-    report = {}
-    precision_recall, roc = [], []
-    for split in SCORED:
-        table = read_split(predictions, split, "predict")
+    tables = {split: read_split(predictions, split, "predict") for split in SCORED}
+    validation = tables["validation"]
+    threshold = best_threshold(np.asarray(validation["label"]), np.asarray(validation["probability"]))
+    evaluation, intervals = {}, {}
+    diagnostics: dict[str, Any] = {"threshold": threshold}
+    precision_recall, roc, reliability_bins = [], [], []
+    for split, table in tables.items():
         names = table.features["label"].names
         labels, predicted = np.asarray(table["label"]), np.asarray(table["prediction"])
-        logits = np.column_stack([table["logit_0"], table["logit_1"]])
+        probability = np.asarray(table["probability"])
         majority = int(np.mean(labels) >= 0.5)
-        baseline = score(labels, np.full_like(labels, majority))
-        report[split] = {
-            **score(labels, predicted),
-            "loss": cross_entropy(logits, labels),
+        scores, baseline = score(labels, predicted), score(labels, np.full_like(labels, majority))
+        evaluation[split] = {
+            **scores,
+            "loss": cross_entropy(np.column_stack([table["logit_0"], table["logit_1"]]), labels),
             "majority_accuracy": baseline["accuracy"],
             "majority_f1": baseline["f1"],
             "n": len(labels),
         }
+        intervals[split] = {name: interval._asdict() for name, interval in score_intervals(labels, predicted).items()}
+        bins = reliability(np.where(predicted == 1, probability, 1 - probability), labels == predicted)
+        diagnostics[split] = {
+            "at_half": scores,
+            "at_threshold": score(labels, (probability >= threshold).astype(int)),
+            "calibration_error": expected_calibration_error(bins),
+        }
+        if (predictions / f"{split}{SWAPPED}.parquet").exists():
+            swapped = read_split(predictions, split + SWAPPED, "predict")
+            diagnostics[split]["order_consistency"] = float(np.mean(predicted == np.asarray(swapped["prediction"])))
         _write_csv(
             metrics / "plots" / f"confusion_{split}.csv",
             ("actual", "predicted"),
             ((names[label], names[prediction]) for label, prediction in zip(labels, predicted, strict=True)),
         )
-        counts = operating_points(labels, np.asarray(table["probability"]))
+        counts = operating_points(labels, probability)[:2]
         precision_recall += [(split, *point) for point in precision_recall_curve(*counts)]
         roc += [(split, *point) for point in roc_curve(*counts)]
+        reliability_bins += [(split, *of) for of in bins]
         log.info(
-            "%s: accuracy %.4f, f1 %.4f (always %s: %.4f, %.4f), %d pairs",
-            split, *score(labels, predicted).values(), names[majority], *baseline.values(), len(labels),
+            "%s: accuracy %.4f (95 %% interval %.4f to %.4f), f1 %.4f (%.4f to %.4f); always %s: %.4f, %.4f; %d pairs",
+            split,
+            *(number for name in SCORES for number in (scores[name], *intervals[split][name].values())),
+            names[majority], *baseline.values(), len(labels),
         )  # fmt: skip
-    _write_csv(metrics / "plots" / "precision_recall.csv", ("split", "recall", "precision"), precision_recall)
-    _write_csv(metrics / "plots" / "roc.csv", ("split", "false_positive_rate", "true_positive_rate"), roc)
-    write_json(metrics / "evaluation.json", report)
-
-
-def operating_points(labels: Ints, probability: Floats) -> tuple[Ints, Ints]:
-    """True and false positives when every pair at or above a threshold is called positive.
-
-    labels, probability: shape (n,). Returns two arrays, one entry for each distinct probability, highest first.
-    """
-    order = np.argsort(-probability, kind="stable")
-    last_of_equals = np.append(np.flatnonzero(np.diff(probability[order])), len(order) - 1)
-    true_positives = np.cumsum(labels[order])[last_of_equals]
-    return true_positives, last_of_equals + 1 - true_positives
-
-
-def precision_recall_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(recall, precision) at each operating point, behind the convention's first point (0, 1)."""
-    recall = true_positives / max(true_positives[-1], 1)
-    precision = true_positives / (true_positives + false_positives)
-    return [(0.0, 1.0), *zip(recall.tolist(), precision.tolist(), strict=True)]
-
-
-def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(false positive rate, true positive rate) at each operating point, behind the first point (0, 0)."""
-    false_rate = false_positives / max(false_positives[-1], 1)
-    true_rate = true_positives / max(true_positives[-1], 1)
-    return [(0.0, 0.0), *zip(false_rate.tolist(), true_rate.tolist(), strict=True)]
+    plots = metrics / "plots"
+    _write_csv(plots / "precision_recall.csv", ("split", "recall", "precision"), precision_recall)
+    _write_csv(plots / "roc.csv", ("split", "false_positive_rate", "true_positive_rate"), roc)
+    _write_csv(plots / "reliability.csv", ("split", "confidence", "accuracy", "n"), reliability_bins)
+    write_json(metrics / "intervals.json", intervals)
+    write_json(metrics / "diagnostics.json", diagnostics)
+    write_json(metrics / "evaluation.json", evaluation)
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:

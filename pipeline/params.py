@@ -90,6 +90,7 @@ class TrainParams:
 @dataclass(frozen=True, kw_only=True)
 class PredictParams:
     batch_size: int = at_least(1)
+    swapped: bool
 
 
 @dataclass(frozen=True, kw_only=True)

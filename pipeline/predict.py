@@ -13,6 +13,7 @@ from pipeline.stage import (
     METRICS,
     PREDICTIONS,
     SCORED,
+    SWAPPED,
     TOKENIZED,
     log,
     require,
@@ -38,8 +39,8 @@ def predict(
 ) -> None:
     """Write `out/{validation,test}.parquet`: `idx, label, prediction, logit_0, logit_1, probability` (of class 1).
 
-    The rows are in the data's order; they are scored longest first, then put back. The time goes to
-    `metrics/timing.json`.
+    With `params.swapped` also {validation,test}_swapped.parquet: the same pairs, the second sentence first. The rows
+    are in the data's order; they are scored longest first, then put back. The time goes to `metrics/timing.json`.
     Raises UserError where an input is missing or the device cannot do the precision.
     """
     require(classifier, "train")
@@ -54,7 +55,8 @@ def predict(
     from pipeline.tables import read_split, write_split
     from pipeline.trainer import PairTrainer
 
-    splits = {split: read_split(tokenized, split, "tokenize") for split in SCORED}
+    names = [*SCORED, *(split + SWAPPED for split in SCORED if params.swapped)]
+    splits = {name: read_split(tokenized, name, "tokenize") for name in names}
     model, tokenizer = load_classifier(classifier), load_tokenizer(classifier)
     with whole(out) as draft, tempfile.TemporaryDirectory() as scratch:
         arguments = prediction_arguments(params, device, Path(scratch))

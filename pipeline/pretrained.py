@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.params import ModelParams, load_params
-from pipeline.sources import Unavailable, copy, from_hub, hub_files, inside, mirror
-from pipeline.stage import PRETRAINED, UserError, log, run, users_path, whole
+from pipeline.sources import Unavailable, copy, from_hub, hub_files, inside, mirror, sha256
+from pipeline.stage import PRETRAINED, SOURCE, UserError, log, run, users_path, whole, write_json
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,23 @@ _PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 
 
 def pretrained(out: Path, params: ModelParams) -> None:
-    """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`.
+    """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`, and source.json.
 
+    source.json names the checkpoint, its commit (null for a local directory), and the sha256 of each file.
     Raises UserError for a name that is not pinned, and where no source has the files as pinned.
     """
     with whole(out) as draft:
         draft.mkdir()
         name, _, revision = params.checkpoint.partition("@")
         if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
+            revision = CATALOGUE[name].revision
             _fetch(name, CATALOGUE[name], draft)
         elif re.fullmatch("[0-9a-f]{40}", revision):
             _fetch(name, Checkpoint(revision, {}), draft)
         elif (directory := users_path(params.checkpoint)).is_dir():
             for file in needed(_names(directory), str(directory)):
                 copy(directory / file, draft / file, pin=None)
+            name, revision = "a local directory", ""  # its path says nothing elsewhere
         else:
             raise UserError(
                 f"params.yaml: model.checkpoint is {params.checkpoint}, which is no directory and not pinned; write "
@@ -108,6 +111,8 @@ def pretrained(out: Path, params: ModelParams) -> None:
             )
         _refuse_weights_elsewhere(draft, params.checkpoint)
         log.info("%s: %s", params.checkpoint, ", ".join(sorted(_names(draft))))
+        hashes = {file: sha256(draft / file) for file in _names(draft)}
+        write_json(draft / SOURCE, {"checkpoint": name, "revision": revision or None, "files": hashes})
 
 
 def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:

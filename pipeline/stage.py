@@ -29,6 +29,8 @@ log = logging.getLogger("pipeline")
 
 SPLITS = ("train", "validation", "test")
 SCORED = SPLITS[1:]
+SOURCE = "source.json"  # in a directory of data or of a checkpoint: where it is from, and its hashes
+SWAPPED = "_swapped"  # behind a split's name: the same pairs with their sentences changed round
 
 
 class UserError(Exception):

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.checkpoint import load_tokenizer
 from pipeline.params import TokenizeParams, load_params
-from pipeline.stage import PRETRAINED, RAW, SPLITS, TOKENIZED, UserError, log, require, run, whole
+from pipeline.stage import (
+    PRETRAINED,
+    RAW,
+    SCORED,
+    SOURCE,
+    SPLITS,
+    SWAPPED,
+    TOKENIZED,
+    UserError,
+    log,
+    require,
+    run,
+    whole,
+    write_json,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,8 +42,10 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams) -> 
     """Write `out/{train,validation,test}.parquet`: `input_ids, attention_mask, labels, idx`, and token_type_ids.
 
     token_type_ids only where the model has them (BERT has, DistilBERT, RoBERTa and MPNet have none). Pairs longer than
-    `params.max_length` tokens are truncated, the longer sentence first; how many is logged. Raises UserError where an
-    input is missing or `max_length` is more than the model can take.
+    `params.max_length` tokens are truncated, the longer sentence first. {validation,test}_swapped.parquet hold the
+    same pairs, the second sentence first. lengths.json tells of each split its `pairs`, their `mean` and `longest`
+    number of tokens, and how many were `truncated`; source.json, where the pairs are from, comes along from `raw`.
+    Raises UserError where an input is missing or `max_length` is more than the model can take.
     """
     require(pretrained, "pretrained")
 
@@ -47,23 +64,34 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams) -> 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # params.num_proc alone says how many cores it takes
     with whole(out) as draft, _workers(params.num_proc) as in_order:
         draft.mkdir()
-        for split in SPLITS:
-            types, pairs = read_batches(raw, split, "download", _BATCH_PAIRS)
+        summaries = {}
+        for split in (*SPLITS, *(split + SWAPPED for split in SCORED)):
+            original = split.removesuffix(SWAPPED)
+            order = ("sentence1", "sentence2") if split == original else ("sentence2", "sentence1")
+            types, pairs = read_batches(raw, original, "download", _BATCH_PAIRS)
             features = Features({"labels": types["label"], "idx": types["idx"]})
             for name in tokenizer.model_input_names:
                 features[name] = List(Value("int32" if name == "input_ids" else "int8"))
             settings = {"max_length": params.max_length, "padding": params.padding, "schema": features.arrow_schema}
+            work = functools.partial(encode, tokenizer=tokenizer, order=order, **settings)
             lengths, truncated = [], 0
             with writing_batches(features, draft, split) as write:
-                for encoded in in_order(functools.partial(encode, tokenizer=tokenizer, **settings), pairs):
+                for encoded in in_order(work, pairs):
                     write(encoded.batch)
                     lengths.append(encoded.lengths)
                     truncated += encoded.truncated
+            if split != original:
+                continue
             of_all = np.concatenate(lengths)
-            log.info(
-                "%s: %d pairs, mean %.1f tokens, longest %d, %d truncated",
-                split, len(of_all), of_all.mean(), of_all.max(), truncated,
-            )  # fmt: skip
+            summaries[split] = {
+                "pairs": len(of_all),
+                "mean": float(of_all.mean()),
+                "longest": int(of_all.max()),
+                "truncated": truncated,
+            }
+            log.info("%s: %d pairs, mean %.1f tokens, longest %d, %d truncated", split, *summaries[split].values())
+        write_json(draft / "lengths.json", summaries)
+        shutil.copy(require(raw / SOURCE, "download"), draft)
 
 
 class Encoded(NamedTuple):
@@ -75,15 +103,19 @@ class Encoded(NamedTuple):
 
 
 def encode(
-    pairs: "pa.RecordBatch", tokenizer: "PreTrainedTokenizerBase", max_length: int, padding: str, schema: "pa.Schema"
+    pairs: "pa.RecordBatch",
+    tokenizer: "PreTrainedTokenizerBase",
+    order: tuple[str, str],
+    max_length: int,
+    padding: str,
+    schema: "pa.Schema",
 ) -> Encoded:
-    """Tokenize a batch of pairs. At module level, so that other processes find it."""
+    """Tokenize a batch of pairs. order: the sentences' columns. At module level, so that other processes find it."""
     import numpy as np
     import pyarrow as pa
 
     tokens = tokenizer(
-        [_cut(sentence, tokenizer, max_length) for sentence in pairs["sentence1"].to_pylist()],
-        [_cut(sentence, tokenizer, max_length) for sentence in pairs["sentence2"].to_pylist()],
+        *([_cut(sentence, tokenizer, max_length) for sentence in pairs[column].to_pylist()] for column in order),
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import logging
 import math
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from pipeline.stage import (
     CLASSIFIER,
     METRICS,
     PRETRAINED,
+    SOURCE,
     TOKENIZED,
     UserError,
     log,
@@ -48,14 +50,15 @@ def train(
 ) -> None:
     """Fine-tune `pretrained` on `tokenized/train.parquet`, scored each epoch on `tokenized/validation.parquet`.
 
-    Writes the model directory `classifier`, and under `metrics` train.json, environment.json, plots/history.csv and
-    timing.json. A run that was stopped left a checkpoint under `checkpoints`, and is resumed from it unless `fresh`.
-    Where several processes train together, the first alone writes. All see the same files: on several machines, the
-    project lies on a file system that they share.
+    Writes the model directory `classifier`, with a model card, and under `metrics` train.json, environment.json,
+    plots/history.csv and timing.json. A run that was stopped left a checkpoint under `checkpoints`, and is resumed from
+    it unless `fresh`. Where several processes train together, the first alone writes. All see the same files: on
+    several machines, the project lies on a file system that they share.
     Raises UserError for a parameter or an input that the user can mend.
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
+    data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
     device = set_up_device(params.precision, params.num_threads)
 
     from safetensors import SafetensorError
@@ -87,20 +90,37 @@ def train(
                 pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
             )  # fmt: skip
             fitted = fit(task, home, params, device)
+            kept = kept_epoch(fitted.history, params.keep)
             try:
                 task.model.save_pretrained(draft, state_dict=fitted.weights)
                 task.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # its way of telling a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
-        _write_report(metrics, fitted, effective_batch_size, params.keep)
+            scores = {name: kept[f"eval_{name}"] for name in ("accuracy", "f1", "loss")}
+            from pipeline.card import model_card  # not earlier: no weight depends on it
+
+            labels = task.training.features["labels"].names
+            write_text(draft / "README.md", model_card(scores, labels, data, checkpoint, ingredients))
+        _write_report(metrics, fitted, kept, effective_batch_size, params.epochs)
         write_json(metrics / "environment.json", surroundings)
         epochs_run = sum("eval_f1" in entry for entry in fitted.history)
         fitted.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
 
 
-def _write_report(metrics: Path, fitted: "Fitted", effective_batch_size: int, keep: str) -> None:
+def kept_epoch(history: list[dict[str, Any]], keep: str) -> dict[str, Any]:
+    """The entry of Trainer's log with the scores of the epoch whose weights are kept."""
+    epochs = [entry for entry in history if "eval_f1" in entry]
+    return max(epochs, key=lambda entry: entry["eval_f1"]) if keep == "best" else epochs[-1]
+
+
+def _source(directory: Path, producer: str) -> Any:
+    return json.loads(require(directory / SOURCE, producer).read_text(encoding="utf-8"))
+
+
+def _write_report(
+    metrics: Path, fitted: "Fitted", kept: dict[str, Any], effective_batch_size: int, epochs_asked: int
+) -> None:
     epochs = [entry for entry in fitted.history if "eval_f1" in entry]
-    kept = max(epochs, key=lambda entry: entry["eval_f1"]) if keep == "best" else epochs[-1]
     degenerate = kept["eval_classes"] == 1
     if degenerate:
         log.warning(
@@ -113,6 +133,7 @@ def _write_report(metrics: Path, fitted: "Fitted", effective_batch_size: int, ke
             "best_epoch": epochs.index(kept) + 1,
             "degenerate": degenerate,
             "effective_batch_size": effective_batch_size,
+            "epochs": epochs_asked,
             "epochs_run": len(epochs),
             "steps": epochs[-1]["step"],
             "train_loss": fitted.train_loss,

@@ -19,6 +19,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 from pipeline import sample
 from pipeline.download import download
 from pipeline.params import DataParams, Params, TokenizeParams, load_params
+from pipeline.stage import SOURCE, write_json
 from pipeline.tokenize import tokenize
 
 ROOT = Path(__file__).parents[1]
@@ -99,6 +100,7 @@ def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
     )
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
+    write_json(out / SOURCE, {"checkpoint": "a local directory", "revision": None, "files": {}})
     return out
 
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from sklearn import metrics as sklearn
 
-from pipeline.evaluate import evaluate, operating_points, precision_recall_curve, roc_curve
+from pipeline.evaluate import evaluate
 from pipeline.metrics import cross_entropy, paraphrase_metric, score
 from pipeline.stage import UserError
 
@@ -55,17 +55,6 @@ def test_loss_of_extreme_logits_is_finite() -> None:
     assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([0])) == 0
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_curves_equal_scikit_learns(seed: int) -> None:
-    labels, logits = random_case(seed)
-    chance = probability(logits)
-    counts = operating_points(labels, chance)
-    precision, recall, _ = sklearn.precision_recall_curve(labels, chance)
-    assert np.array(precision_recall_curve(*counts)) == pytest.approx(np.column_stack([recall, precision])[::-1])
-    false_rate, true_rate, _ = sklearn.roc_curve(labels, chance, drop_intermediate=False)
-    assert np.array(roc_curve(*counts)) == pytest.approx(np.column_stack([false_rate, true_rate]))
-
-
 def test_course_code_with_evaluate_gives_the_same_numbers() -> None:
     labels, logits = random_case(0)
     predictions = logits.argmax(-1)
@@ -87,7 +76,7 @@ def predictions(tmp_path: Path) -> Path:
     features = Features(
         label=label, prediction=label, logit_0=Value("float64"), logit_1=Value("float64"), probability=Value("float64")
     )
-    for seed, split in enumerate(("validation", "test")):
+    for seed, split in enumerate(("validation", "test", "test_swapped")):
         labels, logits = random_case(seed)
         columns = {
             "label": labels,
@@ -114,8 +103,28 @@ def test_the_stage_writes_scores_with_the_majority_beside_them(predictions: Path
         hits = sum(row["actual"] == row["predicted"] for row in rows)
         assert hits / 200 == report[split]["accuracy"]
         assert {row["actual"] for row in rows} == {"not_equivalent", "equivalent"}
-    for curve in ("roc", "precision_recall"):
+    for curve in ("roc", "precision_recall", "reliability"):
         assert (tmp_path / "metrics" / "plots" / f"{curve}.csv").read_text().startswith("split,")
+
+
+def test_the_stage_tells_intervals_and_what_the_probabilities_are_worth(predictions: Path, tmp_path: Path) -> None:
+    evaluate(predictions, tmp_path / "metrics")
+    scores, intervals, diagnostics = (
+        json.loads((tmp_path / "metrics" / f"{name}.json").read_text())
+        for name in ("evaluation", "intervals", "diagnostics")
+    )
+    for seed, split in enumerate(("validation", "test")):
+        labels, logits = random_case(seed)
+        for name in ("accuracy", "f1"):
+            assert intervals[split][name]["low"] < scores[split][name] < intervals[split][name]["high"]
+            assert diagnostics[split]["at_half"][name] == scores[split][name]
+        by_threshold = sklearn.f1_score(labels, probability(logits) >= diagnostics["threshold"] - 1e-6)
+        assert diagnostics[split]["at_threshold"]["f1"] == pytest.approx(by_threshold, abs=1e-6)
+    validation = diagnostics["validation"]
+    assert validation["at_threshold"]["f1"] >= validation["at_half"]["f1"], "chosen there"
+    same = np.mean(random_case(1)[1].argmax(-1) == random_case(2)[1].argmax(-1))
+    assert diagnostics["test"]["order_consistency"] == pytest.approx(same)
+    assert "order_consistency" not in validation, "predict did not score it with its sentences swapped"
 
 
 def test_the_stage_needs_neither_torch_nor_the_evaluate_library(predictions: Path, tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ from pipeline.tokenize import tokenize
 from pipeline.train import train
 from pipeline.trainer import PairTrainer
 
+PREDICT = PredictParams(batch_size=64, swapped=True)
+
 Tokenized = Callable[..., Path]
 
 
@@ -121,7 +123,7 @@ def test_a_full_disk_and_one_that_may_only_be_read_are_told_in_one_line_and_hold
     classifier = tmp_path / "learnt" / "classifier"
     if stage in ("predict", "evaluate"):
         train(data, tiny(), classifier, tmp_path / "learnt", tmp_path / "learnt", params.train)
-        predict(data, classifier, tmp_path / "predictions", tmp_path, PredictParams(batch_size=64), "fp32", 1)
+        predict(data, classifier, tmp_path / "predictions", tmp_path, PREDICT, "fp32", 1)
     disk = small_disk("8k" if stage in ("predict", "evaluate") else "32k")
     out = disk / "out"
     stages: dict[str, Callable[[], None]] = {
@@ -129,7 +131,7 @@ def test_a_full_disk_and_one_that_may_only_be_read_are_told_in_one_line_and_hold
         "pretrained": lambda: pretrained(out, ModelParams(checkpoint=str(tiny()))),
         "tokenize": lambda: tokenize(raw, tiny(), out, TokenizeParams(max_length=96, padding="dynamic", num_proc=1)),
         "train": lambda: train(data, tiny(), out, tmp_path / "metrics", tmp_path / "checkpoints", params.train),
-        "predict": lambda: predict(data, classifier, out, tmp_path, PredictParams(batch_size=64), "fp32", 1),
+        "predict": lambda: predict(data, classifier, out, tmp_path, PREDICT, "fp32", 1),
         "evaluate": lambda: evaluate(tmp_path / "predictions", out),
     }
     with pytest.raises(UserError, match=r"disk/out\S* cannot be written: .*(No space left|os error 28)") as error:
@@ -318,13 +320,13 @@ def test_an_input_that_goes_while_train_runs_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Everything is read before the first step; no file stays mapped into memory, where a cut would be a crash."""
-    shutil.copytree(tokenized(tiny()), tmp_path / "in")
-    shutil.copytree(tiny(), tmp_path / "in", dirs_exist_ok=True)
+    data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
     whole = tmp_path / "whole" / "classifier"
-    train(tmp_path / "in", tmp_path / "in", whole, tmp_path / "whole", tmp_path / "c", params.train)
+    train(data, model, whole, tmp_path / "whole", tmp_path / "c", params.train)
     remove_finished(tmp_path / "c")
-    at_the_first(torch.optim.AdamW, "step", lambda: spoil(tmp_path / "in" / name), monkeypatch)
-    train(tmp_path / "in", tmp_path / "in", tmp_path / "classifier", tmp_path / "metrics", tmp_path / "c", params.train)
+    spoilt = (model if name == "model.safetensors" else data) / name
+    at_the_first(torch.optim.AdamW, "step", lambda: spoil(spoilt), monkeypatch)
+    train(data, model, tmp_path / "classifier", tmp_path / "metrics", tmp_path / "c", params.train)
     assert (tmp_path / "classifier" / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
@@ -334,15 +336,14 @@ def test_an_input_that_goes_while_predict_runs_changes_nothing(
     name: str, spoil: Callable[[Path], None], tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    shutil.copytree(tokenized(tiny()), tmp_path / "in")
-    shutil.copytree(tiny(), tmp_path / "in", dirs_exist_ok=True)
+    data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
+    spoilt = (model if name == "model.safetensors" else data) / name
     torch.manual_seed(0)  # of the head, which this checkpoint lacks
-    predict(tmp_path / "in", tmp_path / "in", tmp_path / "whole", tmp_path, PredictParams(batch_size=64), "fp32", 1)
-    at_the_first(PairTrainer, "prediction_step", lambda: spoil(tmp_path / "in" / name), monkeypatch)
+    predict(data, model, tmp_path / "whole", tmp_path, PREDICT, "fp32", 1)
+    at_the_first(PairTrainer, "prediction_step", lambda: spoil(spoilt), monkeypatch)
     torch.manual_seed(0)
-    predict(tmp_path / "in", tmp_path / "in", tmp_path / "out", tmp_path, PredictParams(batch_size=64), "fp32", 1)
-    for split in ("validation", "test"):
-        file = f"{split}.parquet"
+    predict(data, model, tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
+    for file in ("validation.parquet", "test.parquet", "test_swapped.parquet"):
         assert (tmp_path / "out" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
@@ -381,7 +382,15 @@ def test_any_text_survives_in_order(
     tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize)
     out = tmp_path / "classifier"
     train(tmp_path / "tokenized", tiny(), out, tmp_path / "metrics", tmp_path / "c", params.train)
-    predict(tmp_path / "tokenized", out, tmp_path / "predictions", tmp_path, PredictParams(batch_size=5), "fp32", 1)
+    predict(
+        tmp_path / "tokenized",
+        out,
+        tmp_path / "predictions",
+        tmp_path,
+        PredictParams(batch_size=5, swapped=True),
+        "fp32",
+        1,
+    )
     predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
     assert [(row["idx"], row["label"]) for row in predicted] == [(pair.idx, pair.label) for pair in pairs]
 

@@ -13,7 +13,7 @@ from hub import serve
 from pipeline.params import ModelParams
 from pipeline.pretrained import CATALOGUE, pretrained
 from pipeline.sources import sha256
-from pipeline.stage import UserError
+from pipeline.stage import SOURCE, UserError
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -38,7 +38,13 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_catalogued_checkpoint_from_its_wheel_is_as_pinned(minilm: Path) -> None:
-    assert {path.name: sha256(path) for path in minilm.iterdir()} == CATALOGUE[MINILM].files
+    source = json.loads((minilm / SOURCE).read_text())
+    assert source == {
+        "checkpoint": MINILM,
+        "revision": CATALOGUE[MINILM].revision,
+        "files": CATALOGUE[MINILM].files,
+    }
+    assert {path.name: sha256(path) for path in minilm.iterdir() if path.name != SOURCE} == source["files"]
 
 
 def test_a_mirror_comes_first_and_is_held_to_the_pins(
@@ -49,7 +55,7 @@ def test_a_mirror_comes_first_and_is_held_to_the_pins(
     (mirror / MINILM / "pytorch_model.bin").write_bytes(b"not needed")
     monkeypatch.setenv("CHECKPOINT_MIRROR", str(mirror))
     names = {path.name for path in fetch(tmp_path / "out", MINILM).iterdir()}
-    assert names == set(CATALOGUE[MINILM].files), "only the needed files"
+    assert names == {*CATALOGUE[MINILM].files, SOURCE}, "only the needed files"
 
     config = mirror / MINILM / "config.json"
     config.write_text(config.read_text().replace("0.1", "0.2"))
@@ -74,7 +80,10 @@ def test_a_bare_name_outside_the_catalogue_must_be_pinned(tmp_path: Path) -> Non
 
 def test_a_local_directory_is_taken_whole(tiny: TinyMaker, tmp_path: Path) -> None:
     names = {path.name for path in fetch(tmp_path / "out", tiny("distilbert")).iterdir()}
-    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", SOURCE}
+    source = (tmp_path / "out" / SOURCE).read_text()
+    assert '"checkpoint": "a local directory"' in source
+    assert str(tiny("distilbert").parent) not in source, "a path says nothing on another machine"
 
 
 def test_a_relative_directory_counts_from_the_users_repository(
@@ -140,9 +149,10 @@ def test_a_pinned_checkpoint_comes_from_the_hub_without_what_is_not_needed(tiny:
         done = run_pretrained(tmp_path, f"someone/tiny@{COMMIT}", **hub.env(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     out = tmp_path / "models" / "pretrained"
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
-        path.name: path.read_bytes() for path in tiny("roberta").iterdir()
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != SOURCE} == {
+        path.name: path.read_bytes() for path in tiny("roberta").iterdir() if path.name != SOURCE
     }
+    assert json.loads((out / SOURCE).read_text())["revision"] == COMMIT
     assert not any("bin" in asked or ".py" in asked for asked in hub.asked)
 
 

@@ -1,5 +1,6 @@
 """The tokenize stage: what the model gets, for models with and without token types."""
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from conftest import TinyMaker
 
 from pipeline.params import TokenizeParams
-from pipeline.stage import UserError
+from pipeline.stage import SOURCE, UserError
 from pipeline.tokenize import tokenize
 
 
@@ -38,9 +39,11 @@ def test_a_pair_is_the_models_own_encoding_of_its_two_sentences(
     pairs = pq.read_table(raw / "validation.parquet").to_pylist()
     rows = pq.read_table(tokenized(tiny()) / "validation.parquet").to_pylist()
     tokenizer = AutoTokenizer.from_pretrained(tiny())
-    for pair, row in zip(pairs, rows, strict=True):
+    swapped = pq.read_table(tokenized(tiny()) / "validation_swapped.parquet").to_pylist()
+    for pair, row, turned in zip(pairs, rows, swapped, strict=True):
         assert row["input_ids"] == tokenizer(pair["sentence1"], pair["sentence2"])["input_ids"]
-        assert (row["labels"], row["idx"]) == (pair["label"], pair["idx"])
+        assert turned["input_ids"] == tokenizer(pair["sentence2"], pair["sentence1"])["input_ids"]
+        assert (row["labels"], row["idx"]) == (turned["labels"], turned["idx"]) == (pair["label"], pair["idx"])
 
 
 def test_truncation_is_counted_and_told(
@@ -53,6 +56,8 @@ def test_truncation_is_counted_and_told(
         tokenize(raw, tiny(), tmp_path / "out", params(limit))
     assert f"test: 240 pairs, mean {sum(min(n, limit) for n in lengths) / 240:.1f}" in caplog.text
     assert f"longest {limit}, {too_long} truncated" in caplog.text
+    told = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
+    assert (told["pairs"], told["longest"], told["truncated"]) == (240, limit, too_long)
     assert max(len(ids) for ids in pq.read_table(tmp_path / "out" / "test.parquet")["input_ids"].to_pylist()) == limit
 
 
@@ -65,10 +70,15 @@ def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tm
 def test_more_processes_and_another_run_give_the_same_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     for out, num_proc in (("one", 1), ("again", 1), ("two", 2)):
         tokenize(raw, tiny(), tmp_path / out, params(num_proc=num_proc))
-    for split in ("train", "validation", "test"):
-        one, again, two = ((tmp_path / out / f"{split}.parquet").read_bytes() for out in ("one", "again", "two"))
-        assert one == again == two
-    assert sorted(path.name for path in raw.iterdir()) == ["test.parquet", "train.parquet", "validation.parquet"]
+    one, again, two = (
+        {file.name: file.read_bytes() for file in (tmp_path / out).iterdir()} for out in ("one", "again", "two")
+    )
+    assert one == again == two
+    assert one.keys() == {
+        *(f"{split}.parquet" for split in ("train", "validation", "validation_swapped", "test", "test_swapped")),
+        "lengths.json", SOURCE,
+    }  # fmt: skip
+    assert {path.name for path in raw.iterdir()} == {"train.parquet", "validation.parquet", "test.parquet", SOURCE}
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "roberta"])

@@ -239,7 +239,7 @@ def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -
             out / "classifier",
             tmp_path / "predictions",
             tmp_path / "metrics",
-            PredictParams(batch_size=batch_size),
+            PredictParams(batch_size=batch_size, swapped=False),
             precision,  # type: ignore[arg-type]
             1,
         )
@@ -323,9 +323,25 @@ def test_the_classifier_loads_in_a_transformers_pipeline_and_answers_with_names(
     answer = classify({"text": "Maple Bank bought Meadow Foods .", "text_pair": "Meadow Foods was bought ."})
     assert answer["label"] in ("equivalent", "not_equivalent")
     names = {path.name for path in (learnt / "classifier").iterdir()}
-    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
     for name in names - {"model.safetensors"}:
         assert str(learnt.parent) not in (learnt / "classifier" / name).read_text(), "no path of this machine"
+
+
+def test_the_model_card_tells_the_scores_in_the_hubs_form(learnt: Path) -> None:
+    from huggingface_hub import ModelCard
+
+    text = (learnt / "classifier" / "README.md").read_text()
+    card = ModelCard(text)
+    kept = list(csv.DictReader((learnt / "metrics" / "plots" / "history.csv").open()))[-1]
+    results = {result.metric_type: result for result in card.data.eval_results}
+    for name, result in results.items():
+        assert result.metric_value == float(kept[name])
+        assert (result.dataset_type, result.dataset_split) == ("sample", "validation")
+    assert results.keys() == {"accuracy", "f1"}
+    assert card.data.pipeline_tag == "text-classification"
+    assert '"seed": 42' in text
+    assert '"torch": ' in text
 
 
 def test_a_stage_before_its_input_names_the_one_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
@@ -333,7 +349,7 @@ def test_a_stage_before_its_input_names_the_one_to_run(params: Params, tiny: Tin
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro tokenize"'):
         train(nothing, tiny(), tmp_path / "out", tmp_path, tmp_path, params.train)
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro train"'):
-        predict(nothing, nothing, tmp_path / "out", tmp_path, PredictParams(batch_size=1), "fp32", 1)
+        predict(nothing, nothing, tmp_path / "out", tmp_path, PredictParams(batch_size=1, swapped=False), "fp32", 1)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,52 @@
+"""Curves over the threshold, held to scikit-learn, and calibration, held to its definition."""
+
+import numpy as np
+import pytest
+from sklearn import metrics as sklearn
+
+from pipeline.probabilities import (
+    best_threshold,
+    expected_calibration_error,
+    operating_points,
+    precision_recall_curve,
+    reliability,
+    roc_curve,
+)
+
+
+def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and probabilities of which some are equal."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 2, n), np.round(rng.random(n), 2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_curves_equal_scikit_learns(seed: int) -> None:
+    labels, probability = random_case(seed)
+    counts = operating_points(labels, probability)[:2]
+    precision, recall, _ = sklearn.precision_recall_curve(labels, probability)
+    assert np.array(precision_recall_curve(*counts)) == pytest.approx(np.column_stack([recall, precision])[::-1])
+    false_rate, true_rate, _ = sklearn.roc_curve(labels, probability, drop_intermediate=False)
+    assert np.array(roc_curve(*counts)) == pytest.approx(np.column_stack([false_rate, true_rate]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_threshold_gives_a_higher_f1(seed: int) -> None:
+    labels, probability = random_case(seed)
+    best = sklearn.f1_score(labels, probability >= best_threshold(labels, probability))
+    assert best == max(sklearn.f1_score(labels, probability >= at) for at in np.arange(0, 1.01, 0.005))
+
+
+def test_a_bin_holds_the_predictions_between_its_edges() -> None:
+    bins = reliability(np.array([0.51, 0.52, 0.6, 0.61, 1.0]), np.array([True, False, True, True, True]))
+    assert [(of.n, of.accuracy) for of in bins] == [(2, 0.5), (1, 1.0), (1, 1.0), (1, 1.0)], "0.6 closes its bin"
+    assert bins[0].confidence == pytest.approx(0.515)
+    assert expected_calibration_error(bins) == pytest.approx((2 * 0.015 + 0.4 + 0.39 + 0) / 5)
+
+
+def test_probabilities_that_come_true_are_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1, 100_000)
+    honest, boastful = rng.random(100_000) < confidence, rng.random(100_000) < confidence - 0.2
+    assert expected_calibration_error(reliability(confidence, honest)) < 0.01
+    assert expected_calibration_error(reliability(confidence, boastful)) == pytest.approx(0.2, abs=0.01)
