@@ -61,7 +61,7 @@ def run(stage: str, pairs: int) -> None:
     else:
         from pipeline.predict import predict
 
-        predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, PredictParams(batch_size=64), "bf16", None)
+        predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, PredictParams(batch_size=64, swapped=False), "bf16", None)
 
 
 def chart(measured: list[dict[str, Any]]) -> alt.HConcatChart:

@@ -2,10 +2,12 @@
 
 import random
 
+import pytest
 from chaos import chaos
 from conftest import Project
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_the_pipeline_ends_with_the_same_bytes(project: Project) -> None:
     project.set("train.epochs", "20")
     project.set("train.save_steps", "3")
