@@ -131,6 +131,9 @@ def run_stage(stage: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
 
+READ_METRICS = ("metrics/.gitignore", "metrics/baseline.json")  # the rest there is what stages write
+
+
 class Project:
     """A copy of this project in a git repository of its own, set up for a tiny checkpoint and the embedded corpus."""
 
@@ -140,7 +143,8 @@ class Project:
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, text=True
         ).split("\0")
         for name in names:
-            if name and (ROOT / name).is_file() and not name.startswith(("tests/", "metrics/")) and name != "dvc.lock":
+            left = name.startswith(("tests/", "metrics/")) or name == "dvc.lock"
+            if (ROOT / name).is_file() and (name in READ_METRICS or not left):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
         home.mkdir()

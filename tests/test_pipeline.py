@@ -11,7 +11,7 @@ import time
 import pytest
 from conftest import Project
 
-ALL = ["download", "pretrained", "tokenize", "train", "predict", "evaluate"]
+ALL = ["download", "pretrained", "tokenize", "train", "predict", "evaluate", "report"]
 
 
 def evaluation(project: Project) -> dict[str, dict[str, float]]:
@@ -28,7 +28,7 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
 
     project.set("train.lr", "2e-3")
     project.set("train.max_train_samples", "80")
-    assert project.repro() == ["train", "predict", "evaluate"]
+    assert project.repro() == ["train", "predict", "evaluate", "report"]
     changed = evaluation(project)
     assert changed != report
     project.set("train.lr", "1e-3")
@@ -40,7 +40,7 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
     assert (project.root / "dvc.lock").read_text() == lock, "the same inputs give the same bytes"
 
     project.set("predict.batch_size", "7")
-    assert project.repro() == ["predict"], "the predictions are the same, so evaluate is skipped"
+    assert project.repro() == ["predict"], "the predictions are the same, so the rest is skipped"
 
     for key, value in (("tokenize.num_proc", "2"), ("train.dataloader_num_workers", "1")):
         project.set(key, value)
@@ -51,14 +51,14 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
     assert project.repro() == ["evaluate"]
 
     project.set("tokenize.max_length", "24")
-    assert project.repro() == ["tokenize", "train", "predict", "evaluate"]
+    assert project.repro() == ["tokenize", "train", "predict", "evaluate", "report"]
 
     other = project.root.parent / "other checkpoint"
     shutil.copytree(project.params()["model"]["checkpoint"], other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.3}))
     project.set("model.checkpoint", str(other))
-    assert project.repro() == ["pretrained", "tokenize", "train", "predict", "evaluate"]
+    assert project.repro() == ["pretrained", "tokenize", "train", "predict", "evaluate", "report"]
 
     project.commit("another checkpoint")
     assert "metrics/evaluation.json" in project.run("dvc", "metrics", "diff", "HEAD~1", "--md")

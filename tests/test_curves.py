@@ -1,0 +1,86 @@
+"""The reading of learning curves: a made curve of each kind is called what it is."""
+
+import csv
+
+import pytest
+
+from pipeline.curves import Epoch, epochs, read
+
+
+def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> list[Epoch]:
+    falling = [0.6 / number for number in range(1, len(f1) + 1)]
+    columns = zip(train_loss or falling, validation_loss, f1, strict=True)
+    return [Epoch(number, train, loss, score - 0.05, score) for number, (train, loss, score) in enumerate(columns, 1)]
+
+
+CURVES = {
+    "one epoch": (curve([0.5], [0.8]), ["Too short"]),
+    "better to the end": (curve([0.6, 0.5, 0.4], [0.82, 0.86, 0.89]), ["Still improving"]),
+    "better by less than half a point": (curve([0.6, 0.5, 0.4], [0.82, 0.886, 0.89]), ["Levelled off"]),
+    "F1 rises, but the loss too": (curve([0.5, 0.4, 0.41], [0.82, 0.86, 0.89]), ["Levelled off"]),
+    "best in the middle": (curve([0.5, 0.4, 0.41], [0.85, 0.9, 0.895]), ["Levelled off"]),
+    "loss climbs from its minimum": (
+        curve([0.5, 0.4, 0.45, 0.55], [0.85, 0.9, 0.9, 0.895]),
+        ["Overfitting from epoch 3"],
+    ),
+    "loss climbs from the first epoch": (curve([0.4, 0.45, 0.55], [0.9, 0.9, 0.895]), ["Overfitting from epoch 2"]),
+    "loss climbs by less than 5 %": (curve([0.5, 0.4, 0.415], [0.85, 0.9, 0.9]), ["Levelled off"]),
+    "train loss climbs as well": (curve([0.5, 0.4, 0.55], [0.85, 0.9, 0.9], [0.5, 0.4, 0.6]), ["Levelled off"]),
+    "train loss was not logged": (curve([0.5, 0.4, 0.55], [0.85, 0.9, 0.9], [None] * 3), ["Levelled off"]),
+    "F1 falls and rises again": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.87, 0.9, 0.9]), ["Erratic"]),
+    "F1 falls and rises a little": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.885, 0.9, 0.9]), ["Levelled off"]),
+    "F1 peaks": (curve([0.5, 0.49, 0.5, 0.5], [0.85, 0.9, 0.87, 0.87]), ["Levelled off"]),
+    "loss rises and falls again": (curve([0.5, 0.6, 0.45, 0.46], [0.9, 0.9, 0.9, 0.9]), ["Erratic"]),
+    "erratic, and better in the end": (
+        curve([0.5, 0.6, 0.5, 0.4], [0.85, 0.8, 0.86, 0.9]),
+        ["Still improving", "Erratic"],
+    ),
+    "erratic, and overfitting": (
+        curve([0.5, 0.4, 0.5, 0.42, 0.6], [0.85, 0.9, 0.86, 0.9, 0.86]),
+        ["Overfitting from epoch 3", "Erratic"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CURVES)
+def test_a_curve_is_called_what_it_is(kind: str) -> None:
+    run, names = CURVES[kind]
+    assert [reading.name for reading in read(run, asked=len(run), degenerate=False)] == names
+
+
+def test_an_early_stop_is_told_beside_what_the_curve_shows() -> None:
+    run, names = CURVES["loss climbs from its minimum"]
+    overfitting, stopped = read(run, asked=10, degenerate=False)
+    assert overfitting.name == names[0]
+    assert stopped.name == "Stopped early"
+    assert "after epoch 4 of 10" in stopped.text
+    assert "best after epoch 2" in stopped.text
+
+
+def test_of_a_model_with_one_answer_the_curve_says_nothing() -> None:
+    run, _ = CURVES["better to the end"]
+    assert [reading.name for reading in read(run, asked=3, degenerate=True)] == ["One class"]
+
+
+def test_the_text_has_the_numbers_that_say_so() -> None:
+    run, _ = CURVES["loss climbs from its minimum"]
+    assert (
+        "after epoch 2, 0.400, and ends at 0.550, while train loss falls from 0.300 to 0.150"
+        in read(run, 4, False)[0].text
+    )
+
+
+def test_epochs_of_a_history() -> None:
+    history = """step,epoch,split,loss,accuracy,f1,lr
+10,0.5,train,0.6,,,1e-5
+20,1.0,train,0.4,,,2e-5
+20,1.0,validation,0.45,0.8,0.85,
+40,2.0,validation,0.4,0.85,0.9,
+50,2.5,train,0.2,,,1e-5
+60,3.0,validation,0.41,0.84,0.89,
+"""
+    assert epochs(csv.DictReader(history.splitlines())) == [
+        Epoch(1, 0.5, 0.45, 0.8, 0.85),
+        Epoch(2, None, 0.4, 0.85, 0.9),
+        Epoch(3, 0.2, 0.41, 0.84, 0.89),
+    ]

@@ -1,0 +1,33 @@
+"""Which mistakes are shown, and which of their words are marked."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.mistakes import Piece, differences, most_confident
+
+
+def test_the_surest_wrong_answers_come_first() -> None:
+    labels = np.array([0, 0, 1, 0, 1, 1])
+    probability = np.array([0.7, 0.9, 0.2, 0.9, 0.1, 0.99])
+    predictions = (probability >= 0.5).astype(int)
+    assert most_confident(labels, predictions, probability, predicted=1, most=2) == [1, 3]
+    assert most_confident(labels, predictions, probability, predicted=1, most=9) == [1, 3, 0]
+    assert most_confident(labels, predictions, probability, predicted=0, most=9) == [4, 2]
+
+
+def test_words_that_differ_are_told_apart_and_case_is_no_difference() -> None:
+    first, second = differences("Shares fell 4 percent .", "shares rose 4 percent on Monday .")
+    assert first == [Piece("Shares", False), Piece("fell", True), Piece("4 percent .", False)]
+    assert [piece.text for piece in second if piece.differs] == ["rose", "on Monday"]
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "B", "c"]), max_size=8).map(" ".join)
+
+
+@given(WORDS, WORDS)
+def test_the_pieces_are_the_sentence_and_what_is_unmarked_is_the_same_in_both(first: str, second: str) -> None:
+    pieces = differences(first, second)
+    assert [" ".join(piece.text for piece in of) for of in pieces] == [first, second]
+    alike = [" ".join(piece.text for piece in of if not piece.differs).lower() for of in pieces]
+    assert alike[0] == alike[1]

@@ -1,0 +1,321 @@
+"""The report: what it says, that its bytes repeat, and in a real browser that all can read it, without a network."""
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from conftest import run_stage
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from pipeline import sample
+from pipeline.evaluate import evaluate
+from pipeline.report import report
+from pipeline.stage import METRICS, PREDICTIONS, PRETRAINED, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED, UserError
+
+PAIRS = {"train": 60, "validation": 30, "test": 60}
+ATTACK = "<script>document.title = 'taken'</script> </script><img src=x onerror=\"document.title = 'taken'\">"
+HOSTILE = (f"{ATTACK} {{{{ 7 * 7 }}}} <!-- &amp; ' \"", "<style>* {{ display: none }}</style> " + "unbroken" * 30)
+HISTORY = """step,epoch,split,loss,accuracy,f1,lr
+2,0.5,train,0.69,,,1e-05
+4,1.0,train,0.61,,,8e-06
+4,1.0,validation,0.6,0.7,0.8,
+8,2.0,train,0.4,,,1e-06
+8,2.0,validation,0.5,0.8,0.87,
+"""
+
+
+def write(path: Path, content: dict[str, Any] | str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def write_inputs(root: Path) -> None:
+    """All that the stage reads, for a made-up model that is right in three of four pairs; one pair is hostile."""
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    label = ClassLabel(names=["not_equivalent", "equivalent"])
+    pairs = iter(sample.pairs(sum(PAIRS.values())))
+    rng = np.random.default_rng(0)
+    for split, n in PAIRS.items():
+        rows = [next(pairs) for _ in range(n)]
+        rows[0] = (*HOSTILE, 0)
+        first, second, labels = map(list, zip(*rows, strict=True))
+        for directory in (RAW, PREDICTIONS):
+            (root / directory).mkdir(parents=True, exist_ok=True)
+        features = Features(sentence1=Value("string"), sentence2=Value("string"), label=label, idx=Value("int32"))
+        columns = {"sentence1": first, "sentence2": second, "label": labels, "idx": range(n)}
+        Dataset.from_dict(columns, features=features).to_parquet(root / RAW / f"{split}.parquet")
+        if split not in SCORED:
+            continue
+        right = rng.random(n) < 0.75
+        right[0] = False
+        predictions = np.where(right, labels, 1 - np.array(labels))
+        confidence = rng.uniform(0.5, 0.99, n).round(3)
+        confidence[0] = 0.999  # the surest of all, so that it is shown
+        probability = np.where(predictions == 1, confidence, 1 - confidence)
+        features = Features(
+            idx=Value("int32"), label=label, prediction=label,
+            logit_0=Value("float64"), logit_1=Value("float64"), probability=Value("float64"),
+        )  # fmt: skip
+        columns = {
+            "idx": range(n), "label": labels, "prediction": predictions,
+            "logit_0": np.log(1 - probability), "logit_1": np.log(probability), "probability": probability,
+        }  # fmt: skip
+        for name, given in ((split, predictions), (split + SWAPPED, np.where(np.arange(n) < 3, 0, predictions))):
+            scored = Dataset.from_dict({**columns, "prediction": given}, features=features)
+            scored.to_parquet(root / PREDICTIONS / f"{name}.parquet")
+    evaluate(root / PREDICTIONS, root / METRICS)
+    shutil.copy(root / METRICS / "evaluation.json", root / METRICS / "baseline.json")
+    write(root / METRICS / "plots" / "history.csv", HISTORY)
+    write(root / METRICS / "environment.json", {"torch": "2.13.0", "threads": 2})
+    training = {"best_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
+    write(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
+    lengths = {split: {"pairs": n, "mean": 30.25, "longest": 52, "truncated": 7} for split, n in PAIRS.items()}
+    write(root / TOKENIZED / "lengths.json", lengths)
+    write(root / RAW / "source.json", {"task": "sample", "sha256": dict.fromkeys(SPLITS, "0f" * 32)})
+    write(root / PRETRAINED / "source.json", {"checkpoint": "a local directory", "revision": None})
+
+
+def make(root: Path) -> str:
+    """Run the stage, and return the page."""
+    report(root / RAW, root / TOKENIZED, root / PRETRAINED, root / PREDICTIONS, root / METRICS)
+    return (root / METRICS / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("report")
+    write_inputs(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def file(inputs: Path) -> Path:
+    make(inputs)
+    return inputs / METRICS / "report.html"
+
+
+def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
+    before = file.read_bytes()
+    file.unlink()
+    done = run_stage("report", inputs, PYTHONHASHSEED=str(random.randrange(1000)))
+    assert done.returncode == 0, done.stderr
+    assert file.read_bytes() == before
+
+
+def test_a_baseline_of_other_data_is_not_compared_with(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    baseline = json.loads((inputs / METRICS / "baseline.json").read_text())
+    baseline["test"]["n"] += 1
+    write(tmp_path / METRICS / "baseline.json", baseline)
+    for split in SCORED:
+        (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    page = make(tmp_path)
+    assert "The committed baseline is of other data" in page
+    assert "Against the committed baseline" not in page
+    assert "changed round" not in page, "predict did not score the sentences the other way round"
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("metrics/evaluation.json", r'evaluation\.json is missing; run "dvc repro evaluate"'),
+        ("metrics/plots/history.csv", r'history\.csv is missing; run "dvc repro train"'),
+        ("data/tokenized/lengths.json", r'lengths\.json is missing; run "dvc repro tokenize"'),
+        ("metrics/baseline.json", r"baseline\.json is no evaluation\.json; copy there"),
+    ],
+)
+def test_a_missing_input_is_told_in_one_line(inputs: Path, tmp_path: Path, missing: str, message: str) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    (tmp_path / METRICS / "report.html").unlink(missing_ok=True)
+    (tmp_path / missing).unlink()
+    with pytest.raises(UserError, match=message):
+        make(tmp_path)
+    assert not (tmp_path / METRICS / "report.html").exists()
+
+
+def test_predictions_of_other_pairs_are_refused(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    shutil.copy(inputs / PREDICTIONS / "validation.parquet", tmp_path / PREDICTIONS / "test.parquet")
+    with pytest.raises(UserError, match=r'not of the pairs in data/raw; run "dvc repro predict"'):
+        make(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("there is no chromium to look at the page with")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Opened(NamedTuple):
+    """The page, with its charts drawn, and what it did meanwhile."""
+
+    page: Page
+    requests: list[str]
+    complaints: list[str]
+
+
+def opened(browser: Browser, file: Path, width: int = 1280, scheme: Any = "light") -> Opened:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    requests: list[str] = []
+    complaints: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(file.as_uri())
+    page.wait_for_selector(".chart:not(:has(svg))", state="detached", timeout=20_000)
+    return Opened(page, requests, complaints)
+
+
+@pytest.fixture(scope="module", params=[(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")], ids=str)
+def view(browser: Browser, file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
+    view = opened(browser, file, *request.param)
+    yield view
+    view.page.close()
+
+
+def test_the_page_asks_for_nothing_and_complains_of_nothing(view: Opened, file: Path) -> None:
+    assert view.requests == [file.as_uri()]
+    assert view.complaints == []
+
+
+def test_every_chart_is_drawn_within_its_frame(view: Opened) -> None:
+    charts = view.page.locator(".chart")
+    assert charts.count() == 7
+    for chart in charts.all():
+        assert chart.locator("svg .mark-symbol path, svg .mark-line path").count() > 0
+        frame, legends = chart.bounding_box(), chart.locator("svg .role-legend").all()
+        for box in [chart.locator("svg").bounding_box(), *(legend.bounding_box() for legend in legends)]:
+            assert frame and box
+            assert box["width"] > 0
+            assert frame["x"] <= box["x"]
+            assert box["x"] + box["width"] <= frame["x"] + frame["width"] + 1
+
+
+def test_nothing_scrolls_sideways_but_the_tables_in_their_frames(view: Opened) -> None:
+    width = view.page.viewport_size["width"]  # type: ignore[index]
+    assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# Each text with the contrast of its colour (WCAG 2.2, 1.4.3) to what lies behind it. A canvas turns any CSS colour into
+# red, green, blue and opacity.
+CONTRASTS = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = ([r, g, b, a], below) => [r, g, b].map((value, at) => a * value + (1 - a) * below[at]);
+  const behind = (element) => {
+    if (!element) return [255, 255, 255];
+    return over(rgba(getComputedStyle(element).backgroundColor), behind(element.parentElement));
+  };
+  const luminance = (colour) => colour.map((value) => value / 255)
+    .map((value) => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
+  const found = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !element.checkVisibility()) continue;
+    const style = getComputedStyle(element), background = behind(element);
+    const colour = over(rgba(element instanceof SVGElement ? style.fill : style.color), background);
+    const [low, high] = [luminance(colour), luminance(background)].sort((a, b) => a - b);
+    found.push([texts.currentNode.data.trim(), (high + 0.05) / (low + 0.05)]);
+  }
+  return found;
+}"""
+
+
+def test_all_text_has_a_contrast_of_four_and_a_half(view: Opened) -> None:
+    contrasts = view.page.evaluate(CONTRASTS)
+    assert len(contrasts) > 300, "the texts of the charts too"
+    assert [(text, round(contrast, 2)) for text, contrast in contrasts if contrast < 4.5] == []
+
+
+def test_the_charts_follow_the_colour_scheme(browser: Browser, file: Path) -> None:
+    view = opened(browser, file)
+    label = view.page.locator(".chart .role-axis-label text").first
+    light = label.evaluate("text => getComputedStyle(text).fill")
+    view.page.emulate_media(color_scheme="dark")
+    expect(view.page.locator(".chart .role-axis-label text").first).not_to_have_css("fill", light)
+    assert view.complaints == []
+    view.page.close()
+
+
+def test_the_keyboard_reaches_every_table_and_skips_to_the_content(browser: Browser, file: Path) -> None:
+    page = opened(browser, file, width=390).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    regions = page.locator(".scroll").evaluate_all("regions => regions.map(region => region.ariaLabel)")
+    assert len(set(regions)) == len(regions) > 10
+    reached = []
+    for _ in range(len(regions) + 10):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.ariaLabel"))
+    assert [name for name in regions if name not in reached] == []
+    page.close()
+
+
+def test_a_screen_reader_finds_names_for_everything(browser: Browser, file: Path) -> None:
+    page = opened(browser, file).page
+    assert page.get_by_role("heading", level=1).count() == 1
+    levels = [int(name[1]) for name in page.locator("h1, h2, h3").evaluate_all("all => all.map(one => one.tagName)")]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    for role in ("img", "table", "region", "article", "navigation"):
+        assert page.get_by_role(role).count() > 0  # type: ignore[arg-type]
+        for element in page.get_by_role(role).all():  # type: ignore[arg-type]
+            expect(element).to_have_accessible_name(re.compile(r"\w"))
+    assert page.locator("table:not(:has(caption)), figure:not(:has(figcaption))").count() == 0
+    assert page.locator("tbody tr:not(:has(th[scope]))").count() == 0
+    page.close()
+
+
+def test_text_from_the_data_is_text(browser: Browser, file: Path) -> None:
+    view = opened(browser, file)
+    shown = view.page.locator(".mistake").first
+    expect(shown).to_contain_text(ATTACK)
+    expect(shown).to_contain_text("{{ 7 * 7 }}")
+    assert shown.locator("img, script, style").count() == 0
+    assert "taken" not in view.page.title()
+    view.page.close()
+
+
+def test_the_page_says_what_the_metrics_say(browser: Browser, inputs: Path, file: Path) -> None:
+    page = opened(browser, file).page
+    test = json.loads((inputs / METRICS / "evaluation.json").read_text())["test"]
+    expect(page.locator("h1")).to_have_text(f"The model is right in {100 * test['accuracy']:.1f} % of 60 test pairs")
+    lead = page.locator(".lead")
+    expect(lead).to_contain_text(f"gives {100 * test['majority_accuracy']:.1f} and {100 * test['majority_f1']:.1f}")
+    expect(lead).to_contain_text("Against the committed baseline it is ±0.0 points of accuracy")
+    learning = page.locator("#learning")
+    expect(learning).to_contain_text("Still improving. The last epoch, 2, has the best validation F1, by 7.0 points")
+    expect(learning).to_contain_text("Stopped early. Training ended after epoch 2 of 3")
+    counts = page.locator("#confusion .scroll").first.locator("strong").all_inner_texts()
+    assert sum(map(int, counts)) == 60
+    assert (int(counts[0]) + int(counts[3])) / 60 == pytest.approx(test["accuracy"], abs=1e-6)
+    expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
+    expect(page.get_by_role("row", name="test train 1 1")).to_be_visible()
+    expect(page.locator("#pins")).to_contain_text("a local directory")
+    expect(page.locator("#pins")).to_contain_text("0f" * 32)
+    first = page.locator(".mistake").first
+    expect(first).to_contain_text(
+        "Row 0: 99.9 % sure of equivalent. With the sentences changed round: the other answer"
+    )
+    page.close()

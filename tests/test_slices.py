@@ -1,0 +1,92 @@
+"""Which pair falls into which slice, and how a slice is scored."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pipeline.metrics import score
+from pipeline.slices import Sorted, by_length, by_negation, by_numbers, by_overlap, slices
+from pipeline.uncertainty import score_intervals
+
+
+def slice_of(sort: Callable[..., Sorted], first: str, second: str) -> str:
+    names, number = sort([first], [second])
+    return names[number[0]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ("It fell .", "It rose .", "no numbers"),
+        ("It fell by 1,000 points .", "By 1000 points it fell .", "the same numbers"),
+        ("It fell by 0.4 percent .", "It fell .", "a number in one only"),
+        ("It fell by 0.4 percent .", "It fell by 4 percent .", "a number in one only"),
+        ("3 of 12 fell .", "12 fell .", "a number in one only"),
+    ],
+)
+def test_numbers(first: str, second: str, name: str) -> None:
+    assert slice_of(by_numbers, first, second) == name
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ("He said so .", "He noted it , another nothingness .", "no negation"),
+        ("He did not say so .", "NO , he said .", "negation in both"),
+        ("He did not say so .", "He said so .", "negation in one only"),
+        ("He said so .", "He didn 't say so .", "negation in one only"),
+        ("He said so .", "He did n't say so .", "negation in one only"),
+        ("He said so .", "He didn’t say so .", "negation in one only"),  # noqa: RUF001
+        ("He cannot go .", "He can go without a coat .", "negation in both"),
+    ],
+)
+def test_negation(first: str, second: str, name: str) -> None:
+    assert slice_of(by_negation, first, second) == name
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ("a b c d", "A , B ; C . D !", "over 60 % shared"),
+        ("a b c", "a b d e", "up to 40 % shared"),  # 2 of 5
+        ("a b c d", "a b c e", "40 to 60 % shared"),  # 3 of 5
+        ("a b", "c d", "up to 40 % shared"),
+        ("...", "!", "up to 40 % shared"),
+    ],
+)
+def test_word_overlap(first: str, second: str, name: str) -> None:
+    assert slice_of(by_overlap, first, second) == name
+
+
+def test_lengths_are_thirds_of_the_pairs_named_by_their_bounds() -> None:
+    first = [" ".join(["word"] * number) for number in range(1, 10)]
+    names, number = by_length(first, ["and"] * 9)
+    assert names == ("up to 4 words", "5 to 7 words", "over 7 words")
+    assert number.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
+    rng = np.random.default_rng(0)
+    words = ["he", "did", "not", "pay", "12", "dollars", "never", "3"]
+    first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
+    labels, predictions = rng.integers(0, 2, (2, 200))
+    found = slices(first, second, labels, predictions)
+    for kind in ("Length", "Negation", "Numbers", "Word overlap"):
+        assert sum(of.n for of in found if of.kind == kind) == 200
+    one_only = next(of for of in found if of.name == "negation in one only")
+    members = [("not" in a or "never" in a) != ("not" in b or "never" in b) for a, b in zip(first, second, strict=True)]
+    assert one_only.n == sum(members)
+    assert one_only.positive == labels[members].mean()
+    assert one_only.scores == score(labels[members], predictions[members])
+    assert one_only.intervals == score_intervals(labels[members], predictions[members])
+
+
+def test_slices_without_pairs_are_left_out() -> None:
+    found = slices(["It fell ."], ["It fell ."], np.array([1]), np.array([1]))
+    assert [(of.kind, of.name) for of in found] == [
+        ("Length", "up to 4 words"),
+        ("Negation", "no negation"),
+        ("Numbers", "no numbers"),
+        ("Word overlap", "over 60 % shared"),
+    ]
