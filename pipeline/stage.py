@@ -38,16 +38,25 @@ class UserError(Exception):
 
 
 def run(stage: Callable[..., None], **flags: str) -> None:
-    """Run a stage's `main` as a command: `--help` from its module's docstring, UserError as one line and status 1.
+    """Run a stage's `main` as a command, with `--help` from its module's docstring; see `manners`.
 
-    flags: switches of the command, each with its help; `main` gets them by their names. SIGINT and SIGTERM end the
-    command with status 130 and 143, and leave no drafts.
+    flags: switches of the command, each with its help; `main` gets them by their names.
     """
     module = sys.modules[stage.__module__]
     parser = argparse.ArgumentParser(prog=f"python -m {module.__spec__.name}", description=module.__doc__)  # type: ignore[union-attr]
     for name, text in flags.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     arguments = vars(parser.parse_args())
+    with manners():
+        stage(**arguments)
+
+
+@contextmanager
+def manners() -> Iterator[None]:
+    """Run the block as every command does: log to stderr, UserError as one line and status 1.
+
+    SIGINT and SIGTERM end the command with status 130 and 143, and leave no drafts.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
@@ -57,7 +66,7 @@ def run(stage: Callable[..., None], **flags: str) -> None:
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars are for terminals
     try:
-        stage(**arguments)
+        yield
     except UserError as error:
         sys.exit(f"error: {error}")
     except PermissionError as error:  # of an input; outputs are told by `writing`

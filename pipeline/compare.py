@@ -1,0 +1,150 @@
+"""Is B better than A? Compare the predictions of two revisions, pair by pair.
+
+A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of seeds that pipeline.seeds has run.
+The verdict is about accuracy on test: validation has chosen the epoch, and flatters. B is better, or worse, where the
+95 % bootstrap interval of the difference excludes 0, and McNemar's exact test of two runs has p < 0.05: of a handful of
+changed pairs the bootstrap alone is too sure. Two groups are tested over seeds and examples both.
+"""
+
+import argparse
+import json
+import string
+import textwrap
+from dataclasses import asdict
+from typing import Any
+
+from pipeline.columns import TITLES, aligned
+from pipeline.comparison import Comparison, Example, Side, compare, points
+from pipeline.revisions import WORKSPACE, runs
+from pipeline.stage import SCORED, manners
+
+_SHOWN = 3  # examples of a kind
+_MARKUP = set(string.punctuation) - set("-,'()")  # what can mean something in Markdown, and the dot of an address
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _score_rows(comparison: Comparison) -> list[list[str]]:
+    rows = []
+    for split in reversed(SCORED):
+        contrast = comparison.splits[split]
+        for name, of in contrast.difference.items():
+            scores = (f"{100 * side[name]:.2f}" for side in (contrast.a, contrast.b))
+            interval = f"{points(of.low, 2)} to {points(of.high, 2)}"
+            rows.append([f"{split} {TITLES[name]}", *scores, points(of.value, 2), interval])
+    return rows
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """What stands under the scores."""
+    test, validation = comparison.splits["test"], comparison.splits["validation"]
+    resampled = f"{test.n} test and {validation.n} validation pairs"
+    if comparison.seeds is None:
+        mcnemar = f"McNemar's exact test on test: p = {test.mcnemar:.2g}."
+        return [f"In percent; differences in points, paired bootstrap over {resampled}.", mcnemar]
+    return [
+        f"In percent, means over runs; differences in points, bootstrap over seeds and {resampled}.",
+        f"Seeds: {comparison.seeds}.",
+    ]
+
+
+def _changed(comparison: Comparison) -> list[tuple[str, list[Example]]]:
+    """The test pairs that changed, each kind under its heading."""
+    test = comparison.splits["test"]
+    by = "" if comparison.seeds is None else ", by the mean probability over runs"
+    return [
+        (f"{len(examples)} test pairs {heading}{by}{'; the surest:' if examples else ''}", examples)
+        for heading, examples in (
+            ("fixed: wrong in A, right in B", test.fixed),
+            ("broken: right in A, wrong in B", test.broken),
+        )
+    ]
+
+
+def as_text(comparison: Comparison) -> str:
+    """For a terminal."""
+    lines = [f"A: {comparison.a}", f"B: {comparison.b}", ""]
+    lines += aligned([["", "A", "B", "B - A", "95 % interval"], *_score_rows(comparison)], ">")
+    lines += [*_notes(comparison), ""]
+    for title, entries in (("parameter", comparison.parameters), ("environment", comparison.environment)):
+        if entries:
+            lines += aligned([[title, "A", "B"], *([key, *map(_shown, of)] for key, of in entries.items())], "<")
+        else:
+            lines.append(f"{title}: none differs")
+        lines.append("")
+    for heading, examples in _changed(comparison):
+        lines.append(heading)
+        for example in examples[:_SHOWN]:
+            of_a, of_b = example.probability_a, example.probability_b
+            lines.append(f"  {example.idx}  {example.label}: probability {of_a:.2f} in A, {of_b:.2f} in B")
+            for sentence in (example.sentence1, example.sentence2):
+                lines += textwrap.wrap(_printable(sentence), 96, initial_indent="    - ", subsequent_indent="      ")
+        lines.append("")
+    return "\n".join([*lines, f"Verdict: {comparison.verdict}"])
+
+
+def _printable(text: str) -> str:
+    """Without line breaks and the control characters that a terminal obeys."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """For a pull request on GitHub."""
+    lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", ""]
+    lines += _piped(
+        ["", f"A: {_code(comparison.a)}", f"B: {_code(comparison.b)}", "B - A", "95 % interval"],
+        _score_rows(comparison),
+    )
+    lines += ["", *_notes(comparison), ""]
+    for title, entries in (("parameter", comparison.parameters), ("environment", comparison.environment)):
+        if entries:
+            rows = [[_code(cell) for cell in (key, *map(_shown, of))] for key, of in entries.items()]
+            lines += [*_piped([title, "A", "B"], rows), ""]
+        else:
+            lines += [f"{title.capitalize()}: none differs", ""]
+    for heading, examples in _changed(comparison):
+        if not examples:
+            lines += [heading, ""]
+            continue
+        lines += ["<details>", f"<summary>{heading}</summary>", ""]
+        rows = [
+            [str(example.idx), _code(example.label), f"{example.probability_a:.2f}", f"{example.probability_b:.2f}",
+             f"{_code(example.sentence1)}<br>{_code(example.sentence2)}"]
+            for example in examples[:_SHOWN]
+        ]  # fmt: skip
+        lines += [*_piped(["idx", "label", "its probability in A", "in B", "pair"], rows), "", "</details>", ""]
+    return "\n".join(lines).rstrip()
+
+
+def _piped(header: list[str], rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
+
+
+def _code(text: str) -> str:
+    """Any text, harmless in a cell of a table: no markup of its own, no mention of anybody, no line break."""
+    escaped = "".join(f"&#{ord(c)};" if c in _MARKUP else c for c in _printable(text))
+    return f"<code>{escaped}</code>"
+
+
+def as_json(comparison: Comparison) -> str:
+    """For machines. Scores and differences are shares, not percent."""
+    return json.dumps(asdict(comparison), indent=2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.compare", description=__doc__)
+    parser.add_argument("a", metavar="A")
+    parser.add_argument("b", metavar="B", nargs="?", default=WORKSPACE, help=f'default: "{WORKSPACE}"')
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--md", dest="form", action="store_const", const=as_markdown, help="Markdown, for a pull request")
+    form.add_argument("--json", dest="form", action="store_const", const=as_json, help="JSON, for machines")
+    arguments = parser.parse_args()
+    with manners():
+        a, b = (Side(name, runs(name)) for name in (arguments.a, arguments.b))
+        print((arguments.form or as_text)(compare(a, b)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""`python -m pipeline.seeds`: real experiments of a quick pipeline, found again, failed and stopped."""
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from conftest import Project
+from toy import experiment, toy_project
+
+from pipeline.revisions import experiments
+from pipeline.seeds import group_name, run_seeds
+from pipeline.stage import UserError
+
+
+def seeds(project: Project, *arguments: str, ok: bool = True) -> str:
+    return project.run("python", "-m", "pipeline.seeds", *arguments, ok=ok)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return toy_project(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture
+def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.chdir(made.root)
+    return made
+
+
+def numbers(table: str, title: str) -> list[float]:
+    return [float(number) for number in re.findall(r"[\d.]+", re.findall(rf"^{title}( .*)$", table, re.M)[0])]
+
+
+def test_finished_runs_are_found_and_the_table_is_that_of_their_scores(
+    toy: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = group_name(["train.epochs=3"])
+    experiment(toy, f"{group}-1", train__epochs="3", train__seed="1")
+    toy.run("dvc", "checkout", "--quiet", "--force")
+    out = seeds(toy, "--n", "2", "-S", "train.epochs=3")
+    assert f"{group}: 1 of 2 seeds are there" in out
+    assert re.search(r"seed 2 of 2, 0:00:\d\d: epoch 3/3: train loss 0\.5", out)
+    assert "seed 1 of 2" not in out
+    assert list(experiments(group)) == [1, 2]
+    assert toy.git("status", "--porcelain") == "", "the workspace is left alone"
+
+    run_seeds(2, ["train.epochs=3"])  # ends without a run: one would take seconds, and say so
+    table = capsys.readouterr().out
+    assert out.endswith(table)
+    scores = [
+        100 * json.loads(toy.git("show", f"{reference}:metrics/evaluation.json"))["test"]["f1"]
+        for reference in experiments(group).values()
+    ]
+    n, mean, deviation, lowest, highest, low, high = numbers(table, "test F1")
+    assert n == 2
+    assert [mean, lowest, highest] == pytest.approx([np.mean(scores), min(scores), max(scores)], abs=0.01)
+    assert deviation == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=0.01)
+    assert high - mean == pytest.approx(mean - low, abs=0.02)
+    assert f"Degenerate, one class for every validation pair: 1 of 2 ({group}-2), counted above" in table
+    assert f"python -m pipeline.compare {group} OTHER" in table
+
+
+def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(toy: Project) -> None:
+    name = group_name([])
+    toy.set("train.seed", "7")
+    assert group_name([]) == name
+    toy.git("checkout", "--quiet", "params.yaml")
+    assert group_name(["train.lr=1e-3"]) == name, "the value that it has"
+    others = {group_name(["train.lr=2e-3"]), group_name(["+train.extra.note=1"])}
+    assert group_name(["train.lr=0.002"]) in others, "the same number, written otherwise"
+    for file in ("toy.py", "dvc.yaml"):
+        with Path(file).open("a") as code:
+            code.write("# a change\n")
+        others.add(group_name([]))
+        toy.git("checkout", "--quiet", file)
+    assert len(others - {name}) == 4
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "train.lrr=1",
+            r"^-S train\.lrr=1: Could not override 'train\.lrr'\. Use key=value, with a key of params\.yaml$",
+        ),
+        ("train.lr", r"^-S train\.lr: Error parsing override 'train\.lr'"),
+        ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: Error merging override"),
+        ("train.lr=fast", r"^params\.yaml with train\.lr=fast: train\.lr is fast; it must be a number$"),
+        ("train.seed=3", r"^-S train\.seed=3: the seeds are 1 to n; leave train\.seed to --n$"),
+    ],
+)
+def test_a_parameter_that_cannot_be_set_is_told_before_anything_runs(override: str, message: str, toy: Project) -> None:
+    with pytest.raises(UserError, match=message):
+        run_seeds(2, [override])
+
+
+def test_a_run_that_fails_ends_it_with_its_last_lines(toy: Project) -> None:
+    group = group_name(["train.lr=2"])
+    experiment(toy, f"{group}-1", train__lr="2", train__seed="1")
+    out = seeds(toy, "--n", "3", "-S", "train.lr=2", ok=False)
+    assert "error: the loss is not a number" in out
+    assert out.endswith(f"error: {group}-2 failed; its last lines stand above\n")
+    assert list(experiments(group)) == [1]
+
+
+def test_a_stop_reaches_the_stage_and_leaves_the_workspace_alone(toy: Project) -> None:
+    command = ["python", "-m", "pipeline.seeds", "--n", "2", "-S", "train.epochs=500"]
+    with subprocess.Popen(
+        command, cwd=toy.root, env=toy.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        while "epoch 2/500" not in process.stdout.readline():
+            assert process.poll() is None
+        below = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=20)
+    assert process.returncode == 130
+    assert len(below) >= 2, "dvc and its stage"
+    assert not psutil.wait_procs(below, timeout=5)[1]
+    assert not experiments(group_name(["train.epochs=500"]))
+    assert toy.git("status", "--porcelain") == ""
+
+
+def test_without_a_git_user_nothing_runs(toy: Project) -> None:
+    toy.git("config", "--unset", "user.email")
+    out = seeds(toy, "--n", "2", "-S", "train.epochs=4", ok=False)
+    toy.git("config", "user.email", "a@example.org")
+    assert out.endswith('error: git has no user.email, and DVC commits each experiment; git config user.email "..."\n')
+    assert "seed 1" not in out
+
+
+def test_one_seed_is_no_sample(toy: Project) -> None:
+    assert seeds(toy, "--n", "1", ok=False).startswith("error: --n is 1; it must be at least 2")
+
+
+@pytest.mark.slow  # two real runs
+def test_real_runs_over_seeds_are_compared(project: Project) -> None:
+    project.git("config", "user.name", "A")
+    project.git("config", "user.email", "a@example.org")
+    out = seeds(project, "--n", "2")
+    assert re.search(r"seed 2 of 2, \S+: epoch 1/1: train loss", out)
+    group = re.findall(r"pipeline\.compare (\S+) OTHER", out)[0]
+    lines = project.run("python", "-m", "pipeline.compare", f"{group}-1", f"{group}-2").splitlines()
+    assert re.match(r"train\.seed +1 +2$", next(line for line in lines if line.startswith("train")))
+    assert "240 test and 120 validation pairs" in "".join(lines)
+    assert re.match(r"Verdict: (no evidence|B is)", lines[-1])
+    out = project.run("python", "-m", "pipeline.compare", group, group, "--md")
+    assert out.startswith("**No difference: the predictions are identical, and so are the parameters**")

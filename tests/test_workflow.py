@@ -1,0 +1,67 @@
+"""The workflow of the continuous integration: its form, its rights, and the shell of its pipeline job, run here."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+from toy import toy_project
+
+FILE = ROOT / ".github" / "workflows" / "ci.yml"
+JOBS: dict[str, Any] = yaml.safe_load(FILE.read_text())["jobs"]
+STEPS = {step["name"]: step for step in JOBS["pipeline"]["steps"] if "name" in step}
+
+
+def test_it_is_valid_by_the_published_schema() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(FILE)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_only_the_job_that_runs_no_code_of_the_pull_request_may_write() -> None:
+    assert yaml.safe_load(FILE.read_text())["permissions"] == {"contents": "read"}
+    assert {name: job["permissions"] for name, job in JOBS.items() if "permissions" in job} == {
+        "comment": {"pull-requests": "write"}
+    }
+    uses = [step.get("uses", "") for step in JOBS["comment"]["steps"]]
+    assert not any(re.match("actions/checkout", action) for action in uses)
+    for job in JOBS.values():
+        assert job["timeout-minutes"] <= 60
+        for step in job["steps"]:
+            assert "${{" not in step.get("run", ""), "what others name must not become shell"
+
+
+def test_the_pipelines_settings_are_those_of_the_demo() -> None:
+    recipe = (ROOT / "Makefile").read_text()
+    demo = recipe.split("\ndemo:")[1].split("\n\n")[0]
+    minilm = re.findall(r"^MINILM := (.*)$", recipe, re.M)[0]
+    of_demo = [param.replace("$(MINILM)", minilm) for param in re.findall(r"--set-param (\S+)", demo)]
+    settings = STEPS["Run the base and the pull request"]["env"]["SETTINGS"]
+    assert re.findall(r"--set-param (\S+)", settings) == of_demo
+
+
+def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    project = toy_project(tmp_path_factory.mktemp("toy"))
+    project.git("checkout", "--quiet", "-b", "change")
+    code = project.root / "toy.py"
+    code.write_text(code.read_text().replace("die < 0.7 +", "die < 0.9 +"))
+    project.commit("a luckier die")
+    project.git("checkout", "--quiet", "main")
+    project.git("merge", "--quiet", "--no-ff", "change")
+    project.git("checkout", "--quiet", "--detach")  # as actions/checkout leaves it
+    env = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "RUNNER_TEMP": str(tmp_path)}
+    for step in STEPS.values():
+        project.run("bash", "-e", "-c", step["run"], **env, **step.get("env", {}))
+    text = (tmp_path / "summary.md").read_text()
+    assert text == (tmp_path / "comparison.md").read_text()
+    assert "**B is better: +" in text
+    assert re.search(r"^\| test accuracy \| \d\d\.\d\d \| \d\d\.\d\d \| \+\d+\.\d\d \| ", text, re.M)
+    assert re.search(r"^\| metrics/evaluation\.json +\| test\.accuracy +\|", text, re.M)
+    assert text.count("<details>") == text.count("</details>")
+    assert project.git("status", "--porcelain") == ""
