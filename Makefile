@@ -25,7 +25,7 @@ demo: setup ## Run the whole pipeline in demo/, a clone of HEAD: embedded corpus
 	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=sample --set-param model.checkpoint=$(MINILM) \
 	    --set-param train.lr=1e-4 --set-param train.epochs=6
 	@cat demo/metrics/evaluation.json
-	@echo 'The classifier is in demo/models/classifier, its scores and learning curves in demo/metrics.'
+	@echo 'Open demo/metrics/report.html in a browser. The classifier is in demo/models/classifier.'
 	@echo 'For the real thing: . .venv/bin/activate, then dvc repro'
 
 repro: setup ## Run what changed of the real pipeline: MRPC and the checkpoint of params.yaml

@@ -1,7 +1,5 @@
 """Tables for a terminal."""
 
-TITLES = {"accuracy": "accuracy", "f1": "F1"}  # how people write the scores
-
 
 def aligned(rows: list[list[str]], side: str) -> list[str]:
     """Lines of columns as wide as their widest cell; all but the first are aligned to a side, "<" or ">"."""

@@ -13,10 +13,11 @@ import textwrap
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.columns import TITLES, aligned
+from pipeline.columns import aligned
 from pipeline.comparison import Comparison, Example, Side, compare, points
 from pipeline.revisions import WORKSPACE, runs
 from pipeline.stage import SCORED, manners
+from pipeline.uncertainty import SCORES
 
 _SHOWN = 3  # examples of a kind
 _MARKUP = set(string.punctuation) - set("-,'()")  # what can mean something in Markdown, and the dot of an address
@@ -33,7 +34,7 @@ def _score_rows(comparison: Comparison) -> list[list[str]]:
         for name, of in contrast.difference.items():
             scores = (f"{100 * side[name]:.2f}" for side in (contrast.a, contrast.b))
             interval = f"{points(of.low, 2)} to {points(of.high, 2)}"
-            rows.append([f"{split} {TITLES[name]}", *scores, points(of.value, 2), interval])
+            rows.append([f"{split} {SCORES[name]}", *scores, points(of.value, 2), interval])
     return rows
 
 

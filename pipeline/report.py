@@ -20,6 +20,7 @@ from pipeline.stage import (
     PRETRAINED,
     RAW,
     SCORED,
+    SOURCE,
     SPLITS,
     SWAPPED,
     TOKENIZED,
@@ -34,7 +35,6 @@ from pipeline.uncertainty import SCORES
 if TYPE_CHECKING:
     import jinja2
 
-TITLES = {"accuracy": "accuracy", "f1": "F1"}
 _MISTAKES = 10  # shown of each class
 _COMPARABLE = ("n", "majority_accuracy", "majority_f1")  # of other data where one of these is another
 
@@ -128,8 +128,8 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
         names=names,
         negations=slices.NEGATIONS,
         pins={
-            "The corpus": _read_json(raw / "source.json", "download"),
-            "The pretrained checkpoint": _read_json(pretrained / "source.json", "pretrained"),
+            "The corpus": _read_json(raw / SOURCE, "download"),
+            "The pretrained checkpoint": _read_json(pretrained / SOURCE, "pretrained"),
             "The training run": training,
             "Where it was trained": _read_json(metrics / "environment.json", "train"),
             "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
@@ -140,7 +140,7 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         slices=sliced,
-        titles=TITLES,
+        titles=SCORES,
         training=training,
     )
     write_text(metrics / "report.html", page)
@@ -194,7 +194,7 @@ def _compared(
             }
             if baseline:
                 compared["committed baseline"] = {"value": baseline[split][name]}
-            score = f"{split} {TITLES[name]}"
+            score = f"{split} {SCORES[name]}"
             found += [{"score": score, "model": model, **values} for model, values in compared.items()]
     return found
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from pipeline.columns import TITLES, aligned
+from pipeline.columns import aligned
 from pipeline.params import PARAMS, load_params
 from pipeline.revisions import experiments, opened
 from pipeline.stage import SCORED, UserError, log, manners
@@ -156,7 +156,7 @@ def _report(group: str, n: int) -> list[str]:
                 degenerate.append(revision.name)
         for split in reversed(SCORED):
             for name in SCORES:
-                scores.setdefault(f"{split} {TITLES[name]}", []).append(100 * evaluation[split][name])
+                scores.setdefault(f"{split} {SCORES[name]}", []).append(100 * evaluation[split][name])
     rows = [["", "n", "mean", "std. dev.", "lowest", "highest", "95 % interval of the mean"]]
     for title, values in scores.items():
         numbers = (np.mean(values), np.std(values, ddof=1), min(values), max(values))

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.metrics import Floats, Ints
 
-SCORES = ("accuracy", "f1")
+SCORES = {"accuracy": "accuracy", "f1": "F1"}  # by name, as people write them
 _RESAMPLES = 10_000
 _SEED = 0  # of the resamples: the same predictions give the same interval
 

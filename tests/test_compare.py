@@ -174,7 +174,7 @@ def test_what_is_not_there_is_told_in_one_line(toy: Project, tmp_path: Path) -> 
         'error: "nothing" is no branch, tag, commit, experiment or group of seeds; '
         'see "git branch" and "dvc exp list -A"\n'
     )
-    with pytest.raises(UserError, match='^"" is no branch'):
+    with pytest.raises(UserError, match=r'^"" is no branch'):
         compared("", "workspace")
     with pytest.raises(UserError, match=r'^HEAD~1 has no dvc\.lock; it needs a committed result: "dvc repro"'):
         compared("HEAD~1", "workspace")

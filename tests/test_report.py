@@ -151,9 +151,10 @@ def test_predictions_of_other_pairs_are_refused(inputs: Path, tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
     if not chromium:
-        pytest.skip("there is no chromium to look at the page with")
+        pytest.skip(f"none of {', '.join(names)} is installed to look at the page with")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
