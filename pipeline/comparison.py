@@ -196,7 +196,7 @@ def _changes(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> dict[str, tupl
     """The entries that differ between two sides; where the runs of a group differ, the list of theirs."""
 
     def of(side: list[dict[str, Any]], key: str) -> Any:
-        values = [entries.get(key) for entries in side]
+        values = [entries.get(key, "-") for entries in side]
         return values[0] if all(value == values[0] for value in values) else values
 
     return {key: (of(a, key), of(b, key)) for key in sorted(set(chain(*a, *b))) if of(a, key) != of(b, key)}

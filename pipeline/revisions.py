@@ -26,6 +26,11 @@ _LOCK = Path("dvc.lock")
 class NoSuchRevision(UserError):
     """Neither git nor DVC knows the name."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'"{name}" is no branch, tag, commit, experiment or group of seeds; see "git branch" and "dvc exp list -A"'
+        )
+
 
 class Scored(NamedTuple):
     """The pairs of a split in the order of `idx`, and what a run predicts of them. Shapes (n,)."""
@@ -145,17 +150,15 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
     from dvc.repo import Repo
     from dvc.scm import RevError, SCMError
 
+    if not name:
+        raise NoSuchRevision(name)  # Repo would take the workspace
     try:
-        if not name:  # Repo would take the workspace
-            raise RevError
         repo = Repo(
             rev=None if name == WORKSPACE else reference or name,
             config={"core": {"remote": ""}},  # what is not in the cache is not waited for
         )
     except RevError:
-        raise NoSuchRevision(
-            f'"{name}" is no branch, tag, commit, experiment or group of seeds; see "git branch" and "dvc exp list -A"'
-        ) from None
+        raise NoSuchRevision(name) from None
     except (NotDvcRepoError, SCMError) as error:
         raise UserError(f"{error}; run in the directory that holds dvc.yaml") from None
     with repo:

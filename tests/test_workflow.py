@@ -44,6 +44,7 @@ def test_the_pipelines_settings_are_those_of_the_demo() -> None:
     assert re.findall(r"--set-param (\S+)", settings) == of_demo
 
 
+@pytest.mark.slow  # 15 seconds; each pull request does the same
 def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

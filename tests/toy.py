@@ -8,6 +8,7 @@ import random
 import shutil
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ def experiment(project: "Project", name: str, **overrides: str) -> None:
     for key, value in overrides.items():
         project.set(key.replace("__", "."), value)
     params = load_params(project.root / "params.yaml")
-    with Repo(str(project.root)) as repo:
+    with chdir(project.root), Repo() as repo:  # of a stage's own directory, DVC asks the process
         for out in ("raw", "predictions"):
             shutil.rmtree(project.root / "data" / out)
         download(project.root, params)
