@@ -33,7 +33,8 @@ from pipeline.uncertainty import SCORES, mean_interval
 _SEED = "train.seed"
 _PIPELINE = Path("dvc.yaml")
 _TOLD = re.compile(  # of a run's lines
-    r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test): |SIG\w+:|stopped|what is done|error:"
+    r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test): accuracy|SIG\w+:|stopped|what is done"
+    r"|error:"
 )
 _LAST = 20  # lines of a run that failed
 
