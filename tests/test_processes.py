@@ -68,6 +68,7 @@ def results(directory: Path) -> dict[str, bytes]:
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
+@pytest.mark.slow
 def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tmp_path: Path) -> None:
     """71 pairs: the last step has 7, an odd number, and so have some lengths among the validation pairs."""
     settings = {"config": NO_DROPOUT, "max_train_samples": 71, "logging_steps": 1, "epochs": 2}
@@ -83,7 +84,10 @@ def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tm
         for row, alone in zip(history(tmp_path / name), expected, strict=True):
             assert row == pytest.approx(alone, abs=1e-5)
         assert json.loads((tmp_path / name / "metrics/environment.json").read_text())["processes"] == 2
-    assert results(tmp_path / "loop") == results(tmp_path / "trainer")
+    by_loop, by_trainer = results(tmp_path / "loop"), results(tmp_path / "trainer")
+    card = "models/classifier/README.md"  # names the engine
+    assert by_loop.pop(card).replace(b'"loop"', b'"trainer"') == by_trainer.pop(card)
+    assert by_loop == by_trainer
 
 
 def history(directory: Path) -> list[dict[str, float]]:

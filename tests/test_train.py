@@ -207,11 +207,13 @@ def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params,
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_fp16_without_a_gpu_is_refused_before_any_work(params: Params, tmp_path: Path) -> None:
+def test_fp16_without_a_gpu_is_refused_before_any_work(
+    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="fp16 and there is no GPU"):
         train(
-            tmp_path,
-            tmp_path,
+            tokenized(tiny()),
+            tiny(),
             tmp_path / "out",
             tmp_path,
             tmp_path,

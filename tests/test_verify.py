@@ -42,16 +42,16 @@ def other_weights(here: Path) -> None:
 
 def test_a_fresh_clone_at_another_path_gives_the_committed_bytes(committed: Project) -> None:
     out = committed.run("python", "-m", "pipeline.verify")
-    assert "All 13 outputs are the committed ones, byte for byte." in out
+    assert "All 17 outputs are the committed ones, byte for byte." in out
     assert "DIFFERS" not in out
-    assert out.count("same\n") == 13
+    assert out.count("same\n") == 17
     assert committed.git("status", "--porcelain") == ""
 
 
 def test_other_bits_in_the_same_environment_are_an_error(committed: Project, tmp_path: Path) -> None:
     here = copied(committed, tmp_path)
     other_weights(here)
-    with pytest.raises(UserError, match=r"1 of 13 outputs differ from the committed dvc\.lock in the same environment"):
+    with pytest.raises(UserError, match=r"1 of 17 outputs differ from the committed dvc\.lock in the same environment"):
         compare(committed.root, here)
 
 
