@@ -83,6 +83,8 @@ def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, en
     with tempfile.TemporaryDirectory() as out:
         arguments = ["data/raw", "models/pretrained", out, "--seed", seed, *options]
         arguments += ["--epochs", params["train"]["epochs"], "--batch-size", params["train"]["batch_size"]]
+        if params["train"]["max_train_samples"]:
+            arguments += ["--max-train-samples", params["train"]["max_train_samples"]]
         command = [sys.executable, ROOT / "benchmarks" / "course.py", *map(str, arguments)]
         scratch = env | {"HF_HOME": f"{out}/cache", "PYTHONPATH": str(ROOT)}
         whole = timed(command, source, scratch)
@@ -124,11 +126,13 @@ def clone(target: Path, params: dict[str, Any]) -> Path:
     return target
 
 
-def fetched(scratch: Path, checkpoint: str, env: dict[str, str]) -> tuple[Path, dict[str, Any]]:
+def fetched(
+    scratch: Path, checkpoint: str, env: dict[str, str], max_train_samples: int | None = None
+) -> tuple[Path, dict[str, Any]]:
     """A clone that has run its first stages, and the parameters: those of MRPC, or of the embedded corpus."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["model"]["checkpoint"] = checkpoint
-    params["train"]["lr"] = COURSE_LR
+    params["train"] |= {"lr": COURSE_LR, "max_train_samples": max_train_samples}
     params["predict"]["swapped"] = False  # the peers don't look at that either
     for task in ("mrpc", "sample"):
         params["data"]["task"] = task
@@ -182,6 +186,7 @@ def padding_shares(pairs: Dataset, batch_size: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", default=MINILM)
+    parser.add_argument("--max-train-samples", type=int, help="the first n pairs only: for times, not for scores")
     parser.add_argument("--rounds", type=int, default=3, help="each with a seed of its own: 1, 2, ...")
     parser.add_argument("--json", action="store_true", help="print every run, for machines")
     arguments = parser.parse_args()
@@ -190,7 +195,7 @@ def main() -> None:
     peaks = []
     with tempfile.TemporaryDirectory(prefix="bench ") as directory:
         scratch = Path(directory)
-        source, params = fetched(scratch, arguments.checkpoint, env)
+        source, params = fetched(scratch, arguments.checkpoint, env, arguments.max_train_samples)
         for seed in range(1, arguments.rounds + 1):
             peaks.append(peak())
             for name in runs:
@@ -198,6 +203,7 @@ def main() -> None:
                 runs[name].append(run)
                 print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
         pairs = read_split(source / "data" / "tokenized", "train", "tokenize")
+        pairs = pairs.select(range(arguments.max_train_samples or len(pairs)))
         model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * sum(token_counts(pairs))
     epochs = params["train"]["epochs"]
     measured = {

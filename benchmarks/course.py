@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--pad-to-max-length", action="store_true")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--max-train-samples", type=int, help="train on the first n pairs only")
     parser.add_argument("--seed", type=int, default=42)
     args = parser.parse_args()
 
@@ -42,6 +43,8 @@ def main() -> None:
         return tokenizer(batch["sentence1"], batch["sentence2"], truncation=True, **padding)
 
     tokenized = raw.map(tokenize, batched=True)
+    if args.max_train_samples:
+        tokenized["train"] = tokenized["train"].select(range(args.max_train_samples))
     model = AutoModelForSequenceClassification.from_pretrained(args.checkpoint, num_labels=2)
 
     def compute_metrics(scored):
