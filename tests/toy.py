@@ -23,6 +23,10 @@ from pipeline.tables import write_split
 if TYPE_CHECKING:
     from conftest import Project
 
+if __name__ != "__main__":
+    # At once: DVC logs to what is stdout when it is first imported, and in a test that may be what is closed behind it.
+    from dvc.repo import Repo
+
 DVC = """\
 stages:
   download:
@@ -111,8 +115,6 @@ def toy_project(base: Path) -> "Project":
 
 def experiment(project: "Project", name: str, **overrides: str) -> None:
     """What `dvc exp run --temp --name` leaves in git and in the cache, in a tenth of the time. Keys: train__lr."""
-    from dvc.repo import Repo
-
     base = project.git("rev-parse", "HEAD").strip()
     for key, value in overrides.items():
         project.set(key.replace("__", "."), value)
