@@ -71,10 +71,12 @@ def group_name(overrides: list[str]) -> str:
 
 
 def _code() -> list[Path]:
-    """dvc.yaml and the files that its stages depend on."""
+    """dvc.yaml, and the files that its stages depend on and none of them makes."""
     stages = yaml.safe_load(_PIPELINE.read_text(encoding="utf-8"))["stages"].values()
-    deps = sorted({dep for stage in stages for dep in stage["deps"]})
-    return [_PIPELINE, *(Path(dep) for dep in deps if Path(dep).is_file())]
+    outs = [out for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
+    made = {Path(out if isinstance(out, str) else next(iter(out))) for out in outs}
+    deps = sorted({Path(dep) for stage in stages for dep in stage["deps"]})
+    return [_PIPELINE, *(dep for dep in deps if dep.is_file() and made.isdisjoint([dep, *dep.parents]))]
 
 
 def run_seeds(n: int, overrides: list[str]) -> None:

@@ -80,6 +80,13 @@ def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(toy
         toy.git("checkout", "--quiet", file)
     assert len(others - {name}) == 4
 
+    with Path("dvc.yaml").open("a") as stages:
+        stages.write("  look:\n    cmd: wc metrics/evaluation.json\n    deps: [metrics/evaluation.json]\n")
+    name = group_name([])
+    Path("metrics/evaluation.json").write_text("{}")
+    assert group_name([]) == name, "not after what a run has left in the workspace"
+    toy.git("checkout", "--quiet", "dvc.yaml", "metrics/evaluation.json")
+
 
 @pytest.mark.parametrize(
     ("override", "message"),
