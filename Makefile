@@ -41,7 +41,7 @@ KILLS ?= 20
 chaos: setup ## Kill a small run KILLS times at random moments; its result must not change
 	python tests/chaos.py --kills $(KILLS)
 
-bench: setup ## Time this pipeline beside the course's scripts, in turn; an hour
+bench: setup ## Time this pipeline beside the course's scripts, in turn; an hour and a half, on a machine that does nothing else
 	PYTHONPATH=. python benchmarks/bench.py
 
 bench-scale: setup ## Time and memory of the stages on ten thousand to a million pairs
