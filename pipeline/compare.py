@@ -8,6 +8,7 @@ changed pairs the bootstrap alone is too sure. Two groups are tested over seeds 
 
 import argparse
 import json
+import signal
 import string
 import textwrap
 from dataclasses import asdict
@@ -142,6 +143,7 @@ def main() -> None:
     form.add_argument("--md", dest="form", action="store_const", const=as_markdown, help="Markdown, for a pull request")
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="JSON, for machines")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
     with manners():
         a, b = (Side(name, runs(name)) for name in (arguments.a, arguments.b))
         print((arguments.form or as_text)(compare(a, b)))

@@ -17,14 +17,13 @@ class Piece(NamedTuple):
     differs: bool
 
 
-def most_confident(labels: Ints, predictions: Ints, probability: Floats, predicted: int, most: int) -> list[int]:
+def most_confident(labels: Ints, predictions: Ints, confidence: Floats, predicted: int, most: int) -> list[int]:
     """Where the pairs stand that are wrongly called `predicted`, the surest first. Shapes (n,).
 
-    probability: of class 1. Of equally sure ones the first in the data comes first.
+    confidence: the probability of the predicted class. Of equally sure ones the first in the data comes first.
     """
     wrong = np.flatnonzero((predictions == predicted) & (labels != predicted))
-    confidence = probability[wrong] if predicted == 1 else 1 - probability[wrong]
-    return [int(at) for at in wrong[np.argsort(-confidence, kind="stable")][:most]]
+    return [int(at) for at in wrong[np.argsort(-confidence[wrong], kind="stable")][:most]]
 
 
 def differences(first: str, second: str) -> tuple[list[Piece], list[Piece]]:

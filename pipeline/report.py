@@ -217,12 +217,11 @@ def _leakage(pairs: dict[str, Pairs], answers: dict[str, Answers]) -> list[dict[
 def _mistakes(pairs: Pairs, answers: Answers, predicted: int) -> list[dict[str, Any]]:
     """The surest of the pairs that are wrongly called `predicted`."""
     found = []
-    for at in mistakes.most_confident(pairs.labels, answers.predictions, answers.probability, predicted, _MISTAKES):
-        probability = float(answers.probability[at])
+    for at in mistakes.most_confident(pairs.labels, answers.predictions, answers.confidence, predicted, _MISTAKES):
         found.append(
             {
                 "row": at,
-                "confidence": probability if predicted == 1 else 1 - probability,
+                "confidence": float(answers.confidence[at]),
                 "sentences": mistakes.differences(pairs.first[at], pairs.second[at]),
                 "swapped": None if answers.swapped is None else int(answers.swapped[at]),
             }

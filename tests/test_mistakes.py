@@ -11,9 +11,10 @@ def test_the_surest_wrong_answers_come_first() -> None:
     labels = np.array([0, 0, 1, 0, 1, 1])
     probability = np.array([0.7, 0.9, 0.2, 0.9, 0.1, 0.99])
     predictions = (probability >= 0.5).astype(int)
-    assert most_confident(labels, predictions, probability, predicted=1, most=2) == [1, 3]
-    assert most_confident(labels, predictions, probability, predicted=1, most=9) == [1, 3, 0]
-    assert most_confident(labels, predictions, probability, predicted=0, most=9) == [4, 2]
+    confidence = np.maximum(probability, 1 - probability)
+    assert most_confident(labels, predictions, confidence, predicted=1, most=2) == [1, 3]
+    assert most_confident(labels, predictions, confidence, predicted=1, most=9) == [1, 3, 0]
+    assert most_confident(labels, predictions, confidence, predicted=0, most=9) == [4, 2]
 
 
 def test_words_that_differ_are_told_apart_and_case_is_no_difference() -> None:
