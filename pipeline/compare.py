@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.columns import aligned
 from pipeline.comparison import Comparison, Example, Side, compare, points
 from pipeline.revisions import WORKSPACE, runs
-from pipeline.stage import SCORED, manners
+from pipeline.stage import SCORED, as_command
 from pipeline.uncertainty import SCORES
 
 _SHOWN = 3  # examples of a kind
@@ -144,7 +144,7 @@ def main() -> None:
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="JSON, for machines")
     arguments = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
-    with manners():
+    with as_command():
         a, b = (Side(name, runs(name)) for name in (arguments.a, arguments.b))
         print((arguments.form or as_text)(compare(a, b)))
 

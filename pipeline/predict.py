@@ -80,7 +80,7 @@ def predict(
                 features = Features({name: Value("float64") for name in columns})
                 features |= {"idx": Value("int32"), "label": label, "prediction": label}
                 write_split(Dataset.from_dict(columns, features=features), draft, split)
-                log.info("scored %s: %d pairs", split, len(dataset))
+                log.info("scored %s: %d pairs", split.replace(SWAPPED, ", sentences swapped"), len(dataset))
     watch.write(metrics / "timing.json", "predict", samples=sum(map(len, splits.values())))
 
 

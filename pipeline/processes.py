@@ -31,8 +31,13 @@ def joined(timeout: int) -> Iterator[None]:
     """Connect with the other processes for the block.
 
     timeout: seconds to wait for one that says nothing, on any exchange. TrainingArguments has one too, and hands it on
-    only where there is a GPU. Raises UserError where the others fail or fall silent.
+    only where there is a GPU. Raises UserError where the others fail or fall silent, or were never begun.
     """
+    if {"ACCELERATE_USE_CPU", "MASTER_ADDR"} <= os.environ.keys() and "WORLD_SIZE" not in os.environ:
+        raise UserError(
+            "accelerate launch has begun one process of several, as it does without a second GPU; "
+            "add --multi_gpu to launch.train: it begins them all, also on CPUs"
+        )
     if count() == 1:
         yield
         return

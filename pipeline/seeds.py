@@ -27,7 +27,7 @@ import yaml
 from pipeline.columns import aligned
 from pipeline.params import PARAMS, load_params
 from pipeline.revisions import experiments, opened
-from pipeline.stage import SCORED, UserError, log, manners
+from pipeline.stage import SCORED, UserError, as_command, log
 from pipeline.uncertainty import SCORES, mean_interval
 
 _SEED = "train.seed"
@@ -184,7 +184,7 @@ def main() -> None:
         help='a parameter of every run, as for "dvc exp run"',
     )  # fmt: skip
     arguments = parser.parse_args()
-    with manners():
+    with as_command():
         if arguments.n < 2:
             raise UserError(f"--n is {arguments.n}; it must be at least 2, since one run scatters around nothing")
         run_seeds(arguments.n, arguments.overrides)

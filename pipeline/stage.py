@@ -38,7 +38,7 @@ class UserError(Exception):
 
 
 def run(stage: Callable[..., None], **flags: str) -> None:
-    """Run a stage's `main` as a command, with `--help` from its module's docstring; see `manners`.
+    """Run a stage's `main` as a command, with `--help` from its module's docstring; see `as_command`.
 
     flags: switches of the command, each with its help; `main` gets them by their names.
     """
@@ -47,12 +47,12 @@ def run(stage: Callable[..., None], **flags: str) -> None:
     for name, text in flags.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     arguments = vars(parser.parse_args())
-    with manners():
+    with as_command():
         stage(**arguments)
 
 
 @contextmanager
-def manners() -> Iterator[None]:
+def as_command() -> Iterator[None]:
     """Run the block as every command does: log to stderr, UserError as one line and status 1.
 
     SIGINT and SIGTERM end the command with status 130 and 143, and leave no drafts.

@@ -20,7 +20,8 @@ def read_split(directory: Path, split: str, producer: str) -> Dataset:
     """
     path = require(directory / f"{split}.parquet", producer)
     with _told_where_not_whole(path, producer):
-        return Dataset(pq.read_table(path))
+        # A name for the rows. Without one, Dataset pickles them all to make a hash: twice the memory.
+        return Dataset(pq.read_table(path), fingerprint=f"{producer}-{split}")
 
 
 def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple[Features, Iterator[pa.RecordBatch]]:

@@ -17,7 +17,7 @@ from conftest import ROOT, Project, TinyMaker
 
 ALONE = "python -m"
 TORCHRUN = "torchrun --nproc-per-node 2 -m"
-ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 -m"  # for want of the flag it begins one on a CPU
+ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 -m"
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -63,6 +63,14 @@ def results(directory: Path) -> dict[str, bytes]:
     files = [*directory.glob("metrics/**/*"), *directory.glob("models/classifier/*")]
     kept = [file for file in files if file.is_file() and file.name != "timing.json"]
     return {str(file.relative_to(directory)): file.read_bytes() for file in kept}
+
+
+def test_one_process_instead_of_two_is_refused(start: Start) -> None:
+    """For want of --multi_gpu, accelerate begins one on a CPU and says nothing."""
+    out = ended(start("run", ACCELERATE.replace(" --multi_gpu", "")), ok=False)
+    assert "error: accelerate launch has begun one process of several" in out
+    assert "add --multi_gpu to launch.train" in out
+    assert "training on" not in out
 
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
