@@ -77,8 +77,8 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
     tables = {split: read_split(raw, split, "download") for split in SPLITS}
     names = [name.replace("_", " ") for name in tables["test"].features["label"].names]
     pairs = {
-        split: Pairs(list(table["sentence1"]), list(table["sentence2"]), np.asarray(table["label"]))
-        for split, table in tables.items()
+        split: Pairs(rows["sentence1"], rows["sentence2"], np.asarray(rows["label"]))
+        for split, rows in ((split, table[:]) for split, table in tables.items())
     }
     answers = {split: _answers(predictions, split, pairs[split]) for split in SCORED}
     evaluation, intervals, diagnostics = (
@@ -172,12 +172,12 @@ def _baseline(path: Path, evaluation: dict[str, Any]) -> dict[str, Any] | None:
 def _answers(predictions: Path, split: str, pairs: Pairs) -> Answers:
     from pipeline.tables import read_split
 
-    table = read_split(predictions, split, "predict")
+    table = read_split(predictions, split, "predict")[:]
     if not np.array_equal(table["label"], pairs.labels):
         raise UserError(f'{predictions / split}.parquet is not of the pairs in data/raw; run "dvc repro predict"')
     swapped = None
     if (predictions / f"{split}{SWAPPED}.parquet").exists():
-        swapped = np.asarray(read_split(predictions, split + SWAPPED, "predict")["prediction"])
+        swapped = np.asarray(read_split(predictions, split + SWAPPED, "predict")[:]["prediction"])
     return Answers(np.asarray(table["prediction"]), np.asarray(table["probability"]), swapped)
 
 
