@@ -76,10 +76,8 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
 
     tables = {split: read_split(raw, split, "download") for split in SPLITS}
     names = [name.replace("_", " ") for name in tables["test"].features["label"].names]
-    pairs = {
-        split: Pairs(rows["sentence1"], rows["sentence2"], np.asarray(rows["label"]))
-        for split, rows in ((split, table[:]) for split, table in tables.items())
-    }
+    rows = {split: table[:] for split, table in tables.items()}
+    pairs = {split: Pairs(of["sentence1"], of["sentence2"], np.asarray(of["label"])) for split, of in rows.items()}
     answers = {split: _answers(predictions, split, pairs[split]) for split in SCORED}
     evaluation, intervals, diagnostics = (
         _read_json(metrics / f"{name}.json", "evaluate") for name in ("evaluation", "intervals", "diagnostics")
