@@ -7,26 +7,19 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Project
+from conftest import ROOT, Project
 
 from pipeline.stage import UserError
 from pipeline.verify import compare, verify
 
 
-@pytest.fixture(scope="module")
-def committed(project: Project) -> Project:
-    """A project with a committed result; its HEAD is what verify runs."""
-    project.repro()
-    project.commit("a result")
-    return project
-
-
-def copied(committed: Project, tmp_path: Path) -> Path:
+def copied(tmp_path: Path) -> Path:
+    """What of this project's own committed result is compared."""
     here = tmp_path / "here"
     (here / "metrics").mkdir(parents=True)
-    shutil.copy(committed.root / "dvc.lock", here)
+    shutil.copy(ROOT / "dvc.lock", here)
     for name in ("environment.json", "evaluation.json"):
-        shutil.copy(committed.root / "metrics" / name, here / "metrics")
+        shutil.copy(ROOT / "metrics" / name, here / "metrics")
     return here
 
 
@@ -40,32 +33,33 @@ def other_weights(here: Path) -> None:
     (here / "dvc.lock").write_text(yaml.safe_dump(lock))
 
 
-def test_a_fresh_clone_at_another_path_gives_the_committed_bytes(committed: Project) -> None:
-    out = committed.run("python", "-m", "pipeline.verify")
+@pytest.mark.slow
+def test_a_fresh_clone_at_another_path_gives_the_committed_bytes(project: Project) -> None:
+    project.repro()
+    project.commit("a result")
+    out = project.run("python", "-m", "pipeline.verify")
     assert "All 17 outputs are the committed ones, byte for byte." in out
     assert "DIFFERS" not in out
     assert out.count("same\n") == 17
-    assert committed.git("status", "--porcelain") == ""
+    assert project.git("status", "--porcelain") == ""
 
 
-def test_other_bits_in_the_same_environment_are_an_error(committed: Project, tmp_path: Path) -> None:
-    here = copied(committed, tmp_path)
+def test_other_bits_in_the_same_environment_are_an_error(tmp_path: Path) -> None:
+    here = copied(tmp_path)
     other_weights(here)
     with pytest.raises(UserError, match=r"1 of 17 outputs differ from the committed dvc\.lock in the same environment"):
-        compare(committed.root, here)
+        compare(ROOT, here)
 
 
-def test_other_bits_in_another_environment_are_explained(
-    committed: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = copied(committed, tmp_path)
+def test_other_bits_in_another_environment_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = copied(tmp_path)
     other_weights(here)
     changed(here / "metrics" / "environment.json", torch="9.9.9")
     evaluation = json.loads((here / "metrics" / "evaluation.json").read_text())
     before = evaluation["test"]["f1"]
     evaluation["test"]["f1"] = 0.5
     (here / "metrics" / "evaluation.json").write_text(json.dumps(evaluation))
-    compare(committed.root, here)
+    compare(ROOT, here)
     out = capsys.readouterr().out
     assert "DIFFERS" in out
     assert "when committed, 9.9.9 here" in out
