@@ -224,10 +224,10 @@ def main() -> None:
 def table(runs: dict[str, list[Run]], measured: dict[str, Any]) -> str:
     """The runs side by side, in Markdown."""
     rows: dict[str, Callable[[str], str]] = {
-        "set-up before the first step, s": lambda name: f"{middle(runs[name], 'setup'):.1f}",
         "training, s": lambda name: f"{middle(runs[name], 'training'):.1f}",
         "prediction, s": lambda name: f"{middle(runs[name], 'prediction'):.1f}",
         "all else, s": lambda name: f"{middle(runs[name], 'outside'):.1f}",
+        "of it set-up, before the first step, s": lambda name: f"{middle(runs[name], 'setup'):.1f}",
         "wall, s": lambda name: f"{middle(runs[name], 'wall'):.1f}",
         "largest process, MiB": lambda name: f"{middle(runs[name], 'memory'):.0f}",
         "samples a second": lambda name: f"{measured['samples'] / middle(runs[name], 'training'):.1f}",

@@ -51,10 +51,11 @@ def steps(count: int, mends: set[str]) -> list[float]:
         arguments = training_arguments(params, set_up_device(params.precision, params.num_threads), Path(scratch))
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
+        pairs = read_split(TOKENIZED, "train", "tokenize")
         ours = trainer.PairTrainer(
             model=load_classifier(PRETRAINED),
             args=arguments,
-            train_dataset=read_split(TOKENIZED, "train", "tokenize").select(range(count * params.batch_size)),
+            train_dataset=pairs.select(range(min(count * params.batch_size, len(pairs)))),
             data_collator=DataCollatorWithPadding(tokenizer),
             processing_class=tokenizer,
         )
@@ -78,14 +79,15 @@ def main() -> None:
     variants = [MENDS[:count] for count in range(len(MENDS) + 1)]
     means: dict[tuple[str, ...], list[float]] = {variant: [] for variant in variants}
     with tempfile.TemporaryDirectory(prefix="bench ") as scratch:
-        source, _ = fetched(Path(scratch), arguments.checkpoint, dict(os.environ))
+        source, params = fetched(Path(scratch), arguments.checkpoint, dict(os.environ))
         for _ in range(arguments.rounds):
             for variant in variants:
                 command = [sys.executable, __file__, "--steps", str(arguments.steps), "--only", *variant]
                 env = os.environ | {"PYTHONPATH": str(ROOT)}
                 done = subprocess.run(command, cwd=source, env=env, check=True, capture_output=True, text=True)
                 means[variant].append(float(done.stdout.split("mean:")[1]))
-    print(f"{arguments.checkpoint}, {arguments.steps - _WARM_UP} steps, medians of {arguments.rounds} rounds\n")
+    corpus = params["data"]["task"]
+    print(f"{corpus}, {arguments.checkpoint}, medians of {arguments.rounds} rounds\n")
     print("| with | ms a step | of none |\n|---|---|---|")
     for variant in variants:
         share = statistics.median(own / none for own, none in zip(means[variant], means[()], strict=True))

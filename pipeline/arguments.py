@@ -24,7 +24,7 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
     _check_names(params)
     # By the key that sets them, so that train.extra can be told where a field that it may not set is set.
     fields_of: dict[str, dict[str, Any]] = {
-        "train.seed": {"seed": params.seed},
+        "train.seed": {"seed": params.seed, "data_seed": None},  # the order of the pairs has no seed of its own
         "train.epochs": {"num_train_epochs": params.epochs, "max_steps": -1},
         "train.lr": {"learning_rate": params.lr},
         "train.batch_size": {
@@ -32,7 +32,7 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
             "per_device_eval_batch_size": params.batch_size,
         },
         "train.gradient_accumulation_steps": {"gradient_accumulation_steps": params.gradient_accumulation_steps},
-        "train.precision": device,
+        "train.precision": {"fp16": device["fp16"], "bf16": device["bf16"]},
         "train.weight_decay": {"weight_decay": params.weight_decay},
         "train.warmup_ratio": {"warmup_steps": params.warmup_ratio},  # a value below 1 is a share of all steps
         "train.lr_scheduler_type": {"lr_scheduler_type": params.lr_scheduler_type},
@@ -60,6 +60,7 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
         "launch.timeout": {"ddp_timeout": 1800},  # its default; launch.timeout is in force by now
         "the pipeline": {
             "output_dir": str(output_dir),
+            "use_cpu": device["use_cpu"],
             "disable_tqdm": not sys.stderr.isatty(),
             "logging_nan_inf_filter": False,  # it would replace a loss that is not finite by an average of earlier ones
             "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices
@@ -91,10 +92,10 @@ def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: 
     values = {field: value for fields in fields_of.values() for field, value in fields.items()}
     # Of several processes: the models for classification use all of their parameters; to look for others takes time.
     values["ddp_find_unused_parameters"] = False
-    if params.lr_scheduler_type == "reduce_lr_on_plateau":
-        values["lr_scheduler_kwargs"] = {"mode": "max"}  # it watches F1, and would take a rise of it for a plateau
     try:
         arguments = TrainingArguments(**{**values, **params.extra})
+        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # it watches F1, and would take its rise for a plateau
+            arguments.lr_scheduler_kwargs = {"mode": "max", **(arguments.lr_scheduler_kwargs or {})}  # type: ignore[dict-item]
     except (TypeError, ValueError, NotImplementedError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"params.yaml: train.* or train.extra is refused by TrainingArguments: {reason}") from error

@@ -90,7 +90,7 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
     baseline = _baseline(metrics / "baseline.json", evaluation)
     majority = names[int(np.mean(pairs["test"].labels) >= 0.5)]
     epochs = curves.epochs(history)
-    kept_step = [int(row["step"]) for row in history if row["split"] == "validation"][training["best_epoch"] - 1]
+    kept_step = [int(row["step"]) for row in history if row["split"] == "validation"][training["kept_epoch"] - 1]
     sliced = {
         split: slices.slices(pairs[split].first, pairs[split].second, pairs[split].labels, of.predictions)
         for split, of in answers.items()

@@ -41,6 +41,8 @@ def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple
 def _told_where_not_whole(path: Path, producer: str) -> Iterator[None]:
     try:
         yield
+    except PermissionError:  # pyarrow's has no file name to tell
+        raise UserError(f"{path}: Permission denied; change its permissions") from None
     except (ArrowException, OSError) as error:
         raise UserError(f'{path} is not a whole parquet file ({error}); run "dvc repro -f {producer}"') from None
 

@@ -1,6 +1,7 @@
 """What a training run is given and what it leaves, whichever engine runs it."""
 
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,15 @@ def validation_scores(logits: "np.ndarray[Any, Any]", labels: "np.ndarray[Any, A
 
 
 def log_epoch(history: list[dict[str, Any]], epochs: int) -> None:
-    """Tell of the epoch whose scores are the last entry of `history`, named as in Trainer's log."""
-    scores, losses = history[-1], [entry["loss"] for entry in history if "loss" in entry]
+    """Tell of the epoch whose scores are the last entry of `history`, named as in Trainer's log.
+
+    Its train loss is the mean of what was logged in it, as in the report.
+    """
+    *before, scores = history
+    losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(before))]
     log.info(
         "epoch %d/%d: train loss %s, validation loss %.4f, accuracy %.4f, f1 %.4f",
-        round(scores["epoch"]), epochs, f"{losses[-1]:.4f}" if losses else "-",
+        round(scores["epoch"]), epochs, f"{sum(losses) / len(losses):.4f}" if losses else "-",
         scores["eval_loss"], scores["eval_accuracy"], scores["eval_f1"],
     )  # fmt: skip
 

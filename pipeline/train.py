@@ -130,7 +130,7 @@ def _write_report(
     write_json(
         metrics / "train.json",  # no clock in it: the same run gives the same bytes
         {
-            "best_epoch": epochs.index(kept) + 1,
+            "kept_epoch": epochs.index(kept) + 1,
             "degenerate": degenerate,
             "effective_batch_size": effective_batch_size,
             "epochs": epochs_asked,

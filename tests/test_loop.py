@@ -39,7 +39,7 @@ def results(
         {"batch_size": 4, "gradient_accumulation_steps": 3, "logging_steps": 4, "group_by_length": False},
         {"keep": "last", "max_grad_norm": 0.0, "lr_scheduler_type": "cosine", "optim": "adamw_torch", "seed": 7},
         {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9, "dataloader_num_workers": 1},
-        {"gradient_checkpointing": True, "warmup_ratio": 0.0},
+        {"gradient_checkpointing": True, "warmup_ratio": 0.2},
     ],
     ids=str,
 )

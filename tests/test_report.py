@@ -75,7 +75,7 @@ def write_inputs(root: Path) -> None:
     shutil.copy(root / METRICS / "evaluation.json", root / METRICS / "baseline.json")
     write(root / METRICS / "plots" / "history.csv", HISTORY)
     write(root / METRICS / "environment.json", {"torch": "2.13.0", "threads": 2})
-    training = {"best_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
+    training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
     write(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
     lengths = {split: {"pairs": n, "mean": 30.25, "longest": 52, "truncated": 7} for split, n in PAIRS.items()}
     write(root / TOKENIZED / "lengths.json", lengths)

@@ -17,7 +17,8 @@ STAGES = list(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # The discard port refuses at once, also where the internet can be reached.
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "https_proxy": "http://127.0.0.1:9"}
     return subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
 
 
