@@ -15,12 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -41,7 +40,7 @@ _LAST = 20  # lines of a run that failed
 
 
 def group_name(overrides: list[str]) -> str:
-    """`seeds-<digest>` of what determines the results beside the seed: dvc.yaml, and the parameters and code it names.
+    """`seeds-<digest>` of what may determine the results beside the seed: parameters, dvc.yaml, and the code it names.
 
     overrides: as after `dvc exp run -S`. Raises UserError for one that DVC or `load_params` refuses.
     """
@@ -64,18 +63,20 @@ def group_name(overrides: list[str]) -> str:
             tree = asdict(load_params(params))
         except UserError as error:
             raise UserError(str(error).replace(f"{params}", f"{PARAMS} with {' '.join(overrides)}")) from None
-    stages = yaml.safe_load(_PIPELINE.read_text(encoding="utf-8"))["stages"]
-    stages.pop("report", None)  # it shows the results
-    keys = {"launch.train"}.union(*(stage.get("params", []) for stage in stages.values())) - {_SEED}
-    values = {key: tree[section][name] for key in keys for section, name in [key.split(".")]}
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
-    for file in _code(stages.values()):
+    del tree["train"]["seed"]
+    digest = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    for file in _code():
         digest.update(file.read_bytes())
     return f"seeds-{digest.hexdigest()[:8]}"
 
 
-def _code(stages: Collection[Any]) -> list[Path]:
-    """dvc.yaml, and the files that these stages depend on and none of them makes."""
+def _code() -> list[Path]:
+    """dvc.yaml, and the files that its stages depend on and none of them makes.
+
+    Without those of the report, which only shows the results.
+    """
+    stages = yaml.safe_load(_PIPELINE.read_text(encoding="utf-8"))["stages"]
+    stages = [stage for name, stage in stages.items() if name != "report"]
     outs = [out for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
     made = {Path(out if isinstance(out, str) else next(iter(out))) for out in outs}
     deps = sorted({Path(dep) for stage in stages for dep in stage["deps"]})
