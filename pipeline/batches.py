@@ -1,4 +1,4 @@
-"""Which pairs make a batch: of like length to train on, of equal length to score, shares of several processes."""
+"""Which pairs make a batch: of like length to train on, of one shape to score, shares of several processes."""
 
 import itertools
 import signal
@@ -15,6 +15,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 from pipeline import processes
 
 SCORED_MULTIPLE = 8  # tokens; lengths are padded to a multiple of it when scoring
+SCORED_ON_CPU = 8  # pairs of a forward pass; as fast a pair as 64, and few padding examples end a length
 NO_LABEL = -100  # what cross_entropy ignores, and Trainer does not count
 
 
@@ -46,7 +47,7 @@ class TrainingOrder(Sampler[int]):
     """
 
     def __init__(self, pairs: Dataset, batch_size: int, accumulation_steps: int, seed: int, by_length: bool) -> None:
-        self._lengths = np.asarray(token_counts(pairs))
+        self._lengths = token_counts(pairs)
         self._by_length = by_length
         self._effective_batch = batch_size * accumulation_steps * processes.count()
         self._fillers = -len(pairs) % (batch_size * processes.count()) if processes.count() > 1 else 0
@@ -76,22 +77,22 @@ class TrainingOrder(Sampler[int]):
         return np.concatenate([batches.ravel(), order[whole:]])
 
 
-class EqualLengthBatches(Sampler[list[int]]):
-    """One process's share of batches of consecutive pairs that are padded to one length, in the order given.
+class FixedShapeBatches(Sampler[list[int]]):
+    """One process's share of batches of `size` pairs that are padded to one length, in the order given.
 
-    At a time each process scores one, of at most `batch_size` pairs; fillers make them of one size.
+    The kernels that multiply matrices are chosen by shape, and on some CPUs (with AMX, or in fp32) round differently
+    from one to another. Here the shape of the batch in which a pair is scored follows from the pair alone: fillers
+    complete a batch that lacks pairs.
     Pairs that need no padding go apart: for a batch without any, transformers leaves the attention mask out, and some
     models then compute the attention in another precision.
-    lengths: tokens of each pair. Where they are sorted, most batches are full; other orders give more, smaller ones.
+    shapes: of each pair, from `scored_shapes`. Where equal ones stand together, most batches are full.
     """
 
-    def __init__(self, lengths: list[int], batch_size: int) -> None:
-        padding = [(-(-length // SCORED_MULTIPLE), length % SCORED_MULTIPLE == 0) for length in lengths]
-        buckets = itertools.groupby(range(len(lengths)), key=padding.__getitem__)
-        shares, mine = processes.count(), processes.index()
-        batches = [batch for _, run in buckets for batch in _chunks(list(run), batch_size * shares)]
-        filled = [[*batch, *[~batch[-1]] * (-len(batch) % shares)] for batch in batches]
-        self._batches = [_chunks(batch, len(batch) // shares)[mine] for batch in filled]
+    def __init__(self, shapes: list[tuple[int, bool]], size: int) -> None:
+        runs = itertools.groupby(range(len(shapes)), key=shapes.__getitem__)
+        batches = [batch for _, run in runs for batch in _chunks(list(run), size * processes.count())]
+        filled = [[*batch, *[~batch[-1]] * (size * processes.count() - len(batch))] for batch in batches]
+        self._batches = [_chunks(batch, size)[processes.index()] for batch in filled]
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter(self._batches)
@@ -104,27 +105,35 @@ def _chunks(items: list[int], size: int) -> list[list[int]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def token_counts(dataset: Dataset) -> list[int]:
-    """Tokens of each pair as the tokenize stage wrote it."""
+def token_counts(dataset: Dataset) -> np.ndarray[Any, Any]:
+    """Tokens of each pair, padding not counted. Shape (n,)."""
+    masks = dataset.select_columns("attention_mask").with_format("arrow")[:]["attention_mask"].combine_chunks()
+    return np.add.reduceat(masks.flatten().to_numpy(), masks.offsets.to_numpy()[:-1], dtype=np.int64)
+
+
+def scored_shapes(dataset: Dataset) -> list[tuple[int, bool]]:
+    """For each pair, the length that it is padded to when it is scored, and whether it fills that length."""
     ids = dataset.select_columns("input_ids").with_format("arrow")[:]["input_ids"]
-    return pc.list_value_length(ids).to_pylist()  # type: ignore[no-any-return]
+    padded = -(-pc.list_value_length(ids).to_numpy() // SCORED_MULTIPLE) * SCORED_MULTIPLE
+    return list(zip(padded.tolist(), (padded == token_counts(dataset)).tolist(), strict=True))
 
 
 def longest_first(dataset: Dataset) -> Dataset:
-    """The pairs sorted by length, so that `EqualLengthBatches` fills its batches and memory runs out early or never."""
+    """The pairs sorted by length, so that `FixedShapeBatches` fills its batches and memory runs out early or never."""
     return dataset.select(np.argsort(token_counts(dataset), kind="stable")[::-1])
 
 
 def scoring_loader(
-    pairs: Dataset, tokenizer: PreTrainedTokenizerBase, batch_size: int, num_workers: int
+    pairs: Dataset, tokenizer: PreTrainedTokenizerBase, batch_size: int, num_workers: int, on_cpu: bool
 ) -> DataLoader[Any]:
     """This process's share of `pairs` in padded batches to score, in the order given.
 
-    A pair's logits do not depend on what else is scored with it: see `EqualLengthBatches`.
+    A pair's logits do not depend on what else is scored with it, see `FixedShapeBatches`; nor, on a CPU, on
+    `batch_size`, the pairs of a forward pass on a GPU.
     """
     return DataLoader(
         FillablePairs(pairs),
-        batch_sampler=EqualLengthBatches(token_counts(pairs), batch_size),
+        batch_sampler=FixedShapeBatches(scored_shapes(pairs), SCORED_ON_CPU if on_cpu else batch_size),
         collate_fn=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=SCORED_MULTIPLE),
         num_workers=num_workers,
         pin_memory=torch.cuda.is_available(),

@@ -16,7 +16,10 @@ def memory_for_batch(input_ids: torch.Tensor, training: bool) -> Iterator[None]:
     """Raise UserError where memory runs out in the block, a pass over `input_ids` of shape (pairs, tokens)."""
     pairs, tokens = input_ids.shape
     lower = "train.batch_size and raise train.gradient_accumulation_steps as much, or set train.gradient_checkpointing"
-    with _memory(f"{pairs} pairs of {tokens} tokens", lower if training else "predict.batch_size"):
+    with _memory(
+        f"{pairs} pairs of {tokens} tokens",
+        lower if training else "tokenize.max_length, or predict.batch_size on a GPU",
+    ):
         yield
 
 

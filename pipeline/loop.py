@@ -88,7 +88,9 @@ def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> 
 
     run = _Run(home, params.keep == "best", accelerator, wrapped, optimizer, schedule)
     run.resume()
-    validation = scoring_loader(task.validation, task.tokenizer, params.batch_size, params.dataloader_num_workers)
+    validation = scoring_loader(
+        task.validation, task.tokenizer, params.batch_size, params.dataloader_num_workers, on_cpu
+    )
     bar = tqdm(total=steps, initial=run.step, disable=not sys.stderr.isatty() or processes.index() > 0)
     dropout = fast_dropout() if on_cpu else nullcontext()
     patience = params.early_stopping_patience or math.inf

@@ -23,10 +23,6 @@ from pipeline.stage import (
 )
 from pipeline.timing import Stopwatch
 
-# Digits kept of a logit. In batches of another size, fp32 logits agree to 1e-6 on a CPU; the digits behind these are
-# noise that would make equal predictions look different.
-_DIGITS = 4
-
 
 def predict(
     tokenized: Path,
@@ -48,9 +44,9 @@ def predict(
     device = set_up_device(precision, num_threads)
 
     import numpy as np
-    from datasets import ClassLabel, Dataset, Features, Value
+    from datasets import ClassLabel, Dataset, Features, Value, concatenate_datasets
 
-    from pipeline.batches import longest_first
+    from pipeline.batches import NO_LABEL, longest_first
     from pipeline.metrics import log_softmax
     from pipeline.tables import read_split, write_split
     from pipeline.trainer import PairTrainer
@@ -62,26 +58,30 @@ def predict(
         arguments = prediction_arguments(params, device, Path(scratch))
         trainer = PairTrainer(model=model, args=arguments, processing_class=tokenizer)
         draft.mkdir()
-        # One autocast over all batches: it keeps the weights that it has cast, and casts them once, not for each batch.
+        # All splits at once, so that few batches of a length lack pairs. One autocast over all batches: it keeps the
+        # weights that it has cast, and casts them once, not for each batch.
+        every = concatenate_datasets(list(splits.values()))
+        ordered = longest_first(every.add_column("position", np.arange(len(every))))
         with Stopwatch() as watch, trainer.accelerator.autocast():
-            for split, dataset in splits.items():
-                ordered = longest_first(dataset.add_column("position", np.arange(len(dataset))))
-                scored = np.asarray(trainer.predict(ordered).predictions, dtype=np.float64)
-                logits = np.empty_like(scored)
-                logits[ordered["position"]] = scored.round(_DIGITS)
-                label = ClassLabel(names=dataset.features["labels"].names)
-                columns = {
-                    "idx": dataset["idx"],
-                    "label": dataset["labels"],
-                    "prediction": logits.argmax(-1),
-                    "logit_0": logits[:, 0],
-                    "logit_1": logits[:, 1],
-                    "probability": np.round(np.exp(log_softmax(logits)[:, 1]), 6),
-                }
-                features = Features({name: Value("float64") for name in columns})
-                features |= {"idx": Value("int32"), "label": label, "prediction": label}
-                write_split(Dataset.from_dict(columns, features=features), draft, split)
-                log.info("scored %s: %d pairs", split.replace(SWAPPED, ", sentences swapped"), len(dataset))
+            scored = trainer.predict(ordered)
+        real = scored.label_ids != NO_LABEL
+        logits = np.empty((len(every), 2))
+        logits[ordered["position"]] = scored.predictions[real]
+        ends = np.cumsum([len(dataset) for dataset in splits.values()])
+        for (split, dataset), own in zip(splits.items(), np.split(logits, ends[:-1]), strict=True):
+            label = ClassLabel(names=dataset.features["labels"].names)
+            columns = {
+                "idx": dataset["idx"],
+                "label": dataset["labels"],
+                "prediction": own.argmax(-1),
+                "logit_0": own[:, 0],
+                "logit_1": own[:, 1],
+                "probability": np.round(np.exp(log_softmax(own)[:, 1]), 6),
+            }
+            features = Features({name: Value("float64") for name in columns})
+            features |= {"idx": Value("int32"), "label": label, "prediction": label}
+            write_split(Dataset.from_dict(columns, features=features), draft, split)
+            log.info("scored %s: %d pairs", split.replace(SWAPPED, ", sentences swapped"), len(dataset))
     watch.write(metrics / "timing.json", "predict", samples=sum(map(len, splits.values())))
 
 

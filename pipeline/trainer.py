@@ -31,7 +31,7 @@ class PairTrainer(Trainer):
     sum by the number of pairs also mends the short one that ends an epoch.)
     Background: https://huggingface.co/blog/gradient_accumulation
 
-    Scoring batches. They end where the padded length changes, and hold either pairs with padding or pairs without. A
+    Scoring batches. All of one padded length have one shape, and hold either pairs with padding or pairs without. A
     pair's logits then do not depend on the pairs that happened to share its batch (in bf16 they differ in the third
     digit), so that neither the batch size nor the stage that scores changes a score.
 
@@ -145,7 +145,13 @@ class PairTrainer(Trainer):
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
         assert isinstance(self.processing_class, PreTrainedTokenizerBase)
         pairs = self._remove_unused_columns(test_dataset)
-        return scoring_loader(pairs, self.processing_class, self.args.eval_batch_size, self.args.dataloader_num_workers)
+        return scoring_loader(
+            pairs,
+            self.processing_class,
+            self.args.eval_batch_size,
+            self.args.dataloader_num_workers,
+            on_cpu=self.args.use_cpu,
+        )
 
 
 def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,77 @@
+"""A pair's logits are its own: no bit of them depends on what else is scored, in which order, or by which stage."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+
+from pipeline.arguments import prediction_arguments
+from pipeline.batches import NO_LABEL, longest_first
+from pipeline.checkpoint import load_classifier, load_tokenizer
+from pipeline.device import set_up_device
+from pipeline.params import PredictParams
+from pipeline.tables import read_split
+
+# Instruction sets that one CPU can be made to stop at: what torch says that a CPU with it has, and the settings.
+SETS = {
+    "AVX2": ("avx2", {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}),
+    "AVX-512": ("avx512_f", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}),
+    "AVX-512 with bf16": ("avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}),
+    "AMX": ("amx_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"}),
+}
+# Wide enough for kernels that are chosen by the size of the batch.
+WIDE = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536, "num_hidden_layers": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS)
+def test_no_bit_of_a_pairs_logits_depends_on_the_rest_of_the_data(
+    name: str, tiny: Callable[..., Path], tokenized: Callable[..., Path]
+) -> None:
+    flag, settings = SETS[name]
+    if not torch.cpu.get_capabilities().get(flag):
+        pytest.skip(f"this CPU has no {name}")
+    checkpoint = tiny("bert", **WIDE)
+    command = [sys.executable, __file__, str(tokenized(checkpoint)), str(checkpoint)]
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"bf16": {"differ": 0, "of": 40}, "fp32": {"differ": 0, "of": 40}}
+
+
+def logits(pairs: Dataset, checkpoint: Path, precision: str) -> np.ndarray:
+    """As the predict stage has them, before it rounds."""
+    from pipeline.trainer import PairTrainer
+
+    device = set_up_device(precision, None)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = prediction_arguments(PredictParams(batch_size=len(pairs), swapped=False), device, Path(scratch))
+        model, tokenizer = load_classifier(checkpoint), load_tokenizer(checkpoint)
+        trainer = PairTrainer(model=model, args=arguments, processing_class=tokenizer)
+        scored = trainer.predict(pairs)
+    return np.asarray(scored.predictions)[np.asarray(scored.label_ids) != NO_LABEL]
+
+
+def main(tokenized: Path, checkpoint: Path) -> None:
+    """Score validation, longest first, and then every third pair by itself and shortest first."""
+    pairs = longest_first(read_split(tokenized, "validation", "tokenize"))
+    found = {}
+    for precision in ("bf16", "fp32"):
+        whole = logits(pairs, checkpoint, precision)
+        part = range(len(pairs) - 1, -1, -3)
+        alone = logits(pairs.select(part), checkpoint, precision)
+        differ = (whole[list(part)] != alone).any(axis=1).sum()
+        found[precision] = {"differ": int(differ), "of": len(part)}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
