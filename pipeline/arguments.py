@@ -1,4 +1,4 @@
-"""`TrainingArguments` from `params.yaml`: the only place where they are built."""
+"""`TrainingArguments` from `params.yaml`: the only place where they are built, and what the engines refuse."""
 
 import difflib
 import os
@@ -13,10 +13,38 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 
+# What the engine "loop" can do of the keys that it does not honour in full.
+LOOP: dict[str, tuple[Any, ...]] = {
+    "optim": ("adamw_torch_fused", "adamw_torch"),
+    "lr_scheduler_type": (
+        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
+    ),
+    "torch_compile": (False,),
+    "report_to": ("none",),
+    "extra": ({},),
+}  # fmt: skip
+
+
+def check_training(params: TrainParams, device: dict[str, Any]) -> None:
+    """Raise UserError for what the engine refuses. device: from `device_flags`."""
+    if params.engine == "loop":
+        check_loop(params)
+    elif params.extra or params.report_to != "none" or params.optim not in LOOP["optim"]:
+        training_arguments(params, device, Path("unused"))  # knows the names; takes seconds to import
+
+
+def check_loop(params: TrainParams) -> None:
+    """Raise UserError for a parameter that the Trainer alone honours."""
+    for key, able in LOOP.items():
+        if (value := getattr(params, key)) not in able:
+            choices = " or ".join(map(str, able))
+            raise UserError(f"params.yaml: train.{key} is {value}; with train.engine loop it must be {choices}")
+
+
 def training_arguments(params: TrainParams, device: dict[str, Any], output_dir: Path) -> "TrainingArguments":
     """Build `TrainingArguments`.
 
-    device: from `set_up_device`. output_dir: where Trainer keeps its own files while it trains.
+    device: from `device_flags`. output_dir: where Trainer keeps its own files while it trains.
     Raises UserError for a field in `train.extra` that doesn't exist or that another key sets, and for a refused value.
     """
     from transformers import TrainingArguments
@@ -145,6 +173,8 @@ def _check_names(params: TrainParams) -> None:
 
 def _one_of(key: str, value: str, known: list[str], what: str) -> None:
     if value not in known:
-        close = difflib.get_close_matches(value, known, n=1)
+        # First those that begin like it: by letters alone, adam is closer to adagrad than to adamw_torch.
+        begin = [name for name in known if name.startswith(value)]
+        close = begin or difflib.get_close_matches(value, known, n=1)
         meant = f'did you mean "{close[0]}"?' if close else f"they are {', '.join(sorted(known))}"
         raise UserError(f"params.yaml: {key}: {value} is not {what}; {meant}")

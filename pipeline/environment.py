@@ -1,15 +1,29 @@
 """What the bits of a training run depend on beside its inputs: `metrics/environment.json`."""
 
+import os
 import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pipeline import processes
+from pipeline import packages, processes
 from pipeline.device import cpu_bf16
 from pipeline.params import Precision
 
-_PACKAGES = ("accelerate", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
+# Variables that choose the kernels of matrix products, where they are set. Those of threads show in their number.
+# https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
+# https://uxlfoundation.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html
+# oneMKL's Developer Guide, "Conditional Numerical Reproducibility" and "Instruction Set Specific Dispatching"
+_KERNELS = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+)
 
 
 def environment(precision: Precision) -> dict[str, Any]:
@@ -24,7 +38,8 @@ def environment(precision: Precision) -> dict[str, Any]:
         "processes": processes.count(),
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
-        **{package: version(package) for package in _PACKAGES},
+        **packages.installed(),
+        **{name: os.environ[name] for name in _KERNELS if os.environ.get(name)},
     }
     if torch.cuda.is_available():
         entries["device"] = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.metrics import cross_entropy, score
+from pipeline.packages import require_locked
 from pipeline.probabilities import (
     best_threshold,
     expected_calibration_error,
@@ -94,6 +95,7 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ..
 
 
 def main() -> None:
+    require_locked()
     evaluate(PREDICTIONS, METRICS)
 
 

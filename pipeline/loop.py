@@ -22,25 +22,15 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import DataCollatorWithPadding, enable_full_determinism, get_scheduler, set_seed
 
 from pipeline import processes
+from pipeline.arguments import check_loop
 from pipeline.batches import NO_LABEL, FillablePairs, TrainingOrder, outlive_a_signal, scoring_loader
 from pipeline.cpu import fast_dropout
 from pipeline.faults import demand_finite, memory_for_batch, memory_for_model
 from pipeline.params import TrainParams
 from pipeline.resume import Interruption, saving
-from pipeline.stage import UserError, log
+from pipeline.stage import log
 from pipeline.task import Fitted, Task, log_epoch, validation_scores
 from pipeline.timing import Stopwatch
-
-# What it can do of the keys that it does not honour in full.
-_ABLE: dict[str, tuple[Any, ...]] = {
-    "optim": ("adamw_torch_fused", "adamw_torch"),
-    "lr_scheduler_type": (
-        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
-    ),
-    "torch_compile": (False,),
-    "report_to": ("none",),
-    "extra": ({},),
-}  # fmt: skip
 
 
 def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> Fitted:
@@ -50,10 +40,7 @@ def fit(task: Task, home: Path, params: TrainParams, device: dict[str, Any]) -> 
     Raises UserError for a parameter that the Trainer alone honours, where training fails, and where the checkpoint
     cannot be written.
     """
-    for key, able in _ABLE.items():
-        if (value := getattr(params, key)) not in able:
-            choices = " or ".join(map(str, able))
-            raise UserError(f"params.yaml: train.{key} is {value}; with train.engine loop it must be {choices}")
+    check_loop(params)
     on_cpu, model = device["use_cpu"], task.model
     AcceleratorState._reset_state(reset_partial_state=True)  # as TrainingArguments does, for a second run in a process
     accelerator = Accelerator(cpu=on_cpu, mixed_precision="no" if params.precision == "fp32" else params.precision)

@@ -109,6 +109,21 @@ class Params:
     launch: LaunchParams
 
 
+# Fields of TrainingArguments that go by another name here.
+RENAMED = {
+    "learning_rate": "train.lr",
+    "num_train_epochs": "train.epochs",
+    "per_device_train_batch_size": "train.batch_size",
+    "per_device_eval_batch_size": "predict.batch_size",
+    "fp16": "train.precision",
+    "bf16": "train.precision",
+    "warmup_steps": "train.warmup_ratio",
+    "load_best_model_at_end": "train.keep",
+    "train_sampling_strategy": "train.group_by_length",
+    "full_determinism": "train.deterministic",
+}
+
+
 def load_params(path: Path = PARAMS) -> Params:
     """Read and check `params.yaml`. Raises UserError: one line with the key, what was found and what it must be."""
     try:
@@ -185,9 +200,7 @@ def _section(kind: type[_Section], tree: Any, file: str, prefix: str) -> _Sectio
     hints = typing.get_type_hints(kind)
     for key in tree:
         if key not in hints:
-            close = difflib.get_close_matches(key, hints, n=1)
-            meant = f'did you mean "{prefix}{close[0]}"?' if close else f"the keys are {', '.join(hints)}"
-            raise UserError(f"{file} {prefix}{_line(key, 60)} is not a parameter; {meant}")
+            raise UserError(f"{file} {prefix}{_line(key, 60)} is not a parameter; {_meant(prefix, key, list(hints))}")
     values: dict[str, Any] = {}
     for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
         name = prefix + entry.name
@@ -199,6 +212,15 @@ def _section(kind: type[_Section], tree: Any, file: str, prefix: str) -> _Sectio
         else:
             values[entry.name] = _checked(hint, value, entry.metadata, f"{file} {name}")
     return kind(**values)
+
+
+def _meant(prefix: str, key: str, known: list[str]) -> str:
+    if key in RENAMED:
+        return f"{key} is called {RENAMED[key]} here"
+    if close := difflib.get_close_matches(key, known, n=1):
+        return f'did you mean "{prefix}{close[0]}"?'
+    beyond = "; other fields of TrainingArguments go into train.extra" if prefix == "train." else ""
+    return f"the keys are {', '.join(known)}{beyond}"
 
 
 def _checked(hint: Any, value: Any, bounds: Any, name: str) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipeline.arguments import prediction_arguments
 from pipeline.checkpoint import load_classifier, load_tokenizer
 from pipeline.device import set_up_device
+from pipeline.packages import require_locked
 from pipeline.params import Precision, PredictParams, load_params
 from pipeline.stage import (
     CHECKPOINTS,
@@ -86,6 +87,7 @@ def predict(
 
 
 def main() -> None:
+    require_locked()
     params = load_params()
     predict(
         TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, params.train.precision, params.train.num_threads

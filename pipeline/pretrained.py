@@ -92,27 +92,36 @@ def pretrained(out: Path, params: ModelParams) -> None:
     source.json names the checkpoint, its commit (null for a local directory), and the sha256 of each file.
     Raises UserError for a name that is not pinned, and where no source has the files as pinned.
     """
+    found = find(params.checkpoint)
     with whole(out) as draft:
         draft.mkdir()
-        name, _, revision = params.checkpoint.partition("@")
-        if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
-            revision = CATALOGUE[name].revision
-            _fetch(name, CATALOGUE[name], draft)
-        elif re.fullmatch("[0-9a-f]{40}", revision):
-            _fetch(name, Checkpoint(revision, {}), draft)
-        elif (directory := users_path(params.checkpoint)).is_dir():
-            for file in needed(_names(directory), str(directory)):
-                copy(directory / file, draft / file, pin=None)
-            name, revision = "a local directory", ""  # its path says nothing elsewhere
+        if isinstance(found, Path):
+            for file in needed(_names(found), str(found)):
+                copy(found / file, draft / file, pin=None)
+            source = {"checkpoint": "a local directory", "revision": None}  # its path says nothing elsewhere
         else:
-            raise UserError(
-                f"params.yaml: model.checkpoint is {params.checkpoint}, which is no directory and not pinned; write "
-                f"{name}@<40-hex commit>, or one of {', '.join(CATALOGUE)}"
-            )
+            name = params.checkpoint.partition("@")[0]
+            _fetch(name, found, draft)
+            source = {"checkpoint": name, "revision": found.revision}
         _refuse_weights_elsewhere(draft, params.checkpoint)
         log.info("%s: %s", params.checkpoint, ", ".join(sorted(_names(draft))))
         hashes = {file: sha256(draft / file) for file in _names(draft)}
-        write_json(draft / SOURCE, {"checkpoint": name, "revision": revision or None, "files": hashes})
+        write_json(draft / SOURCE, {**source, "files": hashes})
+
+
+def find(checkpoint: str) -> Checkpoint | Path:
+    """What params.yaml names: a pinned checkpoint or a local directory. Raises UserError where it is neither."""
+    name, _, revision = checkpoint.partition("@")
+    if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
+        return CATALOGUE[name]
+    if re.fullmatch("[0-9a-f]{40}", revision):
+        return Checkpoint(revision, {})
+    if (directory := users_path(checkpoint)).is_dir():
+        return directory
+    raise UserError(
+        f"params.yaml: model.checkpoint is {checkpoint}, which is no directory and not pinned; write "
+        f"{name}@<40-hex commit>, or one of {', '.join(CATALOGUE)}"
+    )
 
 
 def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 import yaml
 
 from pipeline.columns import aligned
+from pipeline.packages import require_locked
 from pipeline.params import PARAMS, load_params
 from pipeline.revisions import experiments, opened
 from pipeline.stage import SCORED, UserError, as_command, log
@@ -40,12 +41,15 @@ _LAST = 20  # lines of a run that failed
 
 
 def group_name(overrides: list[str]) -> str:
-    """`seeds-<digest>` of what may determine the results beside the seed: parameters, dvc.yaml, and the code it names.
+    """`seeds-<digest>` of what may determine the results beside the seed.
 
+    That is the parameters, dvc.yaml, the code and the lock that it names, and the environment of this machine.
     overrides: as after `dvc exp run -S`. Raises UserError for one that DVC or `load_params` refuses.
     """
     from dvc.exceptions import InvalidArgumentError
     from dvc.utils.hydra import apply_overrides
+
+    from pipeline.environment import environment
 
     load_params()
     with tempfile.TemporaryDirectory() as scratch:
@@ -60,26 +64,28 @@ def group_name(overrides: list[str]) -> str:
                 reason = str(error.__cause__).splitlines()[0]
                 raise UserError(f"-S {override}: {reason} Use key=value, with a key of {PARAMS}") from None
         try:
-            tree = asdict(load_params(params))
+            asked = load_params(params)
         except UserError as error:
             raise UserError(str(error).replace(f"{params}", f"{PARAMS} with {' '.join(overrides)}")) from None
+    tree = asdict(asked)
     del tree["train"]["seed"]
-    digest = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    surroundings = environment(asked.train.precision)
+    digest = hashlib.sha256(json.dumps([tree, surroundings], sort_keys=True).encode())
     for file in _code():
         digest.update(file.read_bytes())
     return f"seeds-{digest.hexdigest()[:8]}"
 
 
 def _code() -> list[Path]:
-    """dvc.yaml, and the files that its stages depend on and none of them makes.
+    """dvc.yaml, and the files that its stages depend on and none of them makes: code, and the lock of the packages.
 
-    Without those of the report, which only shows the results.
+    Without those of the report, which only shows the results, and without params.yaml, in which the seed stands.
     """
     stages = yaml.safe_load(_PIPELINE.read_text(encoding="utf-8"))["stages"]
     stages = [stage for name, stage in stages.items() if name != "report"]
     outs = [out for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
     made = {Path(out if isinstance(out, str) else next(iter(out))) for out in outs}
-    deps = sorted({Path(dep) for stage in stages for dep in stage["deps"]})
+    deps = sorted({Path(dep) for stage in stages for dep in stage["deps"]} - {PARAMS})
     return [_PIPELINE, *(dep for dep in deps if dep.is_file() and made.isdisjoint([dep, *dep.parents]))]
 
 
@@ -191,6 +197,7 @@ def main() -> None:
     with as_command():
         if arguments.n < 2:
             raise UserError(f"--n is {arguments.n}; it must be at least 2, since one run scatters around nothing")
+        require_locked()
         run_seeds(arguments.n, arguments.overrides)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 # The artefacts that flow from stage to stage, relative to the directory that holds dvc.yaml.
+CHECKED = Path("data/params_checked")
 RAW = Path("data/raw")
 TOKENIZED = Path("data/tokenized")
 PREDICTIONS = Path("data/predictions")

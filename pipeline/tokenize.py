@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.checkpoint import load_tokenizer
+from pipeline.packages import require_locked
 from pipeline.params import TokenizeParams, load_params
 from pipeline.stage import (
     PRETRAINED,
@@ -177,6 +178,7 @@ _OFFSET_POSITIONS = {
 
 
 def main() -> None:
+    require_locked()
     params = load_params()
     tokenize(RAW, PRETRAINED, TOKENIZED, params.tokenize)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import processes
 from pipeline.device import set_up_device
 from pipeline.environment import environment
+from pipeline.packages import require_locked
 from pipeline.params import TrainParams, load_params
 from pipeline.stage import (
     CHECKPOINTS,
@@ -161,6 +162,7 @@ def history_csv(history: list[dict[str, Any]]) -> str:
 
 
 def main(fresh: bool = False) -> None:
+    require_locked()
     params = load_params()
     if processes.index() > 0:
         log.setLevel(logging.ERROR)  # the first tells what all do

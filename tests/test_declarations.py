@@ -83,6 +83,14 @@ def test_every_module_that_a_stage_imports_is_a_dependency(stage: str) -> None:
     assert {dep for dep in STAGES[stage]["deps"] if dep.startswith("pipeline/")} == modules(stage) | beside(stage)
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_that_computes_depends_on_the_lock_of_the_packages(stage: str) -> None:
+    """Of download and pretrained the content is pinned; the report only shows."""
+    computes = stage not in ("download", "pretrained", "report")
+    assert ("compute.lock" in STAGES[stage]["deps"]) == computes
+    assert ("require_locked()" in (ROOT / "pipeline" / f"{stage}.py").read_text()) == computes
+
+
 def test_params_yaml_says_what_each_key_means() -> None:
     for line in (ROOT / "params.yaml").read_text().splitlines():
         if re.match("  [a-z]", line):
@@ -132,6 +140,8 @@ def test_the_lock_has_what_pyproject_asks_for_and_no_addresses() -> None:
     from packaging.requirements import Requirement
 
     lock = (ROOT / "requirements.lock").read_text()
+    assert "-r compute.lock" in lock
+    lock += (ROOT / "compute.lock").read_text()
     assert "://" not in lock
     locked = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", lock, re.M))
     versions = {name.lower().replace("_", "-"): version for name, version in locked.items()}

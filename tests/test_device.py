@@ -23,7 +23,7 @@ def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
 @pytest.mark.parametrize(
     ("answers", "precision", "message"),
     [
-        ({}, "fp16", "train.precision is fp16 and there is no GPU; use bf16 or fp32"),
+        ({}, "fp16", "train.precision is fp16; there is no GPU: use bf16 or fp32"),
         ({"cuda": True}, "bf16", "train.precision is bf16; Tesla T4 has none: use fp16 or fp32"),
         ({"mps": True}, "fp16", "train.precision is fp16; it needs a CUDA GPU: use bf16 or fp32"),
     ],

@@ -11,7 +11,7 @@ import time
 import pytest
 from conftest import Project
 
-ALL = ["download", "pretrained", "tokenize", "train", "predict", "evaluate", "report"]
+ALL = ["check", "download", "pretrained", "tokenize", "train", "predict", "evaluate", "report"]
 
 
 def evaluation(project: Project) -> dict[str, dict[str, float]]:
@@ -28,7 +28,7 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
 
     project.set("train.lr", "2e-3")
     project.set("train.max_train_samples", "80")
-    assert project.repro() == ["train", "predict", "evaluate", "report"]
+    assert project.repro() == ["check", "train", "predict", "evaluate", "report"]
     changed = evaluation(project)
     assert changed != report
     project.set("train.lr", "1e-3")
@@ -38,25 +38,29 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
     assert evaluation(project) == report
 
     project.set("predict.batch_size", "7")
-    assert project.repro() == ["predict"], "the predictions are the same, so the rest is skipped"
+    assert project.repro() == ["check", "predict"], "the predictions are the same, so the rest is skipped"
 
     for key, value in (("tokenize.num_proc", "2"), ("train.dataloader_num_workers", "1")):
         project.set(key, value)
-    assert project.repro() == [], "what cannot change an output reruns nothing"
+    assert project.repro() == ["check"], "what cannot change an output reruns no more"
 
     with (project.root / "pipeline" / "evaluate.py").open("a") as code:
         code.write("# a change\n")
     assert project.repro() == ["evaluate"]
 
+    with (project.root / "compute.lock").open("a") as lock_of_packages:
+        lock_of_packages.write("# a change\n")
+    assert project.repro() == ["check", "tokenize", "train", "predict", "evaluate"]
+
     project.set("tokenize.max_length", "24")
-    assert project.repro() == ["tokenize", "train", "predict", "evaluate", "report"]
+    assert project.repro() == ["check", "tokenize", "train", "predict", "evaluate", "report"]
 
     other = project.root.parent / "other checkpoint"
     shutil.copytree(project.params()["model"]["checkpoint"], other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.3}))
     project.set("model.checkpoint", str(other))
-    assert project.repro() == ["pretrained", "tokenize", "train", "predict", "evaluate", "report"]
+    assert project.repro() == ["check", "pretrained", "tokenize", "train", "predict", "evaluate", "report"]
 
     project.commit("another checkpoint")
     assert "metrics/evaluation.json" in project.run("dvc", "metrics", "diff", "HEAD~1", "--md")
@@ -65,21 +69,41 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
     assert {"Accuracy", "F1", "Learning rate", "metrics/plots/history.csv", "metrics/plots/roc.csv"} <= charts.keys()
 
 
-def test_a_wrong_parameter_ends_in_one_line_and_costs_nothing(project: Project) -> None:
-    lock = (project.root / "dvc.lock").read_text()
-    kept = {
-        name: (project.root / name).stat().st_mtime_ns for name in ("data/raw", "data/tokenized", "models/pretrained")
-    }
-    project.set("train.lr", "fast")
-    out = project.run("dvc", "repro", ok=False)
-    assert "error: params.yaml: train.lr is fast; it must be a number" in out
+OUTPUTS = ("data/raw", "data/tokenized", "models/pretrained", "models/classifier", "data/predictions")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("train.lr=fast", "train.lr is fast; it must be a number"),
+        ("+train.learning_rate=1e-4", "train.learning_rate is not a parameter; learning_rate is called train.lr here"),
+        ("train.optim=adam", 'train.optim: adam is not an optimizer of transformers; did you mean "adamw_torch"?'),
+    ],
+)
+def test_a_refused_parameter_costs_nothing_and_is_no_experiment(project: Project, change: str, told: str) -> None:
+    project.repro()
+    project.commit("a result")
+    kept = {name: (project.root / name).stat().st_mtime_ns for name in OUTPUTS}
+    out = project.run("dvc", "exp", "run", "--set-param", change, ok=False)
+    assert re.search(rf"^error: params\.yaml: .*{re.escape(told)}", out, re.M)
     assert "Traceback" not in out
-    assert (project.root / "dvc.lock").read_text() == lock
     assert {name: (project.root / name).stat().st_mtime_ns for name in kept} == kept
-    project.set("train.lr", "1e-3")
-    assert project.repro() == [], "what DVC deleted before it ran the stage comes back from the cache"
-    assert (project.root / "models" / "classifier" / "model.safetensors").exists()
-    assert project.git("status", "--porcelain", "metrics", "dvc.lock", "params.yaml") == ""
+    assert project.git("for-each-ref", "refs/exps/*/*/*") == "", "no experiment is recorded"
+    project.git("checkout", "--quiet", "params.yaml")
+    assert project.repro() == []
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_other_packages_than_the_locked_ones_are_told_before_any_output_goes(project: Project) -> None:
+    project.repro()
+    lock = project.root / "compute.lock"
+    text = lock.read_text()
+    lock.write_text(re.sub(r"accelerate==.*", "accelerate==1.14.0", text))
+    out = project.run("dvc", "repro", ok=False)
+    assert re.search(r"error: compute\.lock: installed is accelerate \S+ \(locked: 1\.14\.0\); .*make setup", out)
+    assert all((project.root / name).exists() for name in OUTPUTS)
+    lock.write_text(text)
+    assert project.repro() == []
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 from conftest import Project
 from toy import experiment, toy_project
 
@@ -29,6 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture
 def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.chdir(made.root)
+    torch.set_num_threads(1)  # as in the project's environment: a group's name has it
     return made
 
 
@@ -65,7 +67,9 @@ def test_finished_runs_are_found_and_the_table_is_that_of_their_scores(
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 
-def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(toy: Project) -> None:
+def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(
+    toy: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = group_name([])
     toy.set("train.seed", "7")
     assert group_name([]) == name
@@ -79,6 +83,9 @@ def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(toy
         others.add(group_name([]))
         toy.git("checkout", "--quiet", file)
     assert len(others - {name}) == 4
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert group_name([]) != name, "another environment"
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
 
     with Path("dvc.yaml").open("a") as stages:
         stages.write("  look:\n    cmd: wc metrics/evaluation.json\n    deps: [metrics/evaluation.json]\n")

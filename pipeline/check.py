@@ -1,0 +1,33 @@
+"""Stage check: hold params.yaml and the installed packages to what the stages expect, before DVC removes an output."""
+
+from pathlib import Path
+
+from pipeline.arguments import check_training
+from pipeline.device import device_flags
+from pipeline.packages import require_locked
+from pipeline.params import Params, load_params
+from pipeline.pretrained import find
+from pipeline.stage import CHECKED, run, write_text
+
+_HERE = "python -m"  # launch.train, where this machine is the one that trains
+
+
+def check(params: Params, out: Path) -> None:
+    """Write `out`, whose content is always the same: what depends on it runs after this stage, and never because of it.
+
+    Raises UserError for a value that a stage would refuse. What only the data or the weights can tell, such as a
+    max_length that the model has no positions for, is left to the stages.
+    """
+    find(params.model.checkpoint)
+    if params.launch.train == _HERE:
+        check_training(params.train, device_flags(params.train.precision))
+    write_text(out, "params.yaml holds what the stages accept.\n")
+
+
+def main() -> None:
+    require_locked()
+    check(load_params(), CHECKED)
+
+
+if __name__ == "__main__":
+    run(main)
