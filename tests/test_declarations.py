@@ -12,6 +12,7 @@ import pytest
 import yaml
 from conftest import ROOT, committed
 
+from pipeline import train
 from pipeline.params import Params
 
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
@@ -76,6 +77,10 @@ def beside(stage: str) -> set[str]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_key_that_a_stage_reads_is_declared(stage: str) -> None:
     assert set(STAGES[stage].get("params", [])) == keys_read(stage) - set(HARMLESS)
+
+
+def test_no_key_but_those_that_rerun_nothing_may_change_before_a_run_resumes() -> None:
+    assert {f"train.{name}" for name in train._HARMLESS} == {key for key in HARMLESS if key.startswith("train.")}
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -63,6 +63,24 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_publishes_nothing(
     assert not (tmp_path / "metrics").exists()
 
 
+@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_a_gradient_that_is_not_finite_stops_the_run_though_the_loss_is(
+    engine: str, max_grad_norm: float, params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path
+) -> None:
+    """Clipped to a norm of 1, it would be nothing or not a number; and with it the weights, whose loss nobody sees."""
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=2)
+    model.classifier.weight.data *= 1e25  # the squares in the norm are beyond fp32, the losses are not
+    model.save_pretrained(shutil.copytree(tiny(), tmp_path / "steep"))
+    settings = dataclasses.replace(params.train, engine=engine, max_grad_norm=max_grad_norm)
+    outs = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
+    with pytest.raises(UserError, match=r"the gradient norm is inf at step 1, .*; try a lower train\.lr"):
+        train(tokenized(tiny()), tmp_path / "steep", *outs, settings)
+    assert not (tmp_path / "classifier").exists()
+
+
 def test_a_model_that_knows_one_class_only_is_published_with_a_loud_warning(
     run: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
