@@ -1,6 +1,5 @@
 """Real parts, small: the embedded corpus, random transformers of two layers, and whole copies of this project."""
 
-import dataclasses
 import os
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ from pipeline.stage import SOURCE, write_json
 from pipeline.tokenize import tokenize
 
 ROOT = Path(__file__).parents[1]
+PARAMS = ROOT / "tests" / "params.yaml"  # the project's own holds whatever the last experiment has left there
 # The stages must not see the user's mirrors. pytest's worker processes find here what their parent has put aside.
 MRPC = Path(
     os.environ.setdefault("TESTS_MRPC", os.environ.get("MRPC_MIRROR", str(ROOT.parent / "shared/mrpc")))
@@ -32,6 +32,30 @@ os.environ.pop("CHECKPOINT_MIRROR", None)
 os.environ.pop("HF_ENDPOINT", None)
 
 TinyMaker = Callable[..., Path]
+
+
+def committed(name: str) -> str:
+    """A file of the project as git has it at HEAD; that of the workspace may be an experiment's."""
+    return subprocess.check_output(["git", "show", f"HEAD:{name}"], cwd=ROOT, text=True)
+
+
+def params_file(directory: Path, changes: dict[str, Any] | None = None) -> Path:
+    """Copy the tests' params.yaml into a directory, with the text of some values replaced."""
+    path = directory / "params.yaml"
+    shutil.copy(PARAMS, path)
+    for key, text in (changes or {}).items():
+        edit(path, key, text)
+    return path
+
+
+def edit(path: Path, key: str, text: Any) -> None:
+    """Change one line of a params.yaml, as a user's editor would."""
+    section, name = key.split(".")
+    lines = path.read_text().splitlines(keepends=True)
+    start = lines.index(f"{section}:\n")
+    at = next(n for n in range(start, len(lines)) if lines[n].startswith(f"  {name}:"))
+    lines[at] = f"  {name}: {text}\n"
+    path.write_text("".join(lines))
 
 
 @pytest.fixture(scope="session")
@@ -44,10 +68,7 @@ def mrpc() -> Path:
 
 @pytest.fixture(scope="session")
 def params() -> Params:
-    """The project's own params.yaml, with what a random model of two layers needs to learn a little."""
-    params = load_params(ROOT / "params.yaml")
-    train = dataclasses.replace(params.train, epochs=1, lr=1e-3, precision="fp32", max_train_samples=64, num_threads=1)
-    return dataclasses.replace(params, train=train)
+    return load_params(PARAMS)
 
 
 @pytest.fixture(scope="session")
@@ -143,7 +164,7 @@ class Project:
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, text=True
         ).split("\0")
         for name in names:
-            left = name.startswith(("tests/", "metrics/")) or name == "dvc.lock"
+            left = name.startswith(("tests/", "metrics/")) or name in ("dvc.lock", "params.yaml")
             if (ROOT / name).is_file() and (name in READ_METRICS or not left):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
@@ -156,11 +177,7 @@ class Project:
             "GIT_CONFIG_NOSYSTEM": "1",
             "OMP_NUM_THREADS": "1",
         }
-        self.set("data.task", "sample")
-        self.set("model.checkpoint", str(checkpoint))
-        self.set("tokenize.max_length", "96")
-        for key, value in {"epochs": "1", "lr": "1e-3", "precision": "fp32", "max_train_samples": "64"}.items():
-            self.set(f"train.{key}", value)
+        params_file(root, {"model.checkpoint": checkpoint})
         self.git("init", "--quiet", "--initial-branch=main")
         self.commit("start")
 
@@ -173,13 +190,7 @@ class Project:
         self.git("commit", "--quiet", "--allow-empty", "--message", message)
 
     def set(self, key: str, value: str) -> None:
-        """Change one line of params.yaml, as a user's editor would."""
-        section, name = key.split(".")
-        lines = (self.root / "params.yaml").read_text().splitlines(keepends=True)
-        start = lines.index(f"{section}:\n")
-        at = next(n for n in range(start, len(lines)) if lines[n].startswith(f"  {name}:"))
-        lines[at] = f"  {name}: {value}\n"
-        (self.root / "params.yaml").write_text("".join(lines))
+        edit(self.root / "params.yaml", key, value)
 
     def params(self) -> Any:
         return yaml.safe_load((self.root / "params.yaml").read_text())

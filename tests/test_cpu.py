@@ -48,6 +48,16 @@ def test_fast_dropout_follows_the_seed_and_ends_with_its_block() -> None:
     assert torch.equal(draw(), before)
 
 
+def test_fast_dropout_draws_from_a_generator_of_the_callers_own() -> None:
+    def draw() -> torch.Tensor:
+        return torch.empty(64, 64).bernoulli_(0.5, generator=torch.Generator().manual_seed(7))
+
+    before = torch.get_rng_state()
+    with fast_dropout():
+        assert torch.equal(draw(), draw())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_probability_of_nothing_or_all_and_odd_shapes_are_drawn_too() -> None:
     with fast_dropout():
         assert torch.ones(9).bernoulli_(0.0).sum() == 0

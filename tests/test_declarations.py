@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, committed
 
+from pipeline import train
 from pipeline.params import Params
 
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
@@ -78,6 +79,10 @@ def test_every_key_that_a_stage_reads_is_declared(stage: str) -> None:
     assert set(STAGES[stage].get("params", [])) == keys_read(stage) - set(HARMLESS)
 
 
+def test_no_key_but_those_that_rerun_nothing_may_change_before_a_run_resumes() -> None:
+    assert {f"train.{name}" for name in train._HARMLESS} == {key for key in HARMLESS if key.startswith("train.")}
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_module_that_a_stage_imports_is_a_dependency(stage: str) -> None:
     assert {dep for dep in STAGES[stage]["deps"] if dep.startswith("pipeline/")} == modules(stage) | beside(stage)
@@ -92,7 +97,7 @@ def test_a_stage_that_computes_depends_on_the_lock_of_the_packages(stage: str) -
 
 
 def test_params_yaml_says_what_each_key_means() -> None:
-    for line in (ROOT / "params.yaml").read_text().splitlines():
+    for line in committed("params.yaml").splitlines():
         if re.match("  [a-z]", line):
             assert "#" in line or "checkpoint" in line or line.split(":")[0].strip() in SELF_EXPLAINING, line
 
@@ -100,9 +105,9 @@ def test_params_yaml_says_what_each_key_means() -> None:
 SELF_EXPLAINING = {"epochs", "weight_decay", "torch_compile"}
 
 
-def table(heading: str) -> list[list[str]]:
+def table(heading: str, readme: str = README) -> list[list[str]]:
     """The cells of the first table below a heading of the README, without its own heading and rule."""
-    section = README.split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
+    section = readme.split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
@@ -125,13 +130,16 @@ def test_the_readmes_picture_is_that_of_dvc_dag() -> None:
 
 
 def test_the_readmes_parameters_are_those_of_params_yaml() -> None:
-    tree = yaml.safe_load((ROOT / "params.yaml").read_text())
     rows = table("Parameters")
     assert [cells[0].strip("`") for cells in rows] == [key for keys in sections().values() for key in keys]
-    for key, default, meaning in rows:
+    assert all(len(meaning) > 10 for _, _, meaning in rows)
+
+
+def test_the_readmes_defaults_are_those_of_params_yaml() -> None:
+    tree = yaml.safe_load(committed("params.yaml"))
+    for key, default, _ in table("Parameters", committed("README.md")):
         section, name = key.strip("`").split(".")
         assert yaml.safe_load(default.strip("`")) == tree[section][name], key
-        assert len(meaning) > 10
 
 
 def test_the_lock_has_what_pyproject_asks_for_and_no_addresses() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, run_stage
+from conftest import params_file, run_stage
 from hub import Hub, serve
 
 from pipeline import sources
@@ -37,7 +37,7 @@ def mirror(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_download(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    shutil.copy(ROOT / "params.yaml", cwd)
+    params_file(cwd, {"data.task": "mrpc"})
     return run_stage("download", cwd, MRPC_MIRROR="", **env)
 
 

@@ -20,7 +20,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, TinyMaker
+from conftest import ROOT, TinyMaker, edit, params_file
 
 from pipeline import tokenize as tokenizing
 from pipeline.download import CORPORA, Pair, download
@@ -61,6 +61,24 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_publishes_nothing(
         run(lr=1e30, max_grad_norm=0, warmup_ratio=0)
     assert not (tmp_path / "classifier").exists()
     assert not (tmp_path / "metrics").exists()
+
+
+@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_a_gradient_that_is_not_finite_stops_the_run_though_the_loss_is(
+    engine: str, max_grad_norm: float, params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path
+) -> None:
+    """Clipped to a norm of 1, it would be nothing or not a number; and with it the weights, whose loss nobody sees."""
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=2)
+    model.classifier.weight.data *= 1e25  # the squares in the norm are beyond fp32, the losses are not
+    model.save_pretrained(shutil.copytree(tiny(), tmp_path / "steep"))
+    settings = dataclasses.replace(params.train, engine=engine, max_grad_norm=max_grad_norm)
+    outs = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
+    with pytest.raises(UserError, match=r"the gradient norm is inf at step 1, .*; try a lower train\.lr"):
+        train(tokenized(tiny()), tmp_path / "steep", *outs, settings)
+    assert not (tmp_path / "classifier").exists()
 
 
 def test_a_model_that_knows_one_class_only_is_published_with_a_loud_warning(
@@ -169,12 +187,7 @@ def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_p
     (tmp_path / "models").mkdir()
     (tmp_path / "data" / "tokenized").symlink_to(tokenized(tiny()))
     (tmp_path / "models" / "pretrained").symlink_to(tiny())
-    text = (ROOT / "params.yaml").read_text()
-    lines = [
-        {"  epochs": "  epochs: 100", "  save_steps": "  save_steps: 7"}.get(line.split(":")[0], line)
-        for line in text.replace("precision: bf16", "precision: fp32").splitlines()
-    ]
-    (tmp_path / "params.yaml").write_text("\n".join(lines))
+    params_file(tmp_path, {"train.epochs": 100, "train.save_steps": 7, "train.max_train_samples": "null"})
     return tmp_path
 
 
@@ -204,8 +217,7 @@ def started(directory: Path, start_new_session: bool = False, **env: str) -> sub
 def test_a_signal_saves_a_checkpoint_and_publishes_nothing(
     number: signal.Signals, status: int, engine: str, stage_directory: Path
 ) -> None:
-    text = (stage_directory / "params.yaml").read_text()
-    (stage_directory / "params.yaml").write_text(text.replace("engine: trainer", f"engine: {engine}"))
+    edit(stage_directory / "params.yaml", "train.engine", engine)
     process = started(stage_directory)
     process.send_signal(number)
     log = process.communicate()[1]
@@ -221,8 +233,7 @@ def test_a_signal_saves_a_checkpoint_and_publishes_nothing(
 def test_a_signal_to_the_whole_group_spares_the_checkpoint_where_other_processes_load_the_data(
     stage_directory: Path,
 ) -> None:
-    text = (stage_directory / "params.yaml").read_text()
-    (stage_directory / "params.yaml").write_text(text.replace("dataloader_num_workers: 0", "dataloader_num_workers: 1"))
+    edit(stage_directory / "params.yaml", "train.dataloader_num_workers", 1)
     process = started(stage_directory, start_new_session=True)
     os.killpg(process.pid, signal.SIGTERM)
     log = process.communicate()[1]
@@ -232,8 +243,7 @@ def test_a_signal_to_the_whole_group_spares_the_checkpoint_where_other_processes
 
 
 def test_a_killed_run_resumes_while_the_processes_that_loaded_its_data_live_on(stage_directory: Path) -> None:
-    text = (stage_directory / "params.yaml").read_text()
-    (stage_directory / "params.yaml").write_text(text.replace("dataloader_num_workers: 0", "dataloader_num_workers: 2"))
+    edit(stage_directory / "params.yaml", "train.dataloader_num_workers", 2)
     process = started(stage_directory)
     loaders = psutil.Process(process.pid).children()
     assert len(loaders) == 2
@@ -263,8 +273,7 @@ def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
 @pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("evaluate.py", True)])
 def test_a_run_resumes_under_the_same_training_code_only(edited: str, resumes: bool, stage_directory: Path) -> None:
     shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on the path
-    text = (stage_directory / "params.yaml").read_text()
-    (stage_directory / "params.yaml").write_text(text.replace("epochs: 100", "epochs: 2"))
+    edit(stage_directory / "params.yaml", "train.epochs", 2)
     process = started(stage_directory)
     process.kill()
     process.communicate()
@@ -280,8 +289,7 @@ def test_a_second_process_with_the_same_inputs_neither_waits_nor_disturbs(
     stage_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """As two experiments do that run side by side in directories of their own."""
-    text = (stage_directory / "params.yaml").read_text()
-    (stage_directory / "params.yaml").write_text(text.replace("epochs: 100", "epochs: 3"))
+    edit(stage_directory / "params.yaml", "train.epochs", 3)
     other = tmp_path_factory.mktemp("other")
     shutil.copytree(stage_directory, other, symlinks=True, dirs_exist_ok=True)
     first = started(stage_directory)

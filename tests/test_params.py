@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import PARAMS, ROOT, committed, params_file
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -14,20 +14,19 @@ from pipeline.params import Params, load_params
 from pipeline.stage import UserError
 
 
-def edited(tmp_path: Path, key: str, text: str) -> Path:
-    """The project's params.yaml with the text of one value replaced."""
-    section, name = key.split(".")
-    lines = (ROOT / "params.yaml").read_text().splitlines()
-    at = next(n for n in range(lines.index(f"{section}:"), len(lines)) if lines[n].startswith(f"  {name}:"))
-    lines[at] = f"  {name}: {text}"
-    path = tmp_path / "params.yaml"
-    path.write_text("\n".join(lines))
-    return path
+def test_the_params_yaml_that_is_shipped_loads(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(committed("params.yaml"))
+    assert isinstance(load_params(tmp_path / "params.yaml"), Params)
+
+
+def test_params_yaml_has_the_keys_that_the_tests_have() -> None:
+    ours, tests = (yaml.safe_load(path.read_text()) for path in (ROOT / "params.yaml", PARAMS))
+    assert {section: list(ours[section]) for section in ours} == {section: list(tests[section]) for section in tests}
 
 
 @pytest.mark.parametrize("text", ["3e-05", "3e-5", "3.0e-5", "0.00003", ".3e-4"])
 def test_a_learning_rate_is_a_number_however_dvc_or_a_person_writes_it(tmp_path: Path, text: str) -> None:
-    assert load_params(edited(tmp_path, "train.lr", text)).train.lr == pytest.approx(3e-5, rel=1e-12)
+    assert load_params(params_file(tmp_path, {"train.lr": text})).train.lr == pytest.approx(3e-5, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def test_a_learning_rate_is_a_number_however_dvc_or_a_person_writes_it(tmp_path:
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_told_in_one_line_with_its_key(tmp_path: Path, key: str, text: str, message: str) -> None:
-    path = edited(tmp_path, key, text)
+    path = params_file(tmp_path, {key: text})
     with pytest.raises(UserError) as error:
         load_params(path)
     assert str(error.value).startswith(f"{path}: {message}")
@@ -61,16 +60,16 @@ def test_a_wrong_value_is_told_in_one_line_with_its_key(tmp_path: Path, key: str
 
 
 def test_an_unknown_key_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:
-    path = edited(tmp_path, "train.lr", "1e-5\n  learning_rat: 1")
+    path = params_file(tmp_path, {"train.lr": "1e-5\n  learning_rat: 1"})
     with pytest.raises(UserError, match=r"train\.learning_rat is not a parameter"):
         load_params(path)
-    path = edited(tmp_path, "train.lr", "1e-5\n  weight_decy: 1")
+    path = params_file(tmp_path, {"train.lr": "1e-5\n  weight_decy: 1"})
     with pytest.raises(UserError, match=r'did you mean "train\.weight_decay"\?'):
         load_params(path)
 
 
 def test_a_missing_key_section_or_file_is_named(tmp_path: Path) -> None:
-    tree = yaml.safe_load((ROOT / "params.yaml").read_text())
+    tree = yaml.safe_load(PARAMS.read_text())
     del tree["train"]["seed"]
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(tree))
@@ -109,7 +108,7 @@ def loads_or_is_told_in_one_line(text: str) -> None:
             assert str(error).startswith(str(path))
 
 
-OURS = yaml.safe_load((ROOT / "params.yaml").read_text())
+OURS = yaml.safe_load(PARAMS.read_text())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.dates() | st.binary()
 TREES = st.recursive(
     SCALARS,

@@ -6,8 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
-from conftest import ROOT, TinyMaker, run_stage
+from conftest import TinyMaker, params_file, run_stage
 from hub import serve
 
 from pipeline.params import ModelParams
@@ -25,9 +24,7 @@ def fetch(out: Path, checkpoint: object) -> Path:
 
 
 def run_pretrained(cwd: Path, checkpoint: str, **env: str) -> subprocess.CompletedProcess[str]:
-    tree = yaml.safe_load((ROOT / "params.yaml").read_text())
-    tree["model"]["checkpoint"] = checkpoint
-    (cwd / "params.yaml").write_text(yaml.safe_dump(tree))
+    params_file(cwd, {"model.checkpoint": checkpoint})
     return run_stage("pretrained", cwd, **env)
 
 

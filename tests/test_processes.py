@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, Project, TinyMaker
+from conftest import ROOT, Project, TinyMaker, params_file
 
 ALONE = "python -m"
 TORCHRUN = "torchrun --nproc-per-node 2 -m"
@@ -26,7 +26,7 @@ Start = Callable[..., subprocess.Popen[str]]
 def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Start:
     """Begin the train stage in a directory of its own, by a launcher and with changes to `train.*`."""
 
-    def start(name: str, launcher: str, **changes: Any) -> subprocess.Popen[str]:
+    def start(name: str, launcher: str, timeout: int = 600, **changes: Any) -> subprocess.Popen[str]:
         checkpoint = tiny(**changes.pop("config", {}))
         directory = tmp_path / name
         for link, target in {"data/tokenized": tokenized(checkpoint), "models/pretrained": checkpoint}.items():
@@ -34,15 +34,7 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 path.symlink_to(target)
-        settings = {"precision": "fp32", "lr": "1.0e-3", **changes}
-        lines = (ROOT / "params.yaml").read_text().splitlines()
-        first = lines.index("train:")
-        for at in range(first + 1, len(lines)):
-            key = lines[at].strip().split(":")[0]
-            if key in settings:
-                lines[at] = f"  {key}: {settings.pop(key)}"
-        assert not settings
-        (directory / "params.yaml").write_text("\n".join(lines))
+        params_file(directory, {"launch.timeout": timeout, **{f"train.{key}": changes[key] for key in changes}})
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.Popen(
             [*launcher.split(), "pipeline.train"],

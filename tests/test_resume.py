@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 import torch
 import transformers
 from conftest import TinyMaker
+from safetensors.torch import load_file, save_file
 
 from pipeline.params import Params
 from pipeline.resume import remove_finished
@@ -33,9 +35,11 @@ def run(
     tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> Callable[..., dict[str, bytes]]:
     """Train into a directory; returns the bytes of all outputs but the clock."""
-    data = tokenized(tiny())
+    inputs = tokenized(tiny()), tiny()
 
-    def run(name: str = "run", fresh: bool = False, **changes: Any) -> dict[str, bytes]:
+    def run(
+        name: str = "run", fresh: bool = False, data: Path = inputs[0], checkpoint: Path = inputs[1], **changes: Any
+    ) -> dict[str, bytes]:
         out = tmp_path / name
         settings = {
             "epochs": 2,
@@ -47,7 +51,7 @@ def run(
         }
         train(
             data,
-            tiny(),
+            checkpoint,
             out / "classifier",
             out / "metrics",
             tmp_path / "checkpoints",
@@ -229,14 +233,33 @@ def test_a_place_for_checkpoints_that_cannot_be_made_is_told_in_one_line(run: Ru
         run()
 
 
-@pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}])
-def test_other_inputs_start_anew(
+@pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}, {"max_grad_norm": 0.5}], ids=str)
+def test_other_parameters_start_anew(
     changed: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     with killed_at(5):
         run()
     with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
         run(**changed)
+    assert "resuming" not in caplog.text
+
+
+@pytest.mark.parametrize("changed", ["the weights", "the tokens"])
+def test_so_do_other_files(
+    changed: str, run: Run, killed_at: KilledAt, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    checkpoint, data = shutil.copytree(tiny(), tmp_path / "checkpoint"), tokenized(tiny())
+    with killed_at(5):
+        run(checkpoint=checkpoint)
+    if changed == "the weights":
+        weights = load_file(checkpoint / "model.safetensors")
+        save_file({name: tensor * 2 for name, tensor in weights.items()}, checkpoint / "model.safetensors")
+    else:
+        data = tokenized(tiny(), "max_length")
+    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
+        run(data=data, checkpoint=checkpoint)
+    assert "training on" in caplog.text
     assert "resuming" not in caplog.text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, params_file
 
 from pipeline.stage import UserError, whole, write_json
 
@@ -34,8 +34,7 @@ def test_help_says_what_the_stage_does_without_heavy_imports(stage: str, tmp_pat
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_before_its_input_ends_in_one_line_with_status_1(stage: str, tmp_path: Path) -> None:
-    params = (ROOT / "params.yaml").read_text().replace("checkpoint: sentence", "checkpoint: nobody")
-    (tmp_path / "params.yaml").write_text(params)
+    params_file(tmp_path, {"data.task": "mrpc"})
     done = run("-m", f"pipeline.{stage}", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")

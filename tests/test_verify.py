@@ -1,26 +1,23 @@
 """`make verify`: the committed result can be had again, or it is said why not."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, Project
+from conftest import Project, committed
 
 from pipeline.stage import UserError
 from pipeline.verify import compare, verify
 
 
-def copied(tmp_path: Path) -> Path:
+def checkout(directory: Path) -> Path:
     """What of this project's own committed result is compared."""
-    here = tmp_path / "here"
-    (here / "metrics").mkdir(parents=True)
-    shutil.copy(ROOT / "dvc.lock", here)
-    for name in ("environment.json", "evaluation.json"):
-        shutil.copy(ROOT / "metrics" / name, here / "metrics")
-    return here
+    (directory / "metrics").mkdir(parents=True)
+    for name in ("dvc.lock", "metrics/environment.json", "metrics/evaluation.json"):
+        (directory / name).write_text(committed(name))
+    return directory
 
 
 def changed(path: Path, **entries: str) -> None:
@@ -45,21 +42,21 @@ def test_a_fresh_clone_at_another_path_gives_the_committed_bytes(project: Projec
 
 
 def test_other_bits_in_the_same_environment_are_an_error(tmp_path: Path) -> None:
-    here = copied(tmp_path)
+    here = checkout(tmp_path / "here")
     other_weights(here)
     with pytest.raises(UserError, match=r"1 of 17 outputs differ from the committed dvc\.lock in the same environment"):
-        compare(ROOT, here)
+        compare(checkout(tmp_path / "committed"), here)
 
 
 def test_other_bits_in_another_environment_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = copied(tmp_path)
+    here = checkout(tmp_path / "here")
     other_weights(here)
     changed(here / "metrics" / "environment.json", torch="9.9.9")
     evaluation = json.loads((here / "metrics" / "evaluation.json").read_text())
     before = evaluation["test"]["f1"]
     evaluation["test"]["f1"] = 0.5
     (here / "metrics" / "evaluation.json").write_text(json.dumps(evaluation))
-    compare(ROOT, here)
+    compare(checkout(tmp_path / "committed"), here)
     out = capsys.readouterr().out
     assert "DIFFERS" in out
     assert "when committed, 9.9.9 here" in out
