@@ -58,7 +58,8 @@ def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
     project.git("checkout", "--quiet", "--detach")  # as actions/checkout leaves it
     env = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "RUNNER_TEMP": str(tmp_path)}
     for step in STEPS.values():
-        project.run("bash", "-e", "-c", step["run"], **env, **step.get("env", {}))
+        shell = step["run"].replace("make setup", "true")  # the packages are there; to install them takes minutes
+        project.run("bash", "-e", "-c", shell, **env, **step.get("env", {}))
     text = (tmp_path / "summary.md").read_text()
     assert text == (tmp_path / "comparison.md").read_text()
     assert "**B is better: +" in text
