@@ -244,10 +244,10 @@ def test_other_parameters_start_anew(
     assert "resuming" not in caplog.text
 
 
-@pytest.mark.parametrize("changed", ["the weights", "the tokens"])
-def test_so_do_other_files(
+@pytest.mark.parametrize("changed", ["the weights", "the tokens", "the kernels"])
+def test_so_do_other_files_and_kernels(
     changed: str, run: Run, killed_at: KilledAt, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     checkpoint, data = shutil.copytree(tiny(), tmp_path / "checkpoint"), tokenized(tiny())
     with killed_at(5):
@@ -255,8 +255,10 @@ def test_so_do_other_files(
     if changed == "the weights":
         weights = load_file(checkpoint / "model.safetensors")
         save_file({name: tensor * 2 for name, tensor in weights.items()}, checkpoint / "model.safetensors")
-    else:
+    elif changed == "the tokens":
         data = tokenized(tiny(), "max_length")
+    else:
+        monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
     with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
         run(data=data, checkpoint=checkpoint)
     assert "training on" in caplog.text
