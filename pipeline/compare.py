@@ -96,7 +96,7 @@ def as_text(comparison: Comparison) -> str:
             of_a, of_b = example.probability_a, example.probability_b
             lines.append(f"  {example.idx}  {example.label}: probability {of_a:.2f} in A, {of_b:.2f} in B")
             for sentence in (example.sentence1, example.sentence2):
-                lines += textwrap.wrap(printable(sentence), 96, initial_indent="    - ", subsequent_indent="      ")
+                lines += textwrap.wrap(sentence, 96, initial_indent="    - ", subsequent_indent="      ")
         lines.append("")
     lines += [f"Verdict: {comparison.verdict}", *comparison.caveats]
     return "\n".join(map(printable, lines))

@@ -142,6 +142,15 @@ def test_what_another_branch_holds_gives_no_orders_to_the_terminal_and_forges_no
         assert any(re.match(r"cpu +a CPU +x ", line) for line in lines)
 
 
+def test_names_of_classes_forge_no_line_either(toy: Project) -> None:
+    (main,) = runs("main")
+    named = main._replace(splits={split: of._replace(classes=[FORGED] * 2) for split, of in main.splits.items()})
+    lines = as_text(compare(Side("main", [named]), Side("worse", runs("worse")))).splitlines()
+    assert sum("B is better" in line for line in lines) == 3, "on the lines of three examples"
+    assert sum(line.startswith("Verdict") for line in lines) == 1
+    assert all(line.isprintable() for line in lines)
+
+
 def test_a_run_and_itself_are_the_same_and_nothing_is_touched(toy: Project) -> None:
     def files() -> dict[Path, int]:
         paths = [path.relative_to(toy.root) for path in toy.root.rglob("*")]
@@ -355,6 +364,14 @@ def test_predictions_of_another_model_than_the_workspaces_are_refused(toy: Proje
     (toy.root / "models" / "classifier").write_text("another model")
     with pytest.raises(UserError, match=r'models/classifier is not .* \(modified\); run "dvc repro"$'):
         compared("main", "workspace")
+    restore(toy)
+
+
+def test_a_stage_that_dvc_yaml_has_no_longer_does_not_count(toy: Project) -> None:
+    """DVC leaves it in dvc.lock."""
+    with (toy.root / "dvc.lock").open("a") as lock:
+        lock.write("  fit:\n    cmd: fit\n    outs:\n    - path: models/classifier\n      md5: 0123456789abcdef\n")
+    assert compared("main", "workspace").verdict.startswith("no difference")
     restore(toy)
 
 
