@@ -6,6 +6,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from pipeline.markup import code
+
 
 def model_card(
     scores: Mapping[str, float],
@@ -48,10 +50,12 @@ def model_card(
     pins = {"checkpoint": checkpoint, "data": data, "run": ingredients}
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
-        task=task,
-        negative=labels[0],
-        positive=labels[1],
-        start=f"{checkpoint['checkpoint']} (commit {checkpoint['revision']})" if published else "a local checkpoint",
+        task=code(task),
+        negative=code(labels[0]),
+        positive=code(labels[1]),
+        start=f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
+        if published
+        else "a local checkpoint",
         pins=json.dumps(pins, indent=2, sort_keys=True),
         **scores,
     )
@@ -61,15 +65,15 @@ _CARD = """---
 {front_matter}
 ---
 
-# {task}-classifier
+# Classifier of {task}
 
-It tells whether two sentences say the same: `{positive}` or `{negative}`.
+It tells whether two sentences say the same: {positive} or {negative}.
 Fine-tuned from {start} on the pairs of {task}.
 
 | on validation | |
 |---|---|
 | accuracy | {accuracy:.4f} |
-| F1 of `{positive}` | {f1:.4f} |
+| F1 of {positive} | {f1:.4f} |
 | cross-entropy, nats | {loss:.4f} |
 
 ```python

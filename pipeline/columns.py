@@ -1,11 +1,13 @@
 """Tables for a terminal."""
 
+from pipeline.stage import printable
+
 
 def aligned(rows: list[list[str]], side: str) -> list[str]:
-    """Lines of columns as wide as their widest cell; all but the first are aligned to a side, "<" or ">"."""
+    """Printable lines of columns as wide as their widest cell; all but the first are aligned to a side, "<" or ">"."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = ["<", *side * (len(widths) - 1)]
     return [
-        "  ".join(f"{cell:{to}{width}}" for cell, to, width in zip(row, sides, widths, strict=True)).rstrip()
+        printable("  ".join(f"{cell:{to}{width}}" for cell, to, width in zip(row, sides, widths, strict=True))).rstrip()
         for row in rows
     ]

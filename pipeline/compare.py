@@ -1,27 +1,26 @@
 """Is B better than A? Compare the predictions of two revisions, pair by pair.
 
 A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of seeds that pipeline.seeds has run.
-The verdict is about accuracy on test: validation has chosen the epoch, and flatters. B is better, or worse, where the
-95 % bootstrap interval of the difference excludes 0, and McNemar's exact test of two runs has p < 0.05: of a handful of
-changed pairs the bootstrap alone is too sure. Two groups are tested over seeds and examples both.
+The verdict is about accuracy on test: validation has chosen the epoch, and flatters. Two groups are tested over seeds
+and examples both, and B is better, or worse, where the 95 % interval of the difference excludes 0. Of two runs it is
+only told whether these two models differ: by the interval, and by McNemar's exact test, p < 0.05.
 """
 
 import argparse
 import json
 import signal
-import string
 import textwrap
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.columns import aligned
 from pipeline.comparison import Comparison, Example, Side, compare, points
+from pipeline.markup import code, table
 from pipeline.revisions import WORKSPACE, runs
-from pipeline.stage import SCORED, as_command
+from pipeline.stage import SCORED, as_command, printable
 from pipeline.uncertainty import SCORES
 
 _SHOWN = 3  # examples of a kind
-_MARKUP = set(string.punctuation) - set("-,'()")  # what can mean something in Markdown, and the dot of an address
 
 
 def _shown(value: Any) -> str:
@@ -44,11 +43,30 @@ def _notes(comparison: Comparison) -> list[str]:
     test, validation = comparison.splits["test"], comparison.splits["validation"]
     resampled = f"{test.n} test and {validation.n} validation pairs"
     if comparison.seeds is None:
-        mcnemar = f"McNemar's exact test on test: p = {test.mcnemar:.2g}."
-        return [f"In percent; differences in points, paired bootstrap over {resampled}.", mcnemar]
+        notes = [
+            f"In percent; differences in points, paired bootstrap over {resampled}.",
+            f"McNemar's exact test on test: p = {test.mcnemar:.2g}.",
+        ]
+    else:
+        notes = [
+            f"In percent, means over runs; differences in points, bootstrap over seeds and {resampled}.",
+            f"Seeds: {comparison.seeds}.",
+        ]
+    if seen := test.difference["accuracy"].detectable:  # 0: identical predictions
+        sees = f"sees a true difference of {100 * seen:.1f} points of test accuracy"
+        notes.append(f"Such a comparison {sees} in four of five cases.")
+    return notes
+
+
+def _changes(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
+    """What A and B were made with and differ in: each kind's title, and its rows."""
     return [
-        f"In percent, means over runs; differences in points, bootstrap over seeds and {resampled}.",
-        f"Seeds: {comparison.seeds}.",
+        (title, [[key, *map(_shown, of)] for key, of in entries.items()])
+        for title, entries in (
+            ("parameter", comparison.parameters),
+            ("environment", comparison.environment),
+            ("code or packages", comparison.code),
+        )
     ]
 
 
@@ -70,64 +88,43 @@ def as_text(comparison: Comparison) -> str:
     lines = [f"A: {comparison.a}", f"B: {comparison.b}", ""]
     lines += aligned([["", "A", "B", "B - A", "95 % interval"], *_score_rows(comparison)], ">")
     lines += [*_notes(comparison), ""]
-    for title, entries in (("parameter", comparison.parameters), ("environment", comparison.environment)):
-        if entries:
-            lines += aligned([[title, "A", "B"], *([key, *map(_shown, of)] for key, of in entries.items())], "<")
-        else:
-            lines.append(f"{title}: none differs")
-        lines.append("")
+    for title, rows in _changes(comparison):
+        lines += [*(aligned([[title, "A", "B"], *rows], "<") if rows else [f"{title}: none differs"]), ""]
     for heading, examples in _changed(comparison):
         lines.append(heading)
         for example in examples[:_SHOWN]:
             of_a, of_b = example.probability_a, example.probability_b
             lines.append(f"  {example.idx}  {example.label}: probability {of_a:.2f} in A, {of_b:.2f} in B")
             for sentence in (example.sentence1, example.sentence2):
-                lines += textwrap.wrap(_printable(sentence), 96, initial_indent="    - ", subsequent_indent="      ")
+                lines += textwrap.wrap(sentence, 96, initial_indent="    - ", subsequent_indent="      ")
         lines.append("")
-    return "\n".join([*lines, f"Verdict: {comparison.verdict}"])
-
-
-def _printable(text: str) -> str:
-    """Without line breaks and the control characters that a terminal obeys."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    lines += [f"Verdict: {comparison.verdict}", *comparison.caveats]
+    return "\n".join(map(printable, lines))
 
 
 def as_markdown(comparison: Comparison) -> str:
     """For a pull request on GitHub."""
-    lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", ""]
-    lines += _piped(
-        ["", f"A: {_code(comparison.a)}", f"B: {_code(comparison.b)}", "B - A", "95 % interval"],
+    lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", "", *comparison.caveats, ""]
+    lines += table(
+        ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95 % interval"],
         _score_rows(comparison),
     )
     lines += ["", *_notes(comparison), ""]
-    for title, entries in (("parameter", comparison.parameters), ("environment", comparison.environment)):
-        if entries:
-            rows = [[_code(cell) for cell in (key, *map(_shown, of))] for key, of in entries.items()]
-            lines += [*_piped([title, "A", "B"], rows), ""]
-        else:
-            lines += [f"{title.capitalize()}: none differs", ""]
+    for title, rows in _changes(comparison):
+        cells = [list(map(code, row)) for row in rows]
+        lines += [*(table([title, "A", "B"], cells) if rows else [f"{title.capitalize()}: none differs"]), ""]
     for heading, examples in _changed(comparison):
         if not examples:
             lines += [heading, ""]
             continue
         lines += ["<details>", f"<summary>{heading}</summary>", ""]
         rows = [
-            [str(example.idx), _code(example.label), f"{example.probability_a:.2f}", f"{example.probability_b:.2f}",
-             f"{_code(example.sentence1)}<br>{_code(example.sentence2)}"]
+            [str(example.idx), code(example.label), f"{example.probability_a:.2f}", f"{example.probability_b:.2f}",
+             f"{code(example.sentence1)}<br>{code(example.sentence2)}"]
             for example in examples[:_SHOWN]
         ]  # fmt: skip
-        lines += [*_piped(["idx", "label", "its probability in A", "in B", "pair"], rows), "", "</details>", ""]
+        lines += [*table(["idx", "label", "its probability in A", "in B", "pair"], rows), "", "</details>", ""]
     return "\n".join(lines).rstrip()
-
-
-def _piped(header: list[str], rows: list[list[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
-
-
-def _code(text: str) -> str:
-    """Any text, harmless in a cell of a table: no markup of its own, no mention of anybody, no line break."""
-    escaped = "".join(f"&#{ord(c)};" if c in _MARKUP else c for c in _printable(text))
-    return f"<code>{escaped}</code>"
 
 
 def as_json(comparison: Comparison) -> str:

@@ -1,8 +1,8 @@
 """What differs between the predictions of two sides, each a run or a group of runs over seeds, and how sure that is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,8 @@ from pipeline.metrics import Floats, score
 from pipeline.revisions import Run, Scored
 from pipeline.stage import SCORED, UserError
 from pipeline.uncertainty import SCORES, Difference, mcnemar, paired_differences
+
+_SEED = "train.seed"
 
 
 class Side(NamedTuple):
@@ -59,17 +61,20 @@ class Comparison:
     splits: dict[str, Contrast]
     parameters: dict[str, tuple[Any, Any]]  # those that differ
     environment: dict[str, tuple[Any, Any]]
-    better: str | None  # A, B, or None: no evidence
+    code: dict[str, tuple[Any, Any]]  # files by their hashes, the list of packages among them
+    better: str | None  # A or B; None: no evidence, or two runs, which cannot tell
     verdict: str
+    caveats: list[str]  # sentences that belong to the verdict
 
 
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two groups.
 
-    B is better, or worse, where the interval of the difference in test accuracy excludes 0, and McNemar's test of two
-    runs has p < 0.05: of a handful of changed pairs the bootstrap alone is too sure. Test, since validation has chosen
-    the epoch and flatters.
-    Raises UserError where the sides were scored on different data, and where one is a group and the other a run.
+    They differ where the interval of the difference in test accuracy excludes 0, and McNemar's test of two runs has
+    p < 0.05: of a handful of changed pairs the bootstrap alone is too sure. Test, since validation has chosen the epoch
+    and flatters. Of two groups that differ one is better; of two runs another seed might make the other so.
+    Raises UserError where the sides were scored on different data, where one is a group and the other a run, and where
+    a group is not of one configuration over seeds.
     """
     if min(len(a.runs), len(b.runs)) == 1 < max(len(a.runs), len(b.runs)):
         group, run = (a, b) if len(a.runs) > 1 else (b, a)
@@ -77,29 +82,61 @@ def compare(a: Side, b: Side) -> Comparison:
             f"{group.name} is a group of {len(group.runs)} runs, {run.name} is one run; "
             f"compare it with {group.runs[0].name}, or run it over seeds too (python -m pipeline.seeds)"
         )
+    a, b = _by_seed(a), _by_seed(b)
     _require_same_data([*a.runs, *b.runs])
-    seeds_a, seeds_b = ([run.parameters["train.seed"] for run in side.runs] for side in (a, b))
+    seeds_a, seeds_b = ([_seed(run) for run in side.runs] for side in (a, b))
     splits = {
         split: _contrast(*([run.splits[split] for run in side.runs] for side in (a, b)), same_seeds=seeds_a == seeds_b)
         for split in SCORED
     }
     parameters = _changes(*([run.parameters for run in side.runs] for side in (a, b)))
-    better = _better(splits["test"])
+    environment = _changes(*([run.environment for run in side.runs] for side in (a, b)))
+    code = _changes(*([run.code for run in side.runs] for side in (a, b)))
+    kinds = {"parameters": parameters, "environment": environment, "code or packages": code}
+    differ_in = [kind for kind, changes in kinds.items() if changes]
+    groups, higher = len(a.runs) > 1, _higher(splits["test"])
     if _identical(a, b):
-        aside = "parameters differ all the same" if parameters else "and so are the parameters"
-        verdict = f"no difference: the predictions are identical, {aside}"
+        also = f"whatever else differs ({', '.join(differ_in)})" if differ_in else "and so are the parameters"
+        verdict, caveats = f"no difference: the predictions are identical, {also}", []
     else:
-        verdict = _verdict(splits["test"], better)
+        verdict, caveats = _verdict(splits["test"], higher), _caveats(differ_in, groups=groups)
     return Comparison(
         a=_title(a),
         b=_title(b),
-        seeds=_seeds(seeds_a, seeds_b) if len(a.runs) > 1 else None,
+        seeds=_seeds(seeds_a, seeds_b) if groups else None,
         splits=splits,
         parameters=parameters,
-        environment=_changes(*([run.environment for run in side.runs] for side in (a, b))),
-        better=better,
+        environment=environment,
+        code=code,
+        better=higher if groups else None,
         verdict=verdict,
+        caveats=caveats,
     )
+
+
+def _seed(run: Run) -> int:
+    return int(run.parameters[_SEED])
+
+
+def _by_seed(side: Side) -> Side:
+    """The side with its runs in the order of their seeds. Raises UserError where they are no group."""
+    ordered = sorted(side.runs, key=_seed)
+    if fault := next(_faults(ordered), None):
+        raise UserError(
+            f'{side.name} is not one configuration over seeds: {fault}; remove what does not belong ("dvc exp remove") '
+            'and run "python -m pipeline.seeds" again'
+        )
+    return Side(side.name, ordered)
+
+
+def _faults(ordered: list[Run]) -> Iterator[str]:
+    for one, two in pairwise(ordered):
+        if _seed(one) == _seed(two):
+            yield f"{one.name} and {two.name} have one {_SEED}, {_seed(one)}"
+        of_one, of_two = (run.parameters | run.environment | run.code for run in (one, two))
+        for key, (old, new) in _changes([of_one], [of_two]).items():
+            if key != _SEED:
+                yield f"{one.name} and {two.name} differ in {key}, {old} and {new}"
 
 
 def _require_same_data(every: list[Run]) -> None:
@@ -160,23 +197,35 @@ def _mean(scores: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([of[name] for of in scores])) for name in SCORES}
 
 
-def _better(test: Contrast) -> str | None:
+def _higher(test: Contrast) -> str | None:
+    """The side with the higher test accuracy, A or B; None: no evidence of a difference."""
     accuracy = test.difference["accuracy"]
     if accuracy.low <= 0 <= accuracy.high or (test.mcnemar is not None and test.mcnemar >= 0.05):
         return None
     return "B" if accuracy.value > 0 else "A"
 
 
-def _verdict(test: Contrast, better: str | None) -> str:
+def _verdict(test: Contrast, higher: str | None) -> str:
     accuracy = test.difference["accuracy"]
     found = f"95 % interval {points(accuracy.low, 1)} to {points(accuracy.high, 1)} points"
     if test.mcnemar is not None:
         found += f", McNemar's p = {test.mcnemar:.2g}"
-    if better is None:
+    if higher is None:
         return f"no evidence of a difference: {found}"
-    return (
-        f"B is {'better' if better == 'B' else 'worse'}: {points(accuracy.value, 1)} points of test accuracy, {found}"
-    )
+    what = "these two models differ" if test.mcnemar is not None else f"B is {'better' if higher == 'B' else 'worse'}"
+    return f"{what}: {points(accuracy.value, 1)} points of test accuracy, {found}"
+
+
+def _caveats(differ_in: list[str], *, groups: bool) -> list[str]:
+    caveats = []
+    if not groups:
+        caveats.append(
+            "Two runs tell nothing of other seeds. Which configuration is better, two groups tell: "
+            "run each over seeds (python -m pipeline.seeds --n 5 -S key=value), and compare those."
+        )
+    if made_with := [kind for kind in differ_in if kind != "parameters"]:
+        caveats.append(f"A and B were not made alike ({', '.join(made_with)}): what is found may come from that.")
+    return caveats
 
 
 def points(share: float, digits: int) -> str:

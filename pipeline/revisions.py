@@ -1,5 +1,6 @@
 """What a revision of the project holds, read through DVC: nothing is checked out, and no remote is asked."""
 
+import hashlib
 import json
 import re
 import subprocess
@@ -13,14 +14,17 @@ import numpy as np
 
 from pipeline.metrics import Floats, Ints
 from pipeline.params import PARAMS
+from pipeline.provenance import provenance
 from pipeline.stage import METRICS, PREDICTIONS, RAW, SCORED, UserError, log
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from dvc.api import DVCFileSystem
+    from dvc.repo import Repo
 
 WORKSPACE = "workspace"
 _LOCK = Path("dvc.lock")
+_PIPELINE = Path("dvc.yaml")
+_ENVIRONMENT = METRICS / "environment.json"
 
 
 class NoSuchRevision(UserError):
@@ -49,6 +53,7 @@ class Run(NamedTuple):
     name: str
     commit: str | None  # None: the workspace
     parameters: dict[str, Any]  # as dvc.lock records them: params.yaml may have been edited since
+    code: dict[str, str]  # hashes of the files that no stage makes: modules, the list of packages
     environment: dict[str, Any]
     splits: dict[str, Scored]
 
@@ -56,29 +61,47 @@ class Run(NamedTuple):
 class Revision:
     """A branch, tag, commit or experiment, or the workspace, while it is open; see `opened`."""
 
-    def __init__(self, name: str, commit: str | None, files: "DVCFileSystem") -> None:
+    def __init__(self, name: str, commit: str | None, repo: "Repo") -> None:
+        from dvc.api import DVCFileSystem
+
         self.name, self.commit = name, commit
-        self._files = files
+        self._repo, self._files = repo, DVCFileSystem(repo)
 
     def run(self) -> Run:
-        """Raises UserError where the revision holds no whole result, or the cache does not."""
+        """The run that made the predictions.
+
+        Raises UserError where the revision holds no whole result or one of several runs, and where the cache lacks it.
+        """
         from dvc.utils.serialize import parse_yaml  # YAML 1.2; PyYAML takes 3e-05 for text
 
-        stages = parse_yaml(self._text(_LOCK), _LOCK)["stages"].values()
-        parameters = {
-            key: value for stage in stages for file in stage.get("params", {}).values() for key, value in file.items()
-        }
-        params = parse_yaml(self._text(PARAMS), PARAMS)
-        if edited := [key for key, value in parameters.items() if _at(params, key) != value]:
+        pipeline, lock, params = (parse_yaml(self._text(path), path) for path in (_PIPELINE, _LOCK, PARAMS))
+        # DVC leaves stages that dvc.yaml no longer has in dvc.lock.
+        stages = {name: entries for name, entries in lock["stages"].items() if name in pipeline["stages"]}
+        try:
+            made = provenance(PREDICTIONS, stages)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}; {self._rerun()}") from None
+        self._require_recorded(made.outs)
+        if edited := [key for key, value in made.parameters.items() if _at(params, key) != value]:
             log.warning(
                 "%s: %s has another %s than the run in %s, whose predictions these are",
                 self.name, PARAMS, ", ".join(edited), _LOCK,
             )  # fmt: skip
-        splits = self._splits()
-        # The training pairs may differ where the scored ones agree.
-        hashes = {out["path"]: out["md5"][:8] for stage in stages for out in stage["outs"]}
-        parameters[str(RAW)] = hashes[str(RAW)]
-        return Run(self.name, self.commit, parameters, self.metrics("environment"), splits)
+        # What one parameter names may have changed: the training pairs where the scored ones agree, a local checkpoint.
+        parameters = made.parameters | made.sources
+        return Run(self.name, self.commit, parameters, made.code, self.metrics("environment"), self._splits())
+
+    def _require_recorded(self, outs: dict[str, str]) -> None:
+        """Raises UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
+        states = {}
+        if self.name == WORKSPACE:
+            uncommitted = self._repo.data_status(with_renames=False)["uncommitted"]
+            states = {str(Path(path)): state for state, paths in uncommitted.items() for path in paths}
+        environment = self._text(_ENVIRONMENT).encode()  # git's, not DVC's
+        if hashlib.md5(environment, usedforsecurity=False).hexdigest()[:8] != outs.get(str(_ENVIRONMENT)):
+            states[str(_ENVIRONMENT)] = "modified"
+        for path in states.keys() & outs.keys():
+            raise UserError(f"{self.name}: {path} is not what {_LOCK} records ({states[path]}); {self._rerun()}")
 
     def metrics(self, name: str) -> dict[str, Any]:
         """The content of `metrics/name.json`. Raises UserError where the revision has none."""
@@ -145,7 +168,6 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
 
     Raises NoSuchRevision, and UserError where there is no repository.
     """
-    from dvc.api import DVCFileSystem
     from dvc.exceptions import NotDvcRepoError
     from dvc.repo import Repo
     from dvc.scm import RevError, SCMError
@@ -162,7 +184,7 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
     except (NotDvcRepoError, SCMError) as error:
         raise UserError(f"{error}; run in the directory that holds dvc.yaml") from None
     with repo:
-        yield Revision(name, None if name == WORKSPACE else repo.get_rev(), DVCFileSystem(repo))
+        yield Revision(name, None if name == WORKSPACE else repo.get_rev(), repo)
 
 
 def experiments(group: str) -> dict[int, str]:

@@ -129,7 +129,8 @@ def _run(group: str, seed: int, n: int, overrides: list[str]) -> None:
             if _TOLD.match(line):
                 tell(line.rstrip())
     if process.returncode or seed not in experiments(group):
-        log.error("%s", "".join(lines[-_LAST:]).rstrip())
+        for line in lines[-_LAST:]:
+            log.error("%s", line.rstrip())
         raise UserError(f"{name} failed; its last lines stand above")
     tell("done")
 

@@ -54,13 +54,15 @@ def run(stage: Callable[..., None], **flags: str) -> None:
 
 @contextmanager
 def as_command() -> Iterator[None]:
-    """Run the block as every command does: log to stderr, UserError as one line and status 1.
+    """Run the block as every command does: log to stderr, UserError as one printable line and status 1.
 
     SIGINT and SIGTERM end the command with status 130 and 143, and leave no drafts.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     log.setLevel(logging.INFO)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report, in colour, says little
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # the Hub's client tells each of its many retries twice
@@ -69,9 +71,21 @@ def as_command() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(printable(f"error: {error}"))
     except PermissionError as error:  # of an input; outputs are told by `writing`
-        sys.exit(f"error: {error.filename}: {error.strerror}; change its permissions")
+        sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
+
+
+class _OneLine(logging.Formatter):
+    """A message as one line, whatever it quotes; a traceback below it keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+
+def printable(text: str) -> str:
+    """Replace line breaks and the characters that a terminal obeys: what others wrote must not pass for our lines."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def require(path: Path, producer: str) -> Path:

@@ -27,6 +27,7 @@ class Difference:
     value: float
     low: float
     high: float
+    detectable: float  # the least true difference whose interval would exclude 0 in 80 % of cases
 
 
 def score_intervals(labels: Ints, predictions: Ints) -> dict[str, Interval]:
@@ -65,7 +66,11 @@ def paired_differences(labels: Ints, a: Ints, b: Ints, *, same_seeds: bool) -> d
     every_a, every_b = (np.arange(len(runs))[np.newaxis] for runs in (a, b))
     found = differences(counts[np.newaxis], every_a, every_b)
     drawn = differences(_resampled(counts, random), picked_a, picked_b)
-    return {name: Difference(float(found[name][0]), *_interval(drawn[name])) for name in SCORES}
+    intervals = {name: _interval(drawn[name]) for name in SCORES}
+    return {
+        name: Difference(float(found[name][0]), low, high, detectable=(high - low) / (2 * 1.96) * (1.96 + 0.84))
+        for name, (low, high) in intervals.items()
+    }
 
 
 def mcnemar(broken: int, fixed: int) -> float:

@@ -1,23 +1,37 @@
 """`python -m pipeline.compare`, of real revisions and experiments, by real DVC."""
 
 import html
+import json
+import os
+import pty
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, Project
+from dvc.repo import Repo
 from sklearn.metrics import accuracy_score, f1_score
 from toy import WICKED, experiment, toy_project
 
 from pipeline.compare import as_markdown, as_text
 from pipeline.comparison import Comparison, Side, compare
-from pipeline.revisions import runs
+from pipeline.revisions import Run, experiments, runs
 from pipeline.stage import UserError
-from pipeline.uncertainty import mcnemar
+from pipeline.uncertainty import mcnemar, paired_differences
+
+# An escape sequence that colorama trips over, one that clears the line, and a line of its own.
+FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test accuracy"
+
+
+def restore(project: Project) -> None:
+    project.git("checkout", "--quiet", ".")
+    project.run("dvc", "checkout", "--quiet", "--force")
 
 
 def command(project: Project, *arguments: str, ok: bool = True) -> str:
@@ -37,13 +51,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
             experiment(project, f"{group}-{seed}", train__lr=lr, train__seed=seed)
     for change, length in {"labels": "64", "sentences": "32", "idx": "16"}.items():
         experiment(project, f"other-{change}", tokenize__max_length=length)
+    experiment(project, "forged", train__lr="2e-3", train__extra=json.dumps({"note": FORGED}))
     project.run("dvc", "checkout", "--quiet", "--force")
     return project
 
 
 @pytest.fixture
 def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A committed result, the experiments `worse` and `other-...`, and the groups `low`, `high` and `late`."""
+    """A committed result, the experiments `worse`, `other-...` and `forged`, the groups `low`, `high` and `late`."""
     monkeypatch.chdir(made.root)
     return made
 
@@ -68,25 +83,71 @@ def test_scores_and_changed_pairs_are_those_of_the_predictions(toy: Project, tmp
     of_label = [pair.probability_b for pair in test.broken]
     assert of_label == sorted(of_label), "the surest mistake of B comes first"
     assert test.broken[0].sentence2 == WICKED
-    assert found.better == "A"
     assert found.parameters == {"train.lr": (1e-3, 4e-4), "train.extra": ({}, {"note": 1})}
-    assert found.environment == {"threads": (1, 2)}
+    assert found.environment == {"cpu": ("a CPU", 1)}
+    assert found.code == {}
 
     back = compared("worse", "main")
-    assert back.better == "B"
     one, two = (of.splits["validation"] for of in (found, back))
     assert one.difference["f1"].value == pytest.approx(-two.difference["f1"].value)
     assert {pair.idx for pair in one.broken} == {pair.idx for pair in two.fixed}
 
 
-def test_the_text_reads_well_and_gives_no_orders_to_the_terminal(toy: Project) -> None:
+def test_of_two_runs_it_is_only_told_whether_these_models_differ(toy: Project) -> None:
+    """Another seed of the same two configurations may turn them round."""
+    for a, b, difference in (("main", "worse", "-"), ("worse", "main", "+")):
+        found = compared(a, b)
+        assert found.better is None
+        assert found.verdict.startswith(f"these two models differ: {difference}")
+        assert "python -m pipeline.seeds --n 5" in found.caveats[0]
+        for said in (as_text(found), as_markdown(found)):
+            assert "python -m pipeline.seeds --n 5" in said
+            assert not re.search(r"\b(better:|worse:)", said)
+
+
+def test_the_text_reads_well(toy: Project) -> None:
     text = as_text(compared("main", "worse"))
     assert text.startswith(f"A: main ({toy.git('rev-parse', 'main')[:7]})\nB: worse (")
     assert re.search(r"^test accuracy +\d\d\.\d\d +\d\d\.\d\d +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d$", text, re.M)
     assert re.search(r"^train\.lr +0\.001 +0\.0004$", text, re.M)
-    *lines, verdict = text.splitlines()
-    assert re.match(r"Verdict: B is worse: -[\d.]+ points of test accuracy, 95 % interval -[\d.]+ to -[\d.]+ ", verdict)
-    assert max(map(len, lines)) <= 100
+    seen = compared("main", "worse").splits["test"].difference["accuracy"].detectable
+    assert f"sees a true difference of {100 * seen:.1f} points of test accuracy in four of five cases." in text
+    lines, verdict = text.split("\nVerdict: ")
+    assert re.match(r"these two models differ: -[\d.]+ points of test accuracy, 95 % interval -[\d.]+ to ", verdict)
+    assert max(map(len, lines.splitlines())) <= 100
+
+
+def on_a_terminal(project: Project, *command: str) -> str:
+    ours, its = pty.openpty()
+    done = subprocess.run(command, cwd=project.root, env=project.env, stdout=its, stderr=its)
+    os.close(its)
+    assert done.returncode == 0
+    shown = b""
+    try:
+        while read := os.read(ours, 4096):
+            shown += read
+    except OSError:  # the end
+        os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_what_another_branch_holds_gives_no_orders_to_the_terminal_and_forges_no_line(toy: Project) -> None:
+    """Its environment here; piped, colorama reads along, which DVC loads."""
+    piped = command(toy, "main", "forged")
+    shown = on_a_terminal(toy, "python", "-m", "pipeline.compare", "main", "forged")
+    for out in (piped, shown.replace("\x1b[0m", "")):  # colorama's own, first and last
+        lines = out.splitlines()
+        assert sum(line.startswith("Verdict") for line in lines) == 1
+        assert [line for line in lines if not line.isprintable()] == []
+        assert any(re.match(r"cpu +a CPU +x ", line) for line in lines)
+
+
+def test_names_of_classes_forge_no_line_either(toy: Project) -> None:
+    (main,) = runs("main")
+    named = main._replace(splits={split: of._replace(classes=[FORGED] * 2) for split, of in main.splits.items()})
+    lines = as_text(compare(Side("main", [named]), Side("worse", runs("worse")))).splitlines()
+    assert sum("B is better" in line for line in lines) == 3, "on the lines of three examples"
+    assert sum(line.startswith("Verdict") for line in lines) == 1
     assert all(line.isprintable() for line in lines)
 
 
@@ -102,7 +163,7 @@ def test_a_run_and_itself_are_the_same_and_nothing_is_touched(toy: Project) -> N
     out = command(toy, "HEAD")
     assert "B: workspace" in out
     assert "Verdict: no difference: the predictions are identical, and so are the parameters" in out
-    assert out.count("none differs") == 2
+    assert out.count("none differs") == 3
     assert files() == before
     assert toy.git("status", "--porcelain") == ""
 
@@ -116,8 +177,12 @@ def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
         row["prediction"], row["probability"] = row["label"], float(row["label"])
     path.unlink()  # a link into the cache, it may be
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+    with pytest.raises(UserError, match=r'data/predictions is not what dvc\.lock records .*; run "dvc repro"$'):
+        compared("main", "workspace")
+    with Repo() as repo:
+        repo.commit(force=True)
     found = compared("main", "workspace")
-    toy.run("dvc", "checkout", "--quiet", "--force")
+    restore(toy)
     of = found.splits["test"]
     assert (len(of.fixed), len(of.broken)) == (4, 0)
     assert of.difference["accuracy"].low > 0
@@ -128,7 +193,7 @@ def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
 
 def test_markdown_cannot_be_broken_by_a_sentence(toy: Project) -> None:
     out = as_markdown(compared("main", "worse"))
-    assert out.startswith("**B is worse:")
+    assert out.startswith("**These two models differ:")
     assert out.count("<details>") == out.count("</details>") == 1
     for row in (line for line in out.splitlines() if line.startswith("|")):
         assert row.count("|") - 1 in (3, 5), "no cell of a sentence's own making"
@@ -139,10 +204,72 @@ def test_markdown_cannot_be_broken_by_a_sentence(toy: Project) -> None:
         assert html.unescape(shown) == WICKED.replace("\x1b", " ").replace("\n", " ")
 
 
-def test_groups_of_other_seeds_are_not_paired_and_a_group_is_not_compared_with_a_run(toy: Project) -> None:
-    assert compared("low", "late").seeds == "1, 2 of A, 3, 4 of B, not paired"
+def test_runs_are_paired_by_their_seeds(toy: Project) -> None:
+    """Not by the number of runs, nor by their order."""
+    for other, same_seeds in (("high", True), ("late", False)):
+        sides = [Side(name, runs(name)) for name in ("low", other)]
+        found = compare(*sides)
+        assert ("not paired" in str(found.seeds)) is not same_seeds
+        of = [[run.splits["test"] for run in side.runs] for side in sides]
+        a, b = (np.stack([run.predictions for run in side]) for side in of)
+        labels = of[0][0].labels
+        assert found.splits["test"].difference == paired_differences(labels, a, b, same_seeds=same_seeds)
+        assert found.splits["test"].difference != paired_differences(labels, a, b, same_seeds=not same_seeds)
+        shuffled = sides[1]._replace(runs=sides[1].runs[::-1])
+        assert compare(sides[0], shuffled) == found
+
+
+def test_a_group_is_not_compared_with_a_run(toy: Project) -> None:
     with pytest.raises(UserError, match="low is a group of 2 runs, workspace is one run; compare it with low-1"):
         compared("low", "workspace")
+
+
+def test_references_to_one_run_are_no_group(toy: Project) -> None:
+    run = toy.git("rev-parse", "--verify", "--quiet", experiments("high")[2]).strip()
+    base = toy.git("rev-parse", "HEAD").strip()
+    for number in range(1, 6):
+        toy.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/same-{number}", run)
+    with pytest.raises(UserError, match=r'^same is not .*same-1 and same-2 .*train\.seed, 2; .*"dvc exp remove"'):
+        compared("same", "low")
+
+
+def changed(of: str, **entries: Any) -> Callable[[Run], Run]:
+    return lambda run: run._replace(**{of: getattr(run, of) | entries})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed("parameters", **{"train.lr": 0.2}), r"low-1 and low-2 differ in train\.lr, 0\.0005 and 0\.2"),
+        (changed("environment", cpu="another"), "differ in cpu, a CPU and another"),
+        (changed("environment", MKL_CBWR="AVX2"), "differ in MKL_CBWR, - and AVX2"),
+        (changed("code", **{"toy.py": "01234567"}), r"differ in toy\.py, \w{8} and 01234567"),
+        (changed("parameters", **{"data/raw": "01234567"}), "differ in data/raw, "),
+    ],
+)
+def test_a_group_of_two_configurations_is_refused(change: Callable[[Run], Run], message: str, toy: Project) -> None:
+    one, two = runs("low")
+    with pytest.raises(UserError, match=message + r".*python -m pipeline\.seeds"):
+        compare(Side("high", runs("high")), Side("low", [one, change(two)]))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [(changed("environment", cpu="another"), "environment"), (changed("code", requirements="0"), "code or packages")],
+)
+def test_what_was_not_made_alike_is_told_with_the_verdict(
+    change: Callable[[Run], Run], kind: str, toy: Project
+) -> None:
+    low, high = (Side(name, runs(name)) for name in ("low", "high"))
+    assert compare(low, high).caveats == []
+    for other, told in (
+        (high, rf"^A and B were not made alike \({kind}\)"),
+        (low, rf"identical, whatever else differs \({kind}\)"),
+    ):
+        found = compare(low, other._replace(runs=[change(run) for run in other.runs]))
+        for said in (as_text(found), as_markdown(found)):
+            assert re.search(told, said, re.M)
+            assert re.search(r"another|requirements", said), "the table stays"
 
 
 def test_groups_are_compared_over_seeds_and_examples(toy: Project) -> None:
@@ -171,18 +298,19 @@ def test_other_data_are_refused(what: str, toy: Project) -> None:
 
 
 def test_what_is_not_there_is_told_in_one_line(toy: Project, tmp_path: Path) -> None:
-    assert command(toy, "nothing", ok=False) == (
-        'error: "nothing" is no branch, tag, commit, experiment or group of seeds; '
-        'see "git branch" and "dvc exp list -A"\n'
+    with pytest.raises(UserError) as error:
+        compared("nothing", "workspace")
+    assert str(error.value) == (
+        '"nothing" is no branch, tag, commit, experiment or group of seeds; see "git branch" and "dvc exp list -A"'
     )
     with pytest.raises(UserError, match=r'^"" is no branch'):
         compared("", "workspace")
     with pytest.raises(UserError, match=r'^HEAD~1 has no dvc\.lock; it needs a committed result: "dvc repro"'):
         compared("HEAD~1", "workspace")
     shutil.rmtree(toy.root / "data" / "predictions")
-    with pytest.raises(UserError, match=r'^data/predictions/validation\.parquet is missing; run "dvc repro predict"'):
+    with pytest.raises(UserError, match=r'^workspace: data/predictions is not .* \(deleted\); run "dvc repro"'):
         compared("main", "workspace")
-    toy.run("dvc", "checkout", "--quiet")
+    restore(toy)
 
     outside = subprocess.run(
         ["python", "-m", "pipeline.compare", "main"],
@@ -219,3 +347,38 @@ def test_an_edited_params_yaml_does_not_pass_for_that_of_the_run(
     assert "workspace: params.yaml has another train.lr than the run in dvc.lock, whose predictions these are" in (
         caplog.messages
     )
+
+
+def test_predictions_of_another_model_than_the_workspaces_are_refused(toy: Project) -> None:
+    """After `dvc repro train` alone, dvc.lock has the new parameters, and data/predictions are the old ones."""
+    toy.set("train.lr", "9e-4")
+    assert toy.repro("train") == ["train"]
+    two = r"two versions of models/classifier: \w{8} in stage predict, \w{8} in stage train"
+    with pytest.raises(UserError, match=rf'^workspace: dvc\.lock has {two}; run "dvc repro"$'):
+        compared("main", "workspace")
+    toy.git("commit", "--quiet", "--all", "--message", "half a run")
+    with pytest.raises(UserError, match=rf"^HEAD: dvc\.lock has {two}; "):
+        compared("HEAD", "main~1")
+    toy.git("reset", "--quiet", "--hard", "HEAD~1")
+    (toy.root / "models" / "classifier").unlink()
+    (toy.root / "models" / "classifier").write_text("another model")
+    with pytest.raises(UserError, match=r'models/classifier is not .* \(modified\); run "dvc repro"$'):
+        compared("main", "workspace")
+    restore(toy)
+
+
+def test_a_stage_that_dvc_yaml_has_no_longer_does_not_count(toy: Project) -> None:
+    """DVC leaves it in dvc.lock."""
+    with (toy.root / "dvc.lock").open("a") as lock:
+        lock.write("  fit:\n    cmd: fit\n    outs:\n    - path: models/classifier\n      md5: 0123456789abcdef\n")
+    assert compared("main", "workspace").verdict.startswith("no difference")
+    restore(toy)
+
+
+def test_an_environment_that_is_not_the_runs_is_refused(toy: Project) -> None:
+    """As where dvc.lock was committed without metrics/."""
+    (toy.root / "metrics" / "environment.json").write_text("{}")
+    toy.git("commit", "--quiet", "--all", "--message", "another environment")
+    with pytest.raises(UserError, match=r"^HEAD: metrics/environment\.json is not what dvc\.lock records"):
+        compared("HEAD", "worse")
+    toy.git("reset", "--quiet", "--hard", "HEAD~1")

@@ -50,6 +50,26 @@ def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     assert "Traceback" in done.stderr
 
 
+def test_an_error_and_a_log_line_are_one_printable_line_each_whatever_they_quote(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text("""if True:
+        from pipeline.stage import UserError, log, run
+        forged = "a branch\\x1b[2K\\x9b2K\\r\\nVerdict: B is better\\u2028"
+        def main():
+            log.info("of %s", forged)
+            try:
+                1 / 0
+            except ZeroDivisionError:
+                log.exception("lost: %s", forged)
+            raise UserError(forged)
+        run(main)
+    """)
+    done = run("-m", "loud", cwd=tmp_path)
+    told, lost, *traceback, error = done.stderr.split("\n")[:-1]
+    assert [line[:10] for line in (told, lost, error)] == ["of a branc", "lost: a br", "error: a b"]
+    assert all(line.isprintable() for line in (told, lost, error))
+    assert traceback[0].startswith("Traceback"), "a bug that is told keeps its lines"
+
+
 def test_an_input_without_permission_is_told_in_one_line(tmp_path: Path) -> None:
     trouble = "PermissionError(13, 'Permission denied', 'config.json')"
     (tmp_path / "closed.py").write_text(f"from pipeline.stage import run\ndef main(): raise {trouble}\nrun(main)")

@@ -62,7 +62,7 @@ def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
         project.run("bash", "-e", "-c", shell, **env, **step.get("env", {}))
     text = (tmp_path / "summary.md").read_text()
     assert text == (tmp_path / "comparison.md").read_text()
-    assert "**B is better: +" in text
+    assert "**These two models differ: +" in text
     assert re.search(r"^\| test accuracy \| \d\d\.\d\d \| \d\d\.\d\d \| \+\d+\.\d\d \| ", text, re.M)
     assert re.search(r"^\| metrics/evaluation\.json +\| test\.accuracy +\|", text, re.M)
     assert text.count("<details>") == text.count("</details>")

@@ -1,4 +1,4 @@
-"""A pipeline of two quick stages with the outputs of the real one, for what reads results: a lucky guesser, no model.
+"""A pipeline of three quick stages with the outputs of the real one, for what reads results: a lucky guesser, no model.
 
 It gets a pair right where a die, thrown for seed and pair, falls below 0.7 + 100 lr.
 """
@@ -34,10 +34,14 @@ stages:
     deps: [toy.py]
     params: [data.task, tokenize.max_length]
     outs: [data/raw]
+  train:
+    cmd: cp params.yaml models/classifier
+    deps: [data/raw]
+    params: [train.seed, train.lr, train.epochs, train.extra, train.warmup_ratio]
+    outs: [models/classifier]
   predict:
     cmd: python toy.py predict
-    deps: [toy.py, data/raw]
-    params: [train.seed, train.lr, train.epochs, train.extra, train.warmup_ratio]
+    deps: [toy.py, data/raw, models/classifier]
     outs: [data/predictions]
     metrics:
       - metrics/environment.json: {cache: false}
@@ -79,7 +83,7 @@ def predict(root: Path, params: Params) -> None:
             )
         write(root / "data" / "predictions", split, rows)
         scores[split] = score(*(np.array([row[name] for row in rows]) for name in ("label", "prediction")))
-    environment = {"threads": 2 if "note" in train.extra else 1, "torch": "2.13.0"}
+    environment = {"cpu": train.extra.get("note", "a CPU"), "torch": "2.13.0"}
     degenerate = {"degenerate": train.epochs == 3 and train.seed == 2}
     (root / "metrics").mkdir(exist_ok=True)
     for name, content in (("environment", environment), ("evaluation", scores), ("train", degenerate)):
@@ -123,6 +127,8 @@ def experiment(project: "Project", name: str, **overrides: str) -> None:
         for out in ("raw", "predictions"):
             shutil.rmtree(project.root / "data" / out)
         download(project.root, params)
+        (project.root / "models" / "classifier").unlink()  # a link into the cache, it may be
+        shutil.copy(project.root / "params.yaml", project.root / "models" / "classifier")
         predict(project.root, params)
         repo.commit(force=True)
     project.commit(name)

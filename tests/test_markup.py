@@ -1,0 +1,51 @@
+"""Text that others wrote, in tables for a terminal, in Markdown and on the model card."""
+
+import html
+import re
+
+import pytest
+from huggingface_hub import ModelCard
+
+from pipeline.card import model_card
+from pipeline.columns import aligned
+from pipeline.markup import code
+
+HOSTILE = "| <img src=x onerror=alert(1)> `tick` @everyone https://example.org [a](b) __b__ #1 &amp; $x$ \\ ---"
+
+
+def test_cells_stay_on_their_line_and_in_their_columns() -> None:
+    lines = aligned([["", "A", "B"], ["cpu", "x\x1b]0;t\x07\r\n\u2028\u202eVerdict: B is better", "y"]], "<")
+    assert all(line.isprintable() for line in lines)
+    assert lines[1] == "cpu  x ]0;t     Verdict: B is better  y"
+
+
+def test_as_code_a_text_has_no_markup_of_its_own() -> None:
+    shown = re.fullmatch("<code>(.*)</code>", code(HOSTILE + "\n# a heading"))
+    assert shown is not None
+    assert html.unescape(shown[1]) == HOSTILE + " # a heading"
+    assert not set(shown[1].replace("&#", "")) & set("|<>@`[]*_!:#.$&\\")
+
+
+@pytest.mark.parametrize("name", ["sentence-transformers/all-MiniLM-L6-v2", "not_equivalent"])
+def test_an_ordinary_name_stays_readable(name: str) -> None:
+    assert code(name) == f"<code>{name}</code>"
+
+
+def test_the_model_card_takes_no_markup_from_names() -> None:
+    labels = [f"no {HOSTILE}", f"yes {HOSTILE}\n---\n# a heading"]
+    source = {"checkpoint": f"me/{HOSTILE}", "revision": "0" * 40}
+    text = model_card(
+        {"accuracy": 0.9, "f1": 0.9, "loss": 0.3},
+        labels,
+        {"task": f"pairs {HOSTILE}"},
+        source,
+        {"seed": f"```{HOSTILE}"},
+    )
+    card = ModelCard(text)
+    assert [result.metric_name for result in card.data.eval_results] == ["Accuracy", f"F1 of {labels[1]}"]
+    body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # what is fenced is text
+    assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}
+    assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)
+    assert [len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)] == [2] * 5
+    for name in (*labels, source["checkpoint"], f"pairs {HOSTILE}"):
+        assert code(name) in body

@@ -1,0 +1,64 @@
+"""What a result was made from, by a dvc.lock."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.provenance import provenance
+from pipeline.stage import UserError
+
+
+def files(**hashes: str) -> list[dict[str, str]]:
+    return [{"path": path.replace("_", "/"), "md5": digest * 32} for path, digest in hashes.items()]
+
+
+@pytest.fixture
+def lock() -> dict[str, Any]:
+    """Two fetch, one joins, two results are made of that; `other` leads nowhere."""
+    return {
+        "words": {"deps": files(code="a"), "outs": files(raw_words="1"), "params": {"params.yaml": {"data.task": "x"}}},
+        "marks": {"outs": files(raw_marks="2")},
+        "join": {
+            "deps": files(code="a", raw_words="1", raw_marks="2"),
+            "outs": files(joined="3"),
+            "params": {"params.yaml": {"join.by": "idx", "join.seed": 1}},
+        },
+        "result": {
+            "deps": files(joined="3", packages="b"),
+            "outs": files(result="4"),
+            "params": {"params.yaml": {"join.seed": 1}, "other.yaml": {"size": 7}},
+        },
+        "other": {"deps": files(joined="0", code="0"), "outs": files(page="5"), "params": {"params.yaml": {"page": 1}}},
+    }
+
+
+def test_a_result_is_followed_back_through_all_that_led_to_it(lock: dict[str, Any]) -> None:
+    found = provenance(Path("result"), lock)
+    assert found.parameters == {"data.task": "x", "join.by": "idx", "join.seed": 1, "size": 7}
+    assert found.code == {"code": "a" * 8, "packages": "b" * 8}
+    assert found.sources == {"raw/words": "1" * 8, "raw/marks": "2" * 8}
+    assert found.outs == {**found.sources, "joined": "3" * 8, "result": "4" * 8}
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind", "entry", "message"),
+    [
+        ("result", "deps", files(joined="9"), "joined: 99999999 in stage result, 33333333 in stage join"),
+        ("join", "deps", files(raw_marks="9"), "raw/marks: 99999999 in stage join, 22222222 in stage marks"),
+        ("join", "deps", files(code="9", raw_words="1"), "code: 99999999 in stage join, aaaaaaaa in stage words"),
+        ("join", "params", {"params.yaml": {"join.seed": 2}}, r"join\.seed: 1 in stage result, 2 in stage join"),
+    ],
+)
+def test_what_two_stages_recorded_differently_is_refused(
+    stage: str, kind: str, entry: Any, message: str, lock: dict[str, Any]
+) -> None:
+    """Else one of the two would hide the other."""
+    lock[stage][kind] = entry
+    with pytest.raises(UserError, match=rf"dvc\.lock has two versions of {message}"):
+        provenance(Path("result"), lock)
+
+
+def test_a_result_that_no_stage_has_made_is_told(lock: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"dvc\.lock has no data/predictions"):
+        provenance(Path("data/predictions"), lock)
