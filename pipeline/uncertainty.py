@@ -57,12 +57,12 @@ def paired_differences(labels: Ints, a: Ints, b: Ints, *, same_seeds: bool) -> d
     """
     kinds, counts = _kinds(labels, a, b)
     # Below the scores of all examples, those without one of each kind.
-    samples = np.vstack([counts, counts - np.eye(len(counts), dtype=int)])
-    of_a, of_b = (_scores(samples, kinds[0], runs) for runs in np.split(kinds[1:], [len(a)]))
-    return {
-        name: _difference([of_b[name] - of_a[name]] if same_seeds else [of_b[name], -of_a[name]], counts)
-        for name in SCORES
-    }
+    scores = _scores(np.vstack([counts, counts - np.eye(len(counts))]), kinds[0], kinds[1:])
+    found = {}
+    for name, of_runs in scores.items():
+        of_a, of_b = np.split(of_runs, [len(a)], axis=1)
+        found[name] = _difference([of_b - of_a] if same_seeds else [of_b, -of_a], counts)
+    return found
 
 
 def _difference(groups: list[Floats], counts: Ints) -> Difference:
@@ -124,7 +124,7 @@ def _wilson(hits: int, n: int) -> Interval:
     share, spread = hits / n, z**2 / n
     centre = (share + spread / 2) / (1 + spread)
     reach = sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return Interval(max(centre - reach, 0), min(centre + reach, 1))  # the last digit may lie outside
+    return Interval(centre - reach, min(centre + reach, 1))  # of a perfect score the last digit may lie above 1
 
 
 def _kinds(labels: Ints, *predictions: Ints) -> tuple[Ints, Ints]:
@@ -136,11 +136,10 @@ def _kinds(labels: Ints, *predictions: Ints) -> tuple[Ints, Ints]:
     return kinds, counts
 
 
-def _scores(counts: Ints, labels: Ints, runs: Ints) -> dict[str, Floats]:
+def _scores(counts: Floats, labels: Ints, runs: Ints) -> dict[str, Floats]:
     """As `metrics.score`, of runs over many samples. counts: (samples, kinds); the result: (samples, runs)."""
-    weights = counts.astype(float)  # numpy multiplies matrices of integers slowly
-    correct, both, either = (weights @ marked.T for marked in (labels == runs, labels * runs, labels + runs))
-    return {"accuracy": correct / weights.sum(1, keepdims=True), "f1": 2 * both / np.maximum(either, 1)}
+    correct, both, either = (counts @ marked.T for marked in (labels == runs, labels * runs, labels + runs))
+    return {"accuracy": correct / counts.sum(1, keepdims=True), "f1": 2 * both / np.maximum(either, 1)}
 
 
 def _jackknife_variance(left_out: Floats, counts: Ints) -> float:
