@@ -13,6 +13,7 @@ from pipeline.packages import require_locked
 from pipeline.probabilities import (
     best_threshold,
     expected_calibration_error,
+    if_calibrated,
     operating_points,
     precision_recall_curve,
     reliability,
@@ -26,9 +27,10 @@ def evaluate(predictions: Path, metrics: Path) -> None:
     """Write evaluation.json, intervals.json, diagnostics.json under `metrics`, and under `metrics/plots` curves' data.
 
     evaluation.json: accuracy, F1 and loss of each split, beside the scores of always giving the more frequent class.
-    intervals.json: bootstrap intervals of accuracy and F1. diagnostics.json: expected calibration error; the scores
-    at the threshold that gives the best F1 on validation, beside those at 0.5; and `order_consistency`, the share of
-    pairs whose class stays when the sentences change places, where predict has scored them so.
+    intervals.json: 95 % intervals of accuracy and F1. diagnostics.json: mean confidence and expected calibration error,
+    beside what a perfectly calibrated model would show; the scores at the threshold that gives the best F1 on
+    validation, beside those at 0.5; and `order_consistency`, the share of pairs whose class stays when the sentences
+    change places, where predict has scored them so.
     Raises UserError where the predictions are missing.
     """
     from pipeline.tables import read_split
@@ -53,11 +55,14 @@ def evaluate(predictions: Path, metrics: Path) -> None:
             "n": len(labels),
         }
         intervals[split] = {name: interval._asdict() for name, interval in score_intervals(labels, predicted).items()}
-        bins = reliability(np.where(predicted == 1, probability, 1 - probability), labels == predicted)
+        confidence = np.where(predicted == 1, probability, 1 - probability)
+        bins = reliability(confidence, labels == predicted)
         diagnostics[split] = {
             "at_half": scores,
             "at_threshold": score(labels, (probability >= threshold).astype(int)),
+            "confidence": float(confidence.mean()),
             "calibration_error": expected_calibration_error(bins),
+            "if_calibrated": if_calibrated(confidence)._asdict(),
         }
         if (predictions / f"{split}{SWAPPED}.parquet").exists():
             swapped = read_split(predictions, split + SWAPPED, "predict")

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from pipeline.metrics import Floats, Ints
 
 _BINS = 15  # as in Guo et al.
+_RESAMPLES = 1000
+_SEED = 0
 
 
 def operating_points(labels: Ints, probability: Floats) -> tuple[Ints, Ints, Floats]:
@@ -56,10 +58,39 @@ def reliability(confidence: Floats, correct: NDArray[np.bool_]) -> list[Bin]:
     confidence: shape (n,), probability of the predicted class. correct: shape (n,), whether it is the label.
     """
     number = np.ceil(confidence * _BINS).astype(int)  # a bin holds its upper edge, not its lower one
-    members = [number == at for at in np.unique(number)]
-    return [Bin(float(confidence[of].mean()), float(correct[of].mean()), int(of.sum())) for of in members]
+    sizes, confidences, hits = (np.bincount(number, weights) for weights in (None, confidence, correct))
+    return [Bin(float(confidences[of] / n), float(hits[of] / n), int(n)) for of, n in enumerate(sizes) if n]
 
 
 def expected_calibration_error(bins: list[Bin]) -> float:
     """Mean gap between confidence and accuracy, weighted by bin size (Guo et al. 2017, eq. 3)."""
     return sum(abs(of.confidence - of.accuracy) * of.n for of in bins) / sum(of.n for of in bins)
+
+
+class Calibrated(NamedTuple):
+    """What chance makes of a perfectly calibrated model.
+
+    Its accuracy lies between accuracy_low and accuracy_high in 95 % of cases. Its expected calibration error is
+    calibration_error on average, and up to calibration_error_high in 95 % of cases.
+    """
+
+    accuracy_low: float
+    accuracy_high: float
+    calibration_error: float
+    calibration_error_high: float
+
+
+def if_calibrated(confidence: Floats) -> Calibrated:
+    """What these confidences would come to, were each the chance to be right: consistency resampling.
+
+    confidence: shape (n,), probability of the predicted class. Bröcker and Smith 2007, "Increasing the reliability of
+    reliability diagrams". The same confidences give the same numbers.
+    """
+    random = np.random.default_rng(_SEED)
+    accuracies, errors = [], []
+    for _ in range(_RESAMPLES):
+        correct = random.random(len(confidence)) < confidence
+        accuracies.append(correct.mean())
+        errors.append(expected_calibration_error(reliability(confidence, correct)))
+    low, high = np.percentile(accuracies, (2.5, 97.5))
+    return Calibrated(float(low), float(high), float(np.mean(errors)), float(np.percentile(errors, 95)))

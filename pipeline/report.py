@@ -108,7 +108,6 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
             "roc": charts.roc(roc),
             "slices": charts.slices(sliced["test"], evaluation["test"]["accuracy"]),
         },
-        confidence={split: float(of.confidence.mean()) for split, of in answers.items()},
         confusion={
             split: np.bincount(2 * pairs[split].labels + of.predictions, minlength=4).reshape(2, 2).tolist()
             for split, of in answers.items()

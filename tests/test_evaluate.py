@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn import metrics as sklearn
 
 from pipeline.evaluate import evaluate
 from pipeline.metrics import cross_entropy, paraphrase_metric, score
+from pipeline.probabilities import best_threshold, if_calibrated
 from pipeline.stage import UserError
 
 
@@ -100,9 +102,10 @@ def test_the_stage_writes_scores_with_the_majority_beside_them(predictions: Path
         assert math.isfinite(report[split]["loss"])
         with (tmp_path / "metrics" / "plots" / f"confusion_{split}.csv").open() as file:
             rows = list(csv.DictReader(file))
-        hits = sum(row["actual"] == row["predicted"] for row in rows)
-        assert hits / 200 == report[split]["accuracy"]
-        assert {row["actual"] for row in rows} == {"not_equivalent", "equivalent"}
+        cells = Counter((row["actual"], row["predicted"]) for row in rows)
+        names = ("not_equivalent", "equivalent")
+        counts = [[cells[actual, predicted] for predicted in names] for actual in names]
+        assert counts == sklearn.confusion_matrix(labels, logits.argmax(-1)).tolist()
     for curve in ("roc", "precision_recall", "reliability"):
         assert (tmp_path / "metrics" / "plots" / f"{curve}.csv").read_text().startswith("split,")
 
@@ -120,8 +123,17 @@ def test_the_stage_tells_intervals_and_what_the_probabilities_are_worth(predicti
             assert diagnostics[split]["at_half"][name] == scores[split][name]
         by_threshold = sklearn.f1_score(labels, probability(logits) >= diagnostics["threshold"] - 1e-6)
         assert diagnostics[split]["at_threshold"]["f1"] == pytest.approx(by_threshold, abs=1e-6)
+        confidence = np.maximum(probability(logits), 1 - probability(logits))
+        assert diagnostics[split]["confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
+        expected = diagnostics[split]["if_calibrated"]
+        assert expected == pytest.approx(if_calibrated(confidence)._asdict(), abs=1e-6)
+        assert scores[split]["accuracy"] < expected["accuracy_low"], "random answers, of which the model is sure"
+    labels, logits = random_case(0)
+    assert diagnostics["threshold"] == pytest.approx(best_threshold(labels, probability(logits)), abs=1e-6), (
+        "chosen on validation: test must not choose what it judges"
+    )
     validation = diagnostics["validation"]
-    assert validation["at_threshold"]["f1"] >= validation["at_half"]["f1"], "chosen there"
+    assert validation["at_threshold"]["f1"] >= validation["at_half"]["f1"]
     same = np.mean(random_case(1)[1].argmax(-1) == random_case(2)[1].argmax(-1))
     assert diagnostics["test"]["order_consistency"] == pytest.approx(same)
     assert "order_consistency" not in validation, "predict did not score it with its sentences swapped"

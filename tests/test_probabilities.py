@@ -7,6 +7,7 @@ from sklearn import metrics as sklearn
 from pipeline.probabilities import (
     best_threshold,
     expected_calibration_error,
+    if_calibrated,
     operating_points,
     precision_recall_curve,
     reliability,
@@ -37,6 +38,14 @@ def test_no_threshold_gives_a_higher_f1(seed: int) -> None:
     assert best == max(sklearn.f1_score(labels, probability >= at) for at in np.arange(0, 1.01, 0.005))
 
 
+def test_of_thresholds_with_one_f1_the_highest_is_best() -> None:
+    """The fewer pairs are called positive for the same F1, the higher the precision."""
+    labels, probability = np.array([1, 0, 0, 1]), np.array([0.9, 0.7, 0.5, 0.3])
+    ends = (sklearn.f1_score(labels, probability >= at) for at in (0.9, 0.3))
+    assert next(ends) == next(ends)
+    assert best_threshold(labels, probability) == 0.9
+
+
 def test_a_bin_holds_the_predictions_between_its_edges() -> None:
     bins = reliability(np.array([0.51, 0.52, 0.6, 0.61, 1.0]), np.array([True, False, True, True, True]))
     assert [(of.n, of.accuracy) for of in bins] == [(2, 0.5), (1, 1.0), (1, 1.0), (1, 1.0)], "0.6 closes its bin"
@@ -50,3 +59,17 @@ def test_probabilities_that_come_true_are_calibrated() -> None:
     honest, boastful = rng.random(100_000) < confidence, rng.random(100_000) < confidence - 0.2
     assert expected_calibration_error(reliability(confidence, honest)) < 0.01
     assert expected_calibration_error(reliability(confidence, boastful)) == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_calibrated_model_shows_what_chance_makes_of_it() -> None:
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.6, 1, 300)
+    expected = if_calibrated(confidence)
+    assert if_calibrated(confidence) == expected, "the same page for the same predictions"
+    drawn = rng.random((1000, 300)) < confidence
+    errors = np.array([expected_calibration_error(reliability(confidence, correct)) for correct in drawn])
+    assert errors.mean() == pytest.approx(expected.calibration_error, rel=0.05)
+    assert np.mean(errors > expected.calibration_error_high) == pytest.approx(0.05, abs=0.025)
+    accuracies = drawn.mean(axis=1)
+    assert np.mean(accuracies < expected.accuracy_low) == pytest.approx(0.025, abs=0.02)
+    assert np.mean(accuracies > expected.accuracy_high) == pytest.approx(0.025, abs=0.02)

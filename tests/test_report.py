@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from conftest import run_stage
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from sklearn import metrics as sklearn
 
 from pipeline import sample
 from pipeline.evaluate import evaluate
@@ -140,6 +142,44 @@ def test_a_missing_input_is_told_in_one_line(inputs: Path, tmp_path: Path, missi
     with pytest.raises(UserError, match=message):
         make(tmp_path)
     assert not (tmp_path / METRICS / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.01, 0.02, "underconfident"),
+        (0.01, 0.99, "no sign of over- or underconfidence"),
+        (0.98, 0.99, "overconfident"),
+    ],
+)
+def test_confidence_is_judged_by_what_chance_would_do(
+    inputs: Path, tmp_path: Path, low: float, high: float, verdict: str
+) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    diagnostics = json.loads((inputs / METRICS / "diagnostics.json").read_text())
+    expected = {"accuracy_low": low, "accuracy_high": high, "calibration_error": 0.0234, "calibration_error_high": 0.05}
+    diagnostics["test"]["if_calibrated"] = expected
+    write(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    page = make(tmp_path)
+    found = re.findall("overconfident|underconfident|no sign of over- or underconfidence", page)
+    assert found == [verdict] * 2, "in short, and in its section"
+    assert f"between\n  {100 * low:.1f} and {100 * high:.1f}&nbsp;%" in page
+    assert "makes it 2.3 on average, and up to\n  5.0 in 95" in page
+
+
+@pytest.mark.parametrize(("kept", "step"), [(1, 4), (2, 8)])
+def test_the_kept_epoch_is_marked_in_the_chart_and_in_the_table(
+    inputs: Path, tmp_path: Path, kept: int, step: int
+) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    training = json.loads((inputs / METRICS / "train.json").read_text())
+    write(tmp_path / METRICS / "train.json", {**training, "kept_epoch": kept})
+    page = make(tmp_path)
+    assert re.findall(r'<th scope="row">(\d),\u00a0kept', page) == [str(kept)]
+    losses = re.search(r'id="losses-specification">(.*?)</script>', page)
+    assert losses
+    lines = json.dumps(json.loads(losses[1]))
+    assert re.findall(r'"step": (\d+), "text": "kept"', lines)[0] == str(step)
 
 
 def test_predictions_of_other_pairs_are_refused(inputs: Path, tmp_path: Path) -> None:
@@ -308,9 +348,15 @@ def test_the_page_says_what_the_metrics_say(browser: Browser, inputs: Path, file
     learning = page.locator("#learning")
     expect(learning).to_contain_text("Still improving. The last epoch, 2, has the best validation F1, by 7.0 points")
     expect(learning).to_contain_text("Stopped early. Training ended after epoch 2 of 3")
+    table = pq.read_table(inputs / PREDICTIONS / "test.parquet")
+    matrix = sklearn.confusion_matrix(table["label"], table["prediction"])
+    assert matrix[0, 1] != matrix[1, 0]
     counts = page.locator("#confusion .scroll").first.locator("strong").all_inner_texts()
-    assert sum(map(int, counts)) == 60
-    assert (int(counts[0]) + int(counts[3])) / 60 == pytest.approx(test["accuracy"], abs=1e-6)
+    assert list(map(int, counts)) == matrix.ravel().tolist()
+    confusion = page.locator("#confusion")
+    expect(confusion).to_contain_text(
+        f"{matrix[0, 1]} pairs are wrongly called equivalent and {matrix[1, 0]} wrongly not equivalent"
+    )
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("row", name="test train 1 1")).to_be_visible()
     expect(page.locator("#pins")).to_contain_text("a local directory")

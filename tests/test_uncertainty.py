@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
 from pipeline.metrics import Ints
@@ -24,21 +25,13 @@ def drawn(n: int, quality: float, runs: int, random: np.random.Generator) -> tup
     return labels, np.where(right, labels, 1 - labels)
 
 
-def brute_force(
-    labels: Ints, a: Ints, b: Ints, same_seeds: bool, score: Callable[[Ints, Ints], float], resamples: int = 1500
-) -> tuple[float, float]:
-    """Draw examples one by one, and runs, and score what was drawn."""
+def bootstrap(labels: Ints, a: Ints, b: Ints, score: Callable[[Ints, Ints], float]) -> tuple[float, float]:
+    """Draw examples one by one, and score what was drawn. a, b: shape (n,)."""
     random = np.random.default_rng(1)
     found = []
-    for _ in range(resamples):
+    for _ in range(1500):
         examples = random.integers(len(labels), size=len(labels))
-        runs_a = random.integers(len(a), size=len(a))
-        runs_b = runs_a if same_seeds else random.integers(len(b), size=len(b))
-        mean_a, mean_b = (
-            np.mean([score(labels[examples], side[run][examples]) for run in runs])
-            for side, runs in ((a, runs_a), (b, runs_b))
-        )
-        found.append(mean_b - mean_a)
+        found.append(score(labels[examples], b[examples]) - score(labels[examples], a[examples]))
     low, high = np.percentile(found, (2.5, 97.5))
     return float(low), float(high)
 
@@ -55,24 +48,129 @@ def test_the_difference_is_that_of_the_scores() -> None:
         assert found[name].value == pytest.approx(np.mean(scores[2:]) - np.mean(scores[:2]))
 
 
-@pytest.mark.parametrize(("runs", "same_seeds"), [(1, True), (4, True), (4, False)])
-def test_intervals_are_those_of_examples_drawn_one_by_one(runs: int, same_seeds: bool) -> None:
-    labels, predictions = drawn(150, 0.8, 2 * runs, np.random.default_rng(2))
-    a, b = predictions[:runs], predictions[runs:]
-    b[:, :20] = labels[:20]  # B is a little better
-    found = paired_differences(labels, a, b, same_seeds=same_seeds)
+def test_intervals_of_two_models_are_those_of_examples_drawn_one_by_one() -> None:
+    labels, (a, b) = drawn(150, 0.8, 2, np.random.default_rng(2))
+    b[:20] = labels[:20]  # B is a little better
+    found = paired_differences(labels, a[np.newaxis], b[np.newaxis], same_seeds=False)
     for name, score in (("accuracy", lambda one, two: np.mean(one == two)), ("f1", quick_f1)):
-        low, high = brute_force(labels, a, b, same_seeds, score)
+        low, high = bootstrap(labels, a, b, score)
         width = high - low
         assert found[name].low == pytest.approx(low, abs=0.08 * width)
         assert found[name].high == pytest.approx(high, abs=0.08 * width)
 
 
-def test_the_interval_of_a_score_is_that_of_examples_drawn_one_by_one() -> None:
-    labels, (predictions,) = drawn(150, 0.8, 1, np.random.default_rng(3))
-    never = np.zeros((1, 150), dtype=int)  # its F1 is 0: the difference is the score
-    low, high = brute_force(labels, never, predictions[np.newaxis], False, quick_f1)
-    assert score_intervals(labels, predictions)["f1"] == pytest.approx((low, high), abs=0.08 * (high - low))
+def mean_squares(right: Ints) -> tuple[float, float]:
+    """Of examples and of the residual, in the analysis of variance of a table (runs, examples)."""
+    runs, n = right.shape
+    of_runs, of_examples = right.mean(1, keepdims=True), right.mean(0, keepdims=True)
+    residual = right - of_runs - of_examples + right.mean()
+    return float(runs * of_examples.var(ddof=1)), float((residual**2).sum() / (runs - 1) / (n - 1))
+
+
+def test_groups_with_the_same_seeds_differ_as_the_analysis_of_variance_of_their_differences_says() -> None:
+    labels, predictions = drawn(300, 0.8, 6, np.random.default_rng(2))
+    right = (predictions == labels).astype(int)
+    table = right[3:] - right[:3]
+    examples, residual = mean_squares(table)
+    shared, between = max((examples - residual) / table.size, 0), table.mean(1).var(ddof=1) / 3
+
+    def half_width(quantile: float) -> float:
+        return float(np.sqrt(shared * stats.norm.ppf(quantile) ** 2 + between * stats.t(2).ppf(quantile) ** 2))
+
+    found = paired_differences(labels, predictions[:3], predictions[3:], same_seeds=True)["accuracy"]
+    assert shared > 0
+    assert found.high - found.value == pytest.approx(half_width(0.975))
+    assert found.value - found.low == pytest.approx(half_width(0.975))
+    assert found.detectable == pytest.approx(half_width(0.975) + half_width(0.8))
+
+
+def test_groups_with_seeds_of_their_own_are_compared_as_welch_did() -> None:
+    labels, predictions = drawn(300, 0.8, 7, np.random.default_rng(3))
+    a, b = (side == labels for side in np.split(predictions, [3]))
+    welch = stats.ttest_ind(a.mean(1), b.mean(1), equal_var=False)
+    between = a.mean(1).var(ddof=1) / 3 + b.mean(1).var(ddof=1) / 4
+    of_models = (b.mean(0) - a.mean(0)).var(ddof=1) / 300
+    shared = of_models - sum(mean_squares(side.astype(int))[1] / side.size for side in (a, b))
+    reach = np.sqrt(shared * stats.norm.ppf(0.975) ** 2 + between * stats.t(welch.df).ppf(0.975) ** 2)
+    found = paired_differences(labels, predictions[:3], predictions[3:], same_seeds=False)["accuracy"]
+    assert shared > 0
+    assert (found.low, found.high) == pytest.approx((found.value - reach, found.value + reach))
+
+
+@pytest.mark.parametrize("same_seeds", [True, False])
+def test_seeds_that_change_nothing_leave_the_interval_of_the_models(same_seeds: bool) -> None:
+    """The variance between the runs is 0, so that only the examples' is left, in F1 as in accuracy."""
+    labels, (a, b) = drawn(200, 0.8, 2, np.random.default_rng(9))
+    one = paired_differences(labels, a[np.newaxis], b[np.newaxis], same_seeds=False)
+    three = paired_differences(labels, np.stack([a] * 3), np.stack([b] * 3), same_seeds=same_seeds)
+    for name in SCORES:
+        assert vars(three[name]) == pytest.approx(vars(one[name]))
+
+
+def test_a_group_is_never_surer_than_its_models() -> None:
+    """Each partner is better on two examples of its own: between the runs nothing varies, and no example is shared."""
+    labels = np.ones(60, dtype=int)
+    a, b = np.zeros((3, 60), dtype=int), np.zeros((3, 60), dtype=int)
+    for run in range(3):
+        b[run, 2 * run : 2 * run + 2] = 1
+    found = paired_differences(labels, a, b, same_seeds=True)["accuracy"]
+    assert found.value == pytest.approx(2 / 60)
+    assert found.high - found.value == pytest.approx(1.959964 * (b.mean(0) - a.mean(0)).std(ddof=1) / 60**0.5)
+
+
+def test_runs_that_change_other_examples_are_judged_by_their_seeds_alone() -> None:
+    """Nothing then happens to all runs alike: the interval is Student's, of the runs' differences."""
+    labels = np.ones(60, dtype=int)
+    a, b = np.zeros((3, 60), dtype=int), np.zeros((3, 60), dtype=int)
+    b[0, :10], b[1, 10:22], b[2, 22:40] = 1, 1, 1
+    found = paired_differences(labels, a, b, same_seeds=True)["accuracy"]
+    assert (found.low, found.high) == pytest.approx(mean_interval([10 / 60, 12 / 60, 18 / 60]))
+
+
+def test_two_models_see_four_differences_in_five_from_the_one_called_detectable() -> None:
+    labels, predictions = drawn(400, 0.8, 2, np.random.default_rng(10))
+    found = paired_differences(labels, predictions[:1], predictions[1:], same_seeds=True)["f1"]
+    error = (found.high - found.low) / 2 / 1.959964
+    assert stats.norm.sf(1.959964 - found.detectable / error) == pytest.approx(0.8, abs=1e-5)
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 5), (1, 20), (39, 40), (9, 9), (1475, 1725)])
+def test_the_interval_of_accuracy_is_wilsons(right: int, n: int) -> None:
+    labels = np.arange(n) % 2
+    predictions = np.where(np.arange(n) < right, labels, 1 - labels)
+    expected = stats.binomtest(right, n).proportion_ci(method="wilson")
+    found = score_intervals(labels, predictions)["accuracy"]
+    assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert 0 <= found.low < found.high <= 1
+
+
+@pytest.mark.parametrize(
+    ("true_positives", "errors", "negatives"), [(39, 1, 0), (39, 1, 60), (40, 0, 5), (0, 3, 5), (900, 250, 575)]
+)
+def test_the_interval_of_f1_is_that_of_the_share_it_grows_with(
+    true_positives: int, errors: int, negatives: int
+) -> None:
+    labels = np.repeat([1, 1, 0], [true_positives, errors, negatives])
+    predictions = np.repeat([1, 0, 0], [true_positives, errors, negatives])
+    share = stats.binomtest(true_positives, true_positives + errors).proportion_ci(method="wilson")
+    low, high = (2 * of / (1 + of) for of in (share.low, share.high))
+    found = score_intervals(labels, predictions)["f1"]
+    assert found == pytest.approx((low, high), abs=1e-12)
+    # False positives count as missed ones do.
+    assert score_intervals(predictions, labels)["f1"] == found
+    assert found.low <= f1_score(labels, predictions) <= found.high + 1e-12
+
+
+def test_of_no_positives_f1_may_be_anything() -> None:
+    assert score_intervals(np.zeros(9, dtype=int), np.zeros(9, dtype=int))["f1"] == (0, 1)
+
+
+@pytest.mark.parametrize(("n", "accuracy"), [(40, 0.97), (100, 0.97), (40, 0.86), (408, 0.99)])
+def test_the_interval_of_accuracy_holds_for_few_examples_and_near_1(n: int, accuracy: float) -> None:
+    labels = np.zeros(n, dtype=int)
+    found = [score_intervals(labels, (np.arange(n) >= right).astype(int))["accuracy"] for right in range(n + 1)]
+    chances = stats.binom(n, accuracy).pmf(range(n + 1))
+    assert sum(chances[right] for right, of in enumerate(found) if of.low <= accuracy <= of.high) > 0.93
 
 
 def test_pairing_by_seed_leaves_out_what_a_seed_does_to_both() -> None:
@@ -90,7 +188,7 @@ def test_pairing_by_seed_leaves_out_what_a_seed_does_to_both() -> None:
 
 
 def test_nine_intervals_in_ten_and_more_hold_the_true_difference() -> None:
-    """95 % of them, were the bootstrap exact; with 300 examples it comes to 93 to 95 %."""
+    """95 % of them, were the differences normal; with 300 examples it comes to 93 to 95 %."""
     random = np.random.default_rng(5)
     hits = 0
     for _ in range(200):
@@ -115,7 +213,7 @@ def test_the_same_predictions_give_the_same_interval_within_a_second() -> None:
 def test_identical_runs_differ_by_nothing() -> None:
     labels, predictions = drawn(100, 0.8, 1, np.random.default_rng(8))
     of = paired_differences(labels, predictions, predictions, same_seeds=True)["f1"]
-    assert (of.value, of.low, of.high) == (0, 0, 0)
+    assert (of.value, of.low, of.high, of.detectable) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
