@@ -41,15 +41,15 @@ def _score_rows(comparison: Comparison) -> list[list[str]]:
 def _notes(comparison: Comparison) -> list[str]:
     """What stands under the scores."""
     test, validation = comparison.splits["test"], comparison.splits["validation"]
-    resampled = f"{test.n} test and {validation.n} validation pairs"
+    pairs = f"{test.n} test and {validation.n} validation pairs"
     if comparison.seeds is None:
         notes = [
-            f"In percent; differences in points, paired bootstrap over {resampled}.",
+            f"In percent; differences in points, their intervals over {pairs}.",
             f"McNemar's exact test on test: p = {test.mcnemar:.2g}.",
         ]
     else:
         notes = [
-            f"In percent, means over runs; differences in points, bootstrap over seeds and {resampled}.",
+            f"In percent, means over runs; differences in points, their intervals over seeds and {pairs}.",
             f"Seeds: {comparison.seeds}.",
         ]
     if seen := test.difference["accuracy"].detectable:  # 0: identical predictions

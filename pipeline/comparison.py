@@ -71,7 +71,7 @@ def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two groups.
 
     They differ where the interval of the difference in test accuracy excludes 0, and McNemar's test of two runs has
-    p < 0.05: of a handful of changed pairs the bootstrap alone is too sure. Test, since validation has chosen the epoch
+    p < 0.05: of a handful of changed pairs the interval alone is too sure. Test, since validation has chosen the epoch
     and flatters. Of two groups that differ one is better; of two runs another seed might make the other so.
     Raises UserError where the sides were scored on different data, where one is a group and the other a run, and where
     a group is not of one configuration over seeds.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.stage import UserError
+from pipeline.stage import CHECKED, UserError
 
 
 class Provenance(NamedTuple):
@@ -57,5 +57,6 @@ def provenance(result: Path, lock: Mapping[str, Any]) -> Provenance:
 
 def _stage(entries: Mapping[str, Any]) -> _Stage:
     deps, outs = ({item["path"]: item["md5"][:8] for item in entries.get(kind, [])} for kind in ("deps", "outs"))
+    deps.pop(str(CHECKED), None)  # has others run after the check of params.yaml; nothing is made from it
     parameters = {key: value for file in entries.get("params", {}).values() for key, value in file.items()}
     return _Stage(parameters, deps, outs)

@@ -169,7 +169,7 @@ def test_a_run_and_itself_are_the_same_and_nothing_is_touched(toy: Project) -> N
 
 
 def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
-    """Four pairs better and none worse: the bootstrap alone would call it sure."""
+    """Four pairs better and none worse: the interval alone would call it sure."""
     path = toy.root / "data" / "predictions" / "test.parquet"
     table = pq.read_table(path)
     rows = table.to_pylist()

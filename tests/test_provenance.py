@@ -62,3 +62,10 @@ def test_what_two_stages_recorded_differently_is_refused(
 def test_a_result_that_no_stage_has_made_is_told(lock: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"dvc\.lock has no data/predictions"):
         provenance(Path("data/predictions"), lock)
+
+
+def test_what_has_stages_run_after_the_check_of_params_yaml_is_no_source_of_theirs(lock: dict[str, Any]) -> None:
+    before = provenance(Path("result"), lock)
+    lock["check"] = {"deps": files(params="7"), "outs": [{"path": "data/params_checked", "md5": "8" * 32}]}
+    lock["words"]["deps"] += lock["check"]["outs"]
+    assert provenance(Path("result"), lock) == before
