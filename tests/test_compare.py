@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,8 @@ FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test 
 
 def restore(project: Project) -> None:
     project.git("checkout", "--quiet", ".")
-    project.run("dvc", "checkout", "--quiet", "--force")
-
-
-def command(project: Project, *arguments: str, ok: bool = True) -> str:
-    return project.run("python", "-m", "pipeline.compare", *arguments, ok=ok)
+    with Repo() as repo:
+        repo.checkout(force=True)
 
 
 def compared(a: str, b: str) -> Comparison:
@@ -117,6 +115,12 @@ def test_the_text_reads_well(toy: Project) -> None:
     assert max(map(len, lines.splitlines())) <= 100
 
 
+@pytest.fixture(scope="module")
+def groups(made: Project) -> dict[str, Side]:
+    with chdir(made.root):
+        return {name: Side(name, runs(name)) for name in ("low", "high", "late")}
+
+
 def on_a_terminal(project: Project, *command: str) -> str:
     ours, its = pty.openpty()
     done = subprocess.run(command, cwd=project.root, env=project.env, stdout=its, stderr=its)
@@ -133,8 +137,8 @@ def on_a_terminal(project: Project, *command: str) -> str:
 
 def test_what_another_branch_holds_gives_no_orders_to_the_terminal_and_forges_no_line(toy: Project) -> None:
     """Its environment here; piped, colorama reads along, which DVC loads."""
-    piped = command(toy, "main", "forged")
-    shown = on_a_terminal(toy, "python", "-m", "pipeline.compare", "main", "forged")
+    command = ("python", "-m", "pipeline.compare", "main", "forged")
+    piped, shown = toy.run(*command), on_a_terminal(toy, *command)
     for out in (piped, shown.replace("\x1b[0m", "")):  # colorama's own, first and last
         lines = out.splitlines()
         assert sum(line.startswith("Verdict") for line in lines) == 1
@@ -160,7 +164,7 @@ def test_a_run_and_itself_are_the_same_and_nothing_is_touched(toy: Project) -> N
         return found
 
     before = files()
-    out = command(toy, "HEAD")
+    out = as_text(compared("HEAD", "workspace"))
     assert "B: workspace" in out
     assert "Verdict: no difference: the predictions are identical, and so are the parameters" in out
     assert out.count("none differs") == 3
@@ -204,10 +208,10 @@ def test_markdown_cannot_be_broken_by_a_sentence(toy: Project) -> None:
         assert html.unescape(shown) == WICKED.replace("\x1b", " ").replace("\n", " ")
 
 
-def test_runs_are_paired_by_their_seeds(toy: Project) -> None:
+def test_runs_are_paired_by_their_seeds(groups: dict[str, Side]) -> None:
     """Not by the number of runs, nor by their order."""
     for other, same_seeds in (("high", True), ("late", False)):
-        sides = [Side(name, runs(name)) for name in ("low", other)]
+        sides = [groups["low"], groups[other]]
         found = compare(*sides)
         assert ("not paired" in str(found.seeds)) is not same_seeds
         of = [[run.splits["test"] for run in side.runs] for side in sides]
@@ -247,10 +251,12 @@ def changed(of: str, **entries: Any) -> Callable[[Run], Run]:
         (changed("parameters", **{"data/raw": "01234567"}), "differ in data/raw, "),
     ],
 )
-def test_a_group_of_two_configurations_is_refused(change: Callable[[Run], Run], message: str, toy: Project) -> None:
-    one, two = runs("low")
+def test_a_group_of_two_configurations_is_refused(
+    change: Callable[[Run], Run], message: str, groups: dict[str, Side]
+) -> None:
+    one, two = groups["low"].runs
     with pytest.raises(UserError, match=message + r".*python -m pipeline\.seeds"):
-        compare(Side("high", runs("high")), Side("low", [one, change(two)]))
+        compare(groups["high"], Side("low", [one, change(two)]))
 
 
 @pytest.mark.parametrize(
@@ -258,9 +264,9 @@ def test_a_group_of_two_configurations_is_refused(change: Callable[[Run], Run], 
     [(changed("environment", cpu="another"), "environment"), (changed("code", requirements="0"), "code or packages")],
 )
 def test_what_was_not_made_alike_is_told_with_the_verdict(
-    change: Callable[[Run], Run], kind: str, toy: Project
+    change: Callable[[Run], Run], kind: str, groups: dict[str, Side]
 ) -> None:
-    low, high = (Side(name, runs(name)) for name in ("low", "high"))
+    low, high = groups["low"], groups["high"]
     assert compare(low, high).caveats == []
     for other, told in (
         (high, rf"^A and B were not made alike \({kind}\)"),
