@@ -99,7 +99,7 @@ def test_equal_groups_are_called_different_in_one_case_of_twenty(every: Every) -
     assert max(rate for of in rates for rate in of.values()) <= 0.06
 
 
-def test_what_is_called_detectable_is_found_in_four_cases_of_five(every: Every) -> None:
+def test_what_is_called_detectable_is_found_in_about_four_cases_of_five(every: Every) -> None:
     groups = [
         Groups(runs, 1725, same_seeds, spread=0.010)
         for runs, same_seeds in itertools.product((10, 5, 3), (True, False))
@@ -115,7 +115,8 @@ def test_what_is_called_detectable_is_found_in_four_cases_of_five(every: Every) 
     ]
     header = ["runs a side", "seeds", "+1.0 found", "+2.0 found", "+3.0 found", "detectable", "found"]
     table("Differences in accuracy that are found, %: 1,725 examples, a spread of 1.0 points", header, rows)
-    assert 0.7 <= powers[:, 3].min() <= powers[:, 3].max() <= 0.92
+    expected = [0.7 if of.runs == 3 else 0.8 for of in groups]
+    assert powers[:, 3] == pytest.approx(expected, abs=0.075), "3 standard errors"
 
 
 def bootstrap(counts: Ints, random: np.random.Generator) -> tuple[tuple[float, float], tuple[float, float]]:
