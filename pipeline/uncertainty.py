@@ -24,7 +24,8 @@ class Interval(NamedTuple):
 class Difference:
     """A score of B minus that of A, with its 95 % interval.
 
-    detectable: the least true difference for which such an interval excludes 0 in four of five cases.
+    detectable: the least true difference for which such an interval excludes 0 in about four of five cases; in seven of
+    ten, between groups of three seeds, which tell little of how much seeds vary.
     """
 
     value: float
