@@ -41,15 +41,14 @@ def _score_rows(comparison: Comparison) -> list[list[str]]:
 def _notes(comparison: Comparison) -> list[str]:
     """What stands under the scores."""
     test, validation = comparison.splits["test"], comparison.splits["validation"]
-    pairs = f"{test.n} test and {validation.n} validation pairs"
+    over = f"{test.n} test and {validation.n} validation pairs"
     if comparison.seeds is None:
-        notes = [
-            f"In percent; differences in points, their intervals over {pairs}.",
-            f"McNemar's exact test on test: p = {test.mcnemar:.2g}.",
-        ]
+        mcnemar = f"McNemar's exact test on test: p = {test.mcnemar:.2g}."
+        notes = [f"In percent; differences in points, with intervals over {over}.", mcnemar]
     else:
         notes = [
-            f"In percent, means over runs; differences in points, their intervals over seeds and {pairs}.",
+            "In percent, means over runs; differences in points.",
+            f"Intervals over seeds and {over}.",
             f"Seeds: {comparison.seeds}.",
         ]
     if seen := test.difference["accuracy"].detectable:  # 0: identical predictions

@@ -273,6 +273,7 @@ def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
 @pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("evaluate.py", True)])
 def test_a_run_resumes_under_the_same_training_code_only(edited: str, resumes: bool, stage_directory: Path) -> None:
     shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on the path
+    shutil.copy(ROOT / "compute.lock", stage_directory)
     edit(stage_directory / "params.yaml", "train.epochs", 2)
     process = started(stage_directory)
     process.kill()
