@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.device import device_flags
 from pipeline.params import PredictParams, TrainParams
 from pipeline.stage import UserError
 
@@ -25,12 +26,12 @@ LOOP: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def check_training(params: TrainParams, device: dict[str, Any]) -> None:
-    """Raise UserError for what the engine refuses. device: from `device_flags`."""
+def check_training(params: TrainParams) -> None:
+    """Raise UserError for what the engine refuses on this machine."""
     if params.engine == "loop":
         check_loop(params)
     elif params.extra or params.report_to != "none" or params.optim not in LOOP["optim"]:
-        training_arguments(params, device, Path("unused"))  # knows the names; takes seconds to import
+        training_arguments(params, device_flags(params.precision), Path("unused"))  # takes seconds to import
 
 
 def check_loop(params: TrainParams) -> None:

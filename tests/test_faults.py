@@ -242,6 +242,7 @@ def test_a_signal_to_the_whole_group_spares_the_checkpoint_where_other_processes
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_while_the_processes_that_loaded_its_data_live_on(stage_directory: Path) -> None:
     edit(stage_directory / "params.yaml", "train.dataloader_num_workers", 2)
     process = started(stage_directory)
@@ -286,6 +287,7 @@ def test_a_run_resumes_under_the_same_training_code_only(edited: str, resumes: b
     assert ("resuming from" in log) == resumes
 
 
+@pytest.mark.slow
 def test_a_second_process_with_the_same_inputs_neither_waits_nor_disturbs(
     stage_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
