@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import resource
 import shutil
 import signal
@@ -223,6 +224,8 @@ def test_a_signal_saves_a_checkpoint_and_publishes_nothing(
     log = process.communicate()[1]
     assert process.returncode == status
     assert f"{number.name}: stopping after this step" in log
+    step, steps = map(int, re.findall(r"^stopped at step (\d+) of (\d+)$", log, re.M)[0])
+    assert step < steps
     assert "the next run resumes there" in log
     assert "Traceback" not in log
     assert [path.name for path in (stage_directory / "models").iterdir() if path.name != "pretrained"] == [

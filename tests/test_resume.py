@@ -21,7 +21,7 @@ from conftest import TinyMaker
 from safetensors.torch import load_file, save_file
 
 from pipeline.params import Params
-from pipeline.resume import remove_finished
+from pipeline.resume import own_directory, remove_finished
 from pipeline.stage import UserError
 from pipeline.train import train
 
@@ -38,7 +38,12 @@ def run(
     inputs = tokenized(tiny()), tiny()
 
     def run(
-        name: str = "run", fresh: bool = False, data: Path = inputs[0], checkpoint: Path = inputs[1], **changes: Any
+        name: str = "run",
+        fresh: bool = False,
+        data: Path = inputs[0],
+        checkpoint: Path = inputs[1],
+        home: str = "checkpoints",
+        **changes: Any,
     ) -> dict[str, bytes]:
         out = tmp_path / name
         settings = {
@@ -54,7 +59,7 @@ def run(
             checkpoint,
             out / "classifier",
             out / "metrics",
-            tmp_path / "checkpoints",
+            tmp_path / home,
             dataclasses.replace(params.train, **settings),
             fresh,
         )
@@ -108,6 +113,28 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     assert resumed == run("uninterrupted", keep=keep)
     remove_finished(tmp_path / "checkpoints")
     assert not list((tmp_path / "checkpoints").iterdir()), "all checkpoints go when the run is done"
+
+
+def test_a_run_whose_best_epoch_is_saved_may_move_before_it_resumes(
+    run: Run, killed_at: KilledAt, tmp_path: Path
+) -> None:
+    """Trainer keeps the path of the best epoch's checkpoint as it was. lr 0.1 spoils the last epoch."""
+    with killed_at(20):
+        run(epochs=3, lr=0.1)
+    (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+    resumed = run(epochs=3, lr=0.1, home="elsewhere")
+    assert json.loads(resumed["metrics/train.json"])["kept_epoch"] < 3
+    assert resumed == run("uninterrupted", epochs=3, lr=0.1)
+
+
+def test_a_directory_in_use_is_left_alone_and_another_made_beside_it(tmp_path: Path) -> None:
+    with own_directory(tmp_path, "key", fresh=False) as first, own_directory(tmp_path, "key", fresh=False) as second:
+        assert first == tmp_path / "key"
+        assert second.parent == tmp_path
+        assert second != first
+        (second / "file").touch()
+    assert not second.exists()
+    assert first.exists()
 
 
 @pytest.mark.parametrize("kills", [[1], [8], [9], [4, 5, 8]])
