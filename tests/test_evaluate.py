@@ -55,6 +55,7 @@ def test_nothing_to_score_is_an_error() -> None:
 def test_loss_of_extreme_logits_is_finite() -> None:
     assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([1])) == 2000
     assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([0])) == 0
+    assert cross_entropy(np.array([[1000.0, 0.0], [-1000.0, -2000.0]]), np.array([1, 1])) == 1000, "each by its own"
 
 
 def test_course_code_with_evaluate_gives_the_same_numbers() -> None:
