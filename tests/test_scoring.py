@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from datasets import Dataset
 
 from pipeline.arguments import prediction_arguments
@@ -41,7 +42,9 @@ def test_no_bit_of_a_pairs_logits_depends_on_the_rest_of_the_data(
         pytest.skip(f"this CPU has no {name}")
     checkpoint = tiny("bert", **WIDE)
     command = [sys.executable, __file__, str(tokenized(checkpoint)), str(checkpoint)]
-    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT), **settings}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"bf16": {"differ": 0, "of": 40}, "fp32": {"differ": 0, "of": 40}}
 
