@@ -95,6 +95,11 @@ def test_a_whole_number_is_that_of_yaml_1_2(tmp_path: Path, text: str, value: in
     assert load_params(params_file(tmp_path, {"train.epochs": text})).train.epochs == value
 
 
+@pytest.mark.parametrize("text", ["no", "on", "12:30", "1_000", "2026-01-01"])
+def test_what_only_yaml_1_1_takes_for_something_else_is_text(tmp_path: Path, text: str) -> None:
+    assert load_params(params_file(tmp_path, {"model.checkpoint": text})).model.checkpoint == text
+
+
 def test_the_largest_seed_is_numpys(tmp_path: Path) -> None:
     assert load_params(params_file(tmp_path, {"train.seed": "4294967295"})).train.seed == 2**32 - 1
     with pytest.raises(UserError, match="below 4294967296"):
