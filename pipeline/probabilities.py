@@ -17,7 +17,7 @@ def operating_points(labels: Ints, probability: Floats) -> tuple[Ints, Ints, Flo
 
     labels, probability: shape (n,). Returns three arrays, one entry for each distinct probability, highest first.
     """
-    order = np.argsort(-probability, kind="stable")
+    order = np.argsort(-probability)
     last_of_equals = np.append(np.flatnonzero(np.diff(probability[order])), len(order) - 1)
     true_positives = np.cumsum(labels[order])[last_of_equals]
     return true_positives, last_of_equals + 1 - true_positives, probability[order][last_of_equals]
@@ -40,7 +40,7 @@ def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, 
 def best_threshold(labels: Ints, probability: Floats) -> float:
     """The probability from which on "positive" gives the highest F1, the highest such one. Shapes (n,)."""
     true_positives, false_positives, thresholds = operating_points(labels, probability)
-    f1 = 2 * true_positives / (true_positives + false_positives + max(int(labels.sum()), 1))
+    f1 = 2 * true_positives / (true_positives + false_positives + labels.sum())
     return float(thresholds[f1.argmax()])
 
 

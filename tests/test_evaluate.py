@@ -58,7 +58,10 @@ def test_loss_of_extreme_logits_is_finite() -> None:
     assert cross_entropy(np.array([[1000.0, 0.0], [-1000.0, -2000.0]]), np.array([1, 1])) == 1000, "each by its own"
 
 
-def test_course_code_with_evaluate_gives_the_same_numbers() -> None:
+def test_course_code_with_evaluate_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import evaluate
+
+    monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", tmp_path)
     labels, logits = random_case(0)
     predictions = logits.argmax(-1)
     metric = paraphrase_metric()
@@ -67,6 +70,7 @@ def test_course_code_with_evaluate_gives_the_same_numbers() -> None:
         metric.add_batch(predictions=predictions[chunk], references=labels[chunk])
     assert metric.compute() == score(labels, predictions)
     assert metric.compute(predictions=predictions, references=labels) == score(labels, predictions)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "the scores of others lie there"
 
 
 @pytest.fixture

@@ -31,6 +31,15 @@ def test_curves_equal_scikit_learns(seed: int) -> None:
     assert np.array(roc_curve(*counts)) == pytest.approx(np.column_stack([false_rate, true_rate]))
 
 
+@pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])
+def test_curves_of_few_pairs_have_no_point_that_is_not_a_number(labels: list[int]) -> None:
+    counts = operating_points(np.array(labels), np.array([0.9, 0.1]))[:2]
+    recall = [0.0, *np.cumsum(labels) / max(sum(labels), 1)]
+    assert precision_recall_curve(*counts) == list(zip(recall, [1.0, labels[0], sum(labels) / 2], strict=True))
+    false_rate = [0.0, *np.cumsum(1 - np.array(labels)) / max(2 - sum(labels), 1)]
+    assert roc_curve(*counts) == list(zip(false_rate, recall, strict=True))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_no_threshold_gives_a_higher_f1(seed: int) -> None:
     labels, probability = random_case(seed)
@@ -62,14 +71,14 @@ def test_probabilities_that_come_true_are_calibrated() -> None:
 
 
 def test_a_calibrated_model_shows_what_chance_makes_of_it() -> None:
-    rng = np.random.default_rng(1)
-    confidence = rng.uniform(0.6, 1, 300)
+    rng = np.random.default_rng(2)
+    confidence = rng.uniform(0.6, 1, 1000)
     expected = if_calibrated(confidence)
     assert if_calibrated(confidence) == expected, "the same page for the same predictions"
-    drawn = rng.random((1000, 300)) < confidence
+    drawn = rng.random((5000, 1000)) < confidence
     errors = np.array([expected_calibration_error(reliability(confidence, correct)) for correct in drawn])
     assert errors.mean() == pytest.approx(expected.calibration_error, rel=0.05)
-    assert np.mean(errors > expected.calibration_error_high) == pytest.approx(0.05, abs=0.025)
+    assert np.mean(errors > expected.calibration_error_high) == pytest.approx(0.05, abs=0.005)
     accuracies = drawn.mean(axis=1)
-    assert np.mean(accuracies < expected.accuracy_low) == pytest.approx(0.025, abs=0.02)
-    assert np.mean(accuracies > expected.accuracy_high) == pytest.approx(0.025, abs=0.02)
+    assert np.mean(accuracies < expected.accuracy_low) == pytest.approx(0.025, abs=0.005)
+    assert np.mean(accuracies > expected.accuracy_high) == pytest.approx(0.025, abs=0.005)
