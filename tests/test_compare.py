@@ -96,7 +96,12 @@ def test_of_two_runs_it_is_only_told_whether_these_models_differ(toy: Project) -
     for a, b, difference in (("main", "worse", "-"), ("worse", "main", "+")):
         found = compared(a, b)
         assert found.better is None
-        assert found.verdict.startswith(f"these two models differ: {difference}")
+        accuracy = found.splits["test"].difference["accuracy"]
+        value, low, high = (f"{100 * share:+.1f}" for share in (accuracy.value, accuracy.low, accuracy.high))
+        assert value.startswith(difference)
+        assert found.verdict.startswith(
+            f"these two models differ: {value} points of test accuracy, 95 % interval {low} to {high} points, McNemar"
+        )
         assert "python -m pipeline.seeds --n 5" in found.caveats[0]
         for said in (as_text(found), as_markdown(found)):
             assert "python -m pipeline.seeds --n 5" in said
@@ -219,8 +224,27 @@ def test_runs_are_paired_by_their_seeds(groups: dict[str, Side]) -> None:
         labels = of[0][0].labels
         assert found.splits["test"].difference == paired_differences(labels, a, b, same_seeds=same_seeds)
         assert found.splits["test"].difference != paired_differences(labels, a, b, same_seeds=not same_seeds)
-        shuffled = sides[1]._replace(runs=sides[1].runs[::-1])
-        assert compare(sides[0], shuffled) == found
+        renamed = [run._replace(name=name) for run, name in zip(sides[1].runs, "zy", strict=True)]
+        for runs_of_other in (renamed, renamed[::-1]):
+            assert compare(sides[0], sides[1]._replace(runs=runs_of_other)) == found
+        seeds = None if same_seeds else ([1, 2], [3, 4])
+        assert found.parameters.get("train.seed") == seeds
+
+
+def test_the_changed_pairs_of_groups_are_those_of_the_mean_probability(groups: dict[str, Side]) -> None:
+    found = compare(groups["low"], groups["high"])
+    for split, contrast in found.splits.items():
+        runs_a, runs_b = ([run.splits[split] for run in groups[name].runs] for name in ("low", "high"))
+        labels = runs_a[0].labels
+        of_1 = [np.mean([run.probability for run in side], axis=0) for side in (runs_a, runs_b)]
+        a, b = (np.where(labels == 1, of, 1 - of) for of in of_1)
+        for examples, changed in ((contrast.fixed, (a <= 0.5) & (b > 0.5)), (contrast.broken, (a > 0.5) & (b <= 0.5))):
+            expected = {int(runs_a[0].idx[i]): (round(a[i], 6), round(b[i], 6)) for i in np.flatnonzero(changed)}
+            assert {of.idx: (of.probability_a, of.probability_b) for of in examples} == expected
+        sure = [of.probability_b for of in contrast.fixed]
+        assert sure == sorted(sure, reverse=True)
+    assert found.splits["test"].fixed
+    assert compare(groups["high"], groups["low"]).splits["test"].broken
 
 
 def test_a_group_is_not_compared_with_a_run(toy: Project) -> None:
