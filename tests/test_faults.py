@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import ROOT, TinyMaker, edit, params_file
+from transformers import Trainer
 
 from pipeline import tokenize as tokenizing
 from pipeline.download import CORPORA, Pair, download
@@ -179,6 +181,24 @@ def test_a_disk_that_fills_in_the_middle_of_a_checkpoint_keeps_the_one_before(
     with caplog.at_level(logging.INFO, logger="pipeline"):
         train(data, tiny(), *outs, disk / "checkpoints", settings)
     assert "resuming from" in caplog.text and "checkpoint-1" in caplog.text
+
+
+def test_a_disk_that_fills_before_a_checkpoint_is_complete_is_told_with_its_step(
+    small_disk: Callable[[str], Path], run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk = small_disk("2m")
+    (tmp_path / "checkpoints").symlink_to(disk)
+    save = Trainer._save_checkpoint
+
+    def save_and_fill(*args: Any) -> None:
+        save(*args)
+        with suppress(OSError), (disk / "of-somebody-else").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+    monkeypatch.setattr(Trainer, "_save_checkpoint", save_and_fill)
+    with pytest.raises(UserError, match=r"checkpoint of step 1 cannot be written with 0\.0 MB free there: .*No space"):
+        run(save_steps=1)
 
 
 @pytest.fixture

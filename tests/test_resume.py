@@ -21,7 +21,7 @@ from conftest import TinyMaker
 from safetensors.torch import load_file, save_file
 
 from pipeline.params import Params
-from pipeline.resume import own_directory, remove_finished
+from pipeline.resume import own_directory, remove_finished, run_key
 from pipeline.stage import UserError
 from pipeline.train import train
 
@@ -269,6 +269,10 @@ def test_other_parameters_start_anew(
     with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
         run(**changed)
     assert "resuming" not in caplog.text
+
+
+def test_the_order_in_which_parameters_are_listed_is_none_of_them() -> None:
+    assert run_key({"lr": 1e-3, "seed": 1}, []) == run_key({"seed": 1, "lr": 1e-3}, [])
 
 
 @pytest.mark.parametrize("changed", ["the weights", "the tokens", "the kernels"])
