@@ -19,6 +19,7 @@ import torch
 import transformers
 from conftest import TinyMaker
 from safetensors.torch import load_file, save_file
+from transformers import Trainer
 
 from pipeline.params import Params
 from pipeline.resume import own_directory, remove_finished, run_key
@@ -118,13 +119,24 @@ def test_a_killed_run_resumes_to_the_same_bytes(
 def test_a_run_whose_best_epoch_is_saved_may_move_before_it_resumes(
     run: Run, killed_at: KilledAt, tmp_path: Path
 ) -> None:
-    """Trainer keeps the path of the best epoch's checkpoint as it was. lr 0.1 spoils the last epoch."""
-    with killed_at(20):
+    """Of the best epoch's checkpoint Trainer keeps the path, until it saves again; here the last step is done.
+
+    lr 0.1 spoils the last epoch.
+    """
+    with killed_at(1, Trainer, "_load_best_model"):
         run(epochs=3, lr=0.1)
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     resumed = run(epochs=3, lr=0.1, home="elsewhere")
     assert json.loads(resumed["metrics/train.json"])["kept_epoch"] < 3
     assert resumed == run("uninterrupted", epochs=3, lr=0.1)
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_none(
+    run: Run, killed_at: KilledAt, tmp_path: Path
+) -> None:
+    with killed_at(1):
+        run()
+    assert not list((tmp_path / "checkpoints").iterdir())
 
 
 def test_a_directory_in_use_is_left_alone_and_another_made_beside_it(tmp_path: Path) -> None:
