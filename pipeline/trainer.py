@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerCallback
 
 from pipeline import processes
 from pipeline.batches import NO_LABEL, FillablePairs, TrainingOrder, outlive_a_signal, scoring_loader
@@ -131,7 +131,9 @@ class PairTrainer(Trainer):
         dataset: Any = self.train_dataset
         by_length = self.args.train_sampling_strategy == "group_by_length"
         accumulation_steps = self.args.gradient_accumulation_steps
-        return TrainingOrder(dataset.pairs, self.args.train_batch_size, accumulation_steps, self.args.seed, by_length)
+        order = TrainingOrder(dataset.pairs, self.args.train_batch_size, accumulation_steps, self.args.seed, by_length)
+        self.add_callback(_EpochOfOrder(order))
+        return order
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         prepared: Any = super().get_train_dataloader()
@@ -163,6 +165,16 @@ def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
 class _Bar(ProgressCallback):
     def on_log(self, *args: Any, **kwargs: Any) -> None:
         pass
+
+
+class _EpochOfOrder(TrainerCallback):
+    """Tells the order its epoch. Where several processes resume in the middle of one, Accelerate does not reach it."""
+
+    def __init__(self, order: TrainingOrder) -> None:
+        self._order = order
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._order.set_epoch(int(state.epoch))  # of a resumed epoch, the share that is done stands behind the point
 
 
 def _without_fillers(compute_metrics: Callable[[Any], dict[str, float]], scored: EvalPrediction) -> dict[str, float]:

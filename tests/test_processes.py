@@ -116,26 +116,38 @@ def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same
         files = [*home.glob("*/*/files.json"), *home.glob("*/loop.pt")]
         return {file.stat().st_mtime_ns for file in files if file.exists()}
 
-    for number, told in ((signal.SIGKILL, "lost the others"), (signal.SIGTERM, "stopped at step")):
+    for name, told in (("kill", "lost the others"), ("stop all", "stopped at step"), ("stop one", "stopped at step")):
         before = saved()
         process = start("stopped", TORCHRUN, **settings)
         while not saved() - before:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
+        if name == "stop one":  # in the middle of a later epoch
+            assert process.stdout is not None
+            while "epoch 2/8" not in process.stdout.readline():
+                assert process.poll() is None
+            before, since = saved(), set[int]()
+            while len(since) < 2:  # one of them at the epoch's end, it may be
+                since |= saved() - before
+                time.sleep(0.005)
         workers = psutil.Process(process.pid).children()
         assert len(workers) == 2
         killed = time.monotonic()
-        if number == signal.SIGKILL:
+        if name == "kill":
             # torchrun ends the one left alive when it sees the other dead, and may be faster than its last words.
             process.send_signal(signal.SIGSTOP)
-            workers[1].send_signal(number)
+            workers[1].send_signal(signal.SIGKILL)
             while workers[0].status() != psutil.STATUS_ZOMBIE:
                 assert time.monotonic() - killed < 20
                 time.sleep(0.01)
             process.send_signal(signal.SIGCONT)
+        elif name == "stop all":
+            workers[1].send_signal(signal.SIGTERM)  # as a terminal does, and torchrun hands it on
+            process.send_signal(signal.SIGTERM)
         else:
-            process.send_signal(number)
+            workers[1].send_signal(signal.SIGTERM)
         out = ended(process, ok=False)
+        assert "exitcode: 128" not in out.replace("exitcode  :", "exitcode:"), "all end as by the signal"
         assert time.monotonic() - killed < 20
         assert told in out
         assert not (tmp_path / "stopped" / "models" / "classifier").exists()
