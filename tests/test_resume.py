@@ -283,7 +283,7 @@ def test_other_parameters_start_anew(
     assert "resuming" not in caplog.text
 
 
-def test_the_order_in_which_parameters_are_listed_is_none_of_them() -> None:
+def test_parameters_in_another_order_have_the_same_key() -> None:
     assert run_key({"lr": 1e-3, "seed": 1}, []) == run_key({"seed": 1, "lr": 1e-3}, [])
 
 

@@ -173,7 +173,7 @@ for name in ("environment", "evaluation"):
 
 
 @pytest.fixture
-def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess[str]]:
+def copying(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """A repository whose only stage copies what the mirror has. Runs a command there, and returns how it ended."""
     root = tmp_path / "copying"
     (root / "mirror").mkdir(parents=True)
