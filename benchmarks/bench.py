@@ -26,8 +26,8 @@ import numpy as np
 import yaml
 from datasets import Dataset
 
-from pipeline.batches import TrainingOrder, token_counts
-from pipeline.tables import read_split
+from pipeline.core.tables import read_split
+from pipeline.modeling.batching import TrainingOrder, token_counts
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

@@ -19,7 +19,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from pipeline.metrics import score
+from pipeline.evaluation.metrics import score
 
 
 def main() -> None:

@@ -26,29 +26,30 @@ _SCORED = 1000
 
 def run(stage: str, pairs: int) -> None:
     """Run a stage in the working directory, with so many training pairs."""
-    from pipeline import download, sample
-    from pipeline.download import Pair
+    from pipeline import download
+    from pipeline.core.paths import METRICS, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
     from pipeline.params import DataParams, PredictParams, TokenizeParams
-    from pipeline.stage import METRICS, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
+    from pipeline.sources import synthetic
+    from pipeline.sources.corpus import Pair
 
     if stage == "download":
         total = pairs + 2 * _SCORED
-        rows = (Pair(*pair, idx) for idx, pair in enumerate(sample.pairs(total)))
+        rows = (Pair(*pair, idx) for idx, pair in enumerate(synthetic.pairs(total)))
         sizes = {"train": pairs, "validation": _SCORED, "test": _SCORED}
         download.CORPORA["sample"] = lambda: {split: [next(rows) for _ in range(size)] for split, size in sizes.items()}
         download.download(RAW, DataParams(task="sample"))
     elif stage.startswith("tokenize"):
-        from pipeline.tokenize import tokenize
+        from pipeline.tokenize_data import tokenize
 
         num_proc = 2 if stage.endswith("2 processes") else 1
-        tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic", num_proc=num_proc))
+        tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic"), num_proc)
     elif stage == "load":
         from torch.utils.data import BatchSampler, DataLoader
         from transformers import DataCollatorWithPadding
 
-        from pipeline.batches import FillablePairs, TrainingOrder
-        from pipeline.checkpoint import load_tokenizer
-        from pipeline.tables import read_split
+        from pipeline.core.tables import read_split
+        from pipeline.modeling.batching import FillablePairs, TrainingOrder
+        from pipeline.modeling.loading import load_tokenizer
 
         training = read_split(TOKENIZED, "train", "tokenize").remove_columns("idx")
         order = TrainingOrder(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)

@@ -1,4 +1,4 @@
-"""What each mend of pipeline/cpu.py gives: the time of an optimizer step with none, and with one more at a time.
+"""What each part of pipeline/modeling/cpu.py gives: the time of an optimizer step with none, then with one more each.
 
 PYTHONPATH=. python benchmarks/steps.py --rounds 3
 """
@@ -25,13 +25,14 @@ def steps(count: int, mends: set[str]) -> list[float]:
     """Train for so many steps, with some of the mends, in a project that is tokenized; returns seconds of each step."""
     from transformers import DataCollatorWithPadding, TrainerCallback
 
-    from pipeline import cpu, trainer
-    from pipeline.arguments import training_arguments
-    from pipeline.checkpoint import load_classifier, load_tokenizer
-    from pipeline.device import set_up_device
+    from pipeline.core.paths import PRETRAINED, TOKENIZED
+    from pipeline.core.tables import read_split
+    from pipeline.modeling import cpu
+    from pipeline.modeling.device import set_up_device
+    from pipeline.modeling.loading import load_classifier, load_tokenizer
     from pipeline.params import load_params
-    from pipeline.stage import PRETRAINED, TOKENIZED
-    from pipeline.tables import read_split
+    from pipeline.training import trainer
+    from pipeline.training.arguments import training_arguments
 
     if "memory kept" not in mends:
         cpu.keep_memory = lambda: None
@@ -46,9 +47,11 @@ def steps(count: int, mends: set[str]) -> list[float]:
             seconds.append(time.perf_counter() - self._began)
 
     seconds: list[float] = []
-    params = replace(load_params().train, epochs=1, keep="last")
+    every = load_params()
+    params = replace(every.train, epochs=1, keep="last")
     with tempfile.TemporaryDirectory() as scratch:
-        arguments = training_arguments(params, set_up_device(params.precision, params.num_threads), Path(scratch))
+        device = set_up_device(params.precision, params.num_threads)
+        arguments = training_arguments(params, every.runtime, device, Path(scratch))
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = read_split(TOKENIZED, "train", "tokenize")

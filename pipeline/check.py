@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
-from pipeline.arguments import check_training
-from pipeline.device import device_flags
-from pipeline.packages import require_locked
+from pipeline.cli import run
+from pipeline.core.output import write_text
+from pipeline.core.packages import require_locked
+from pipeline.core.paths import CHECKED
+from pipeline.modeling.device import device_flags
 from pipeline.params import Params, load_params
-from pipeline.pretrained import find
-from pipeline.stage import CHECKED, run, write_text
+from pipeline.sources.checkpoints import find
+from pipeline.training.arguments import check_training
 
-_HERE = "python -m"  # launch.train, where this machine is the one that trains
+_HERE = "python -m"  # runtime.launcher, where this machine is the one that trains
 
 
 def check(params: Params, out: Path) -> None:
@@ -19,10 +21,10 @@ def check(params: Params, out: Path) -> None:
     max_length that the model has no positions for, is left to the stages.
     """
     find(params.model.checkpoint)
-    if params.launch.train == _HERE:
+    if params.runtime.launcher == _HERE:
         if params.train.precision != "fp32":  # which every device has
             device_flags(params.train.precision)
-        check_training(params.train)
+        check_training(params.train, params.runtime)
     write_text(out, "params.yaml holds what the stages accept.\n")
 
 

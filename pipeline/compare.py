@@ -13,12 +13,14 @@ import textwrap
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.columns import aligned
-from pipeline.comparison import Comparison, Example, Side, compare, points
-from pipeline.markup import code, table
-from pipeline.revisions import WORKSPACE, runs
-from pipeline.stage import SCORED, as_command, printable
-from pipeline.uncertainty import SCORES
+from pipeline.cli import as_command
+from pipeline.core.columns import aligned
+from pipeline.core.markup import code, table
+from pipeline.core.messages import printable
+from pipeline.core.paths import SCORED
+from pipeline.evaluation.uncertainty import SCORES
+from pipeline.experiments.comparison import Comparison, Example, Side, compare, points
+from pipeline.experiments.revisions import WORKSPACE, runs
 
 _SHOWN = 3  # examples of a kind
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.metrics import cross_entropy, score
-from pipeline.packages import require_locked
-from pipeline.probabilities import (
+from pipeline.cli import run
+from pipeline.core.messages import log
+from pipeline.core.output import write_json, write_text
+from pipeline.core.packages import require_locked
+from pipeline.core.paths import METRICS, PREDICTIONS, SCORED, SWAPPED
+from pipeline.evaluation.calibration import (
     best_threshold,
     expected_calibration_error,
     if_calibrated,
@@ -19,8 +22,8 @@ from pipeline.probabilities import (
     reliability,
     roc_curve,
 )
-from pipeline.stage import METRICS, PREDICTIONS, SCORED, SWAPPED, log, run, write_json, write_text
-from pipeline.uncertainty import SCORES, score_intervals
+from pipeline.evaluation.metrics import cross_entropy, score
+from pipeline.evaluation.uncertainty import SCORES, score_intervals
 
 
 def evaluate(predictions: Path, metrics: Path) -> None:
@@ -33,7 +36,7 @@ def evaluate(predictions: Path, metrics: Path) -> None:
     change places, where predict has scored them so.
     Raises UserError where the predictions are missing.
     """
-    from pipeline.tables import read_split
+    from pipeline.core.tables import read_split
 
     tables = {split: read_split(predictions, split, "predict") for split in SCORED}
     validation = tables["validation"]

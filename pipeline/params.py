@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
-from pipeline.stage import UserError
+from pipeline.core.messages import UserError
 
 PARAMS = Path("params.yaml")
 _MOST_BYTES = 100_000  # ours has 4,000; a file that takes seconds to read is a mistake
@@ -52,7 +52,6 @@ class ModelParams:
 class TokenizeParams:
     max_length: int = at_least(4)  # the tokenize stage knows the model's own limits
     padding: Literal["dynamic", "max_length"]
-    num_proc: int = at_least(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,6 @@ class TrainParams:
     max_grad_norm: float = at_least(0)
     optim: str
     logging_steps: int = at_least(1)
-    save_steps: int = at_least(1)
     keep: Literal["best", "last"]
     early_stopping_patience: int | None = at_least(1)
     group_by_length: bool
@@ -81,9 +79,7 @@ class TrainParams:
     torch_compile: bool
     deterministic: bool
     max_train_samples: int | None = at_least(1)
-    dataloader_num_workers: int = at_least(0)
     num_threads: int | None = at_least(1)
-    report_to: str
     extra: dict[str, Any]
 
 
@@ -94,9 +90,15 @@ class PredictParams:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchParams:
-    train: str  # dvc.yaml puts it into the stage's command; no stage reads it
+class RuntimeParams:
+    """What cannot change a result: no stage of dvc.yaml depends on it."""
+
+    launcher: str  # dvc.yaml puts it into the command of train; no stage reads it
     timeout: int = at_least(1)
+    num_proc: int = at_least(1)
+    save_steps: int = at_least(1)
+    dataloader_num_workers: int = at_least(0)
+    report_to: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,7 @@ class Params:
     tokenize: TokenizeParams
     train: TrainParams
     predict: PredictParams
-    launch: LaunchParams
+    runtime: RuntimeParams
 
 
 # Fields of TrainingArguments that go by another name here.
@@ -121,6 +123,9 @@ RENAMED = {
     "load_best_model_at_end": "train.keep",
     "train_sampling_strategy": "train.group_by_length",
     "full_determinism": "train.deterministic",
+    "save_steps": "runtime.save_steps",
+    "dataloader_num_workers": "runtime.dataloader_num_workers",
+    "report_to": "runtime.report_to",
 }
 
 

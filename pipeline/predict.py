@@ -3,12 +3,11 @@
 import tempfile
 from pathlib import Path
 
-from pipeline.arguments import prediction_arguments
-from pipeline.checkpoint import load_classifier, load_tokenizer
-from pipeline.device import set_up_device
-from pipeline.packages import require_locked
-from pipeline.params import Precision, PredictParams, load_params
-from pipeline.stage import (
+from pipeline.cli import run
+from pipeline.core.messages import log
+from pipeline.core.output import atomic_output
+from pipeline.core.packages import require_locked
+from pipeline.core.paths import (
     CHECKPOINTS,
     CLASSIFIER,
     METRICS,
@@ -16,13 +15,14 @@ from pipeline.stage import (
     SCORED,
     SWAPPED,
     TOKENIZED,
-    log,
     require,
-    run,
     users_path,
-    whole,
 )
-from pipeline.timing import Stopwatch
+from pipeline.core.timing import Stopwatch
+from pipeline.modeling.device import set_up_device
+from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.params import Precision, PredictParams, load_params
+from pipeline.training.arguments import prediction_arguments
 
 
 def predict(
@@ -47,15 +47,15 @@ def predict(
     import numpy as np
     from datasets import ClassLabel, Dataset, Features, Value, concatenate_datasets
 
-    from pipeline.batches import NO_LABEL, longest_first
-    from pipeline.metrics import log_softmax
-    from pipeline.tables import read_split, write_split
-    from pipeline.trainer import PairTrainer
+    from pipeline.core.tables import read_split, write_split
+    from pipeline.evaluation.metrics import log_softmax
+    from pipeline.modeling.batching import NO_LABEL, longest_first
+    from pipeline.training.trainer import PairTrainer
 
     names = [*SCORED, *(split + SWAPPED for split in SCORED if params.swapped)]
     splits = {name: read_split(tokenized, name, "tokenize") for name in names}
     model, tokenizer = load_classifier(classifier), load_tokenizer(classifier)
-    with whole(out) as draft, tempfile.TemporaryDirectory() as scratch:
+    with atomic_output(out) as draft, tempfile.TemporaryDirectory() as scratch:
         arguments = prediction_arguments(params, device, Path(scratch))
         trainer = PairTrainer(model=model, args=arguments, processing_class=tokenizer)
         draft.mkdir()
@@ -92,7 +92,7 @@ def main() -> None:
     predict(
         TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, params.train.precision, params.train.num_threads
     )
-    from pipeline.resume import remove_finished
+    from pipeline.core.run_directory import remove_finished
 
     remove_finished(users_path(CHECKPOINTS))  # this stage runs when DVC has recorded the model
 

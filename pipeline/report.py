@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline import curves, datacard, mistakes, slices
-from pipeline.metrics import Floats, Ints
-from pipeline.stage import (
+from pipeline.cli import run
+from pipeline.core.messages import UserError, log
+from pipeline.core.output import write_text
+from pipeline.core.paths import (
     METRICS,
     PREDICTIONS,
     PRETRAINED,
@@ -24,13 +25,11 @@ from pipeline.stage import (
     SPLITS,
     SWAPPED,
     TOKENIZED,
-    UserError,
-    log,
     require,
-    run,
-    write_text,
 )
-from pipeline.uncertainty import SCORES
+from pipeline.evaluation.metrics import Floats, Ints
+from pipeline.evaluation.uncertainty import SCORES
+from pipeline.reporting import data_card, learning_curves, mistakes, slices
 
 if TYPE_CHECKING:
     import jinja2
@@ -71,8 +70,8 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
     metrics/baseline.json is an earlier evaluation.json, to compare with. The page has no date and no path in it: the
     same inputs give the same bytes. Raises UserError where an input is missing or does not fit the others.
     """
-    from pipeline import charts
-    from pipeline.tables import read_split
+    from pipeline.core.tables import read_split
+    from pipeline.reporting import charts
 
     tables = {split: read_split(raw, split, "download") for split in SPLITS}
     names = [name.replace("_", " ") for name in tables["test"].features["label"].names]
@@ -89,14 +88,14 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
     history = _read_csv(metrics / "plots" / "history.csv", "train")
     baseline = _baseline(metrics / "baseline.json", evaluation)
     majority = names[int(np.mean(pairs["test"].labels) >= 0.5)]
-    epochs = curves.epochs(history)
+    epochs = learning_curves.epochs(history)
     kept_step = [int(row["step"]) for row in history if row["split"] == "validation"][training["kept_epoch"] - 1]
     sliced = {
         split: slices.slices(pairs[split].first, pairs[split].second, pairs[split].labels, of.predictions)
         for split, of in answers.items()
     }
     script = charts.javascript()
-    template = _jinja().get_template("report.html.jinja")
+    template = _jinja().get_template("page.html.jinja")
     page = template.render(
         baseline=baseline,
         charts={
@@ -113,7 +112,9 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
             for split, of in answers.items()
         },
         diagnostics=diagnostics,
-        duplicates={split: datacard.duplicates(of.first, of.second, of.labels.tolist()) for split, of in pairs.items()},
+        duplicates={
+            split: data_card.duplicates(of.first, of.second, of.labels.tolist()) for split, of in pairs.items()
+        },
         epochs=epochs,
         evaluation=evaluation,
         few=slices.FEW,
@@ -132,7 +133,7 @@ def report(raw: Path, tokenized: Path, pretrained: Path, predictions: Path, metr
             "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
         },
         positive={split: float(of.labels.mean()) for split, of in pairs.items()},
-        readings=curves.read(epochs, training["epochs"], training["degenerate"]),
+        readings=learning_curves.read(epochs, training["epochs"], training["degenerate"]),
         rows={split: len(of.labels) for split, of in pairs.items()},
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -167,7 +168,7 @@ def _baseline(path: Path, evaluation: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _answers(predictions: Path, split: str, pairs: Pairs) -> Answers:
-    from pipeline.tables import read_split
+    from pipeline.core.tables import read_split
 
     table = read_split(predictions, split, "predict")[:]
     if not np.array_equal(table["label"], pairs.labels):
@@ -201,7 +202,7 @@ def _leakage(pairs: dict[str, Pairs], answers: dict[str, Answers]) -> list[dict[
     found = []
     for earlier, later in itertools.combinations(SPLITS, 2):
         known, own = pairs[earlier], pairs[later]
-        leaked = datacard.leakage(own.first, own.second, known.first, known.second)
+        leaked = data_card.leakage(own.first, own.second, known.first, known.second)
         row = {"of": later, "in": earlier, "pairs": int(leaked.pairs.sum()), "sentences": int(leaked.sentences.sum())}
         if earlier == "train":
             right = own.labels == answers[later].predictions
@@ -231,7 +232,7 @@ def _jinja() -> "jinja2.Environment":
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "reporting"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -19,17 +19,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import yaml
 
-from pipeline.columns import aligned
-from pipeline.packages import require_locked
+from pipeline.cli import as_command
+from pipeline.core.columns import aligned
+from pipeline.core.messages import UserError, log
+from pipeline.core.packages import require_locked
+from pipeline.core.paths import SCORED
+from pipeline.evaluation.uncertainty import SCORES, mean_interval
+from pipeline.experiments.revisions import experiments, opened
 from pipeline.params import PARAMS, load_params
-from pipeline.revisions import experiments, opened
-from pipeline.stage import SCORED, UserError, as_command, log
-from pipeline.uncertainty import SCORES, mean_interval
 
 _SEED = "train.seed"
 _PIPELINE = Path("dvc.yaml")
@@ -49,7 +52,7 @@ def group_name(overrides: list[str]) -> str:
     from dvc.exceptions import InvalidArgumentError
     from dvc.utils.hydra import apply_overrides
 
-    from pipeline.environment import environment
+    from pipeline.modeling.environment import environment
 
     load_params()
     with tempfile.TemporaryDirectory() as scratch:
@@ -86,7 +89,10 @@ def _code() -> list[Path]:
     outs = [out for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
     made = {Path(out if isinstance(out, str) else next(iter(out))) for out in outs}
     deps = sorted({Path(dep) for stage in stages for dep in stage["deps"]} - {PARAMS})
-    return [_PIPELINE, *(dep for dep in deps if dep.is_file() and made.isdisjoint([dep, *dep.parents]))]
+    sources = [dep for dep in deps if made.isdisjoint([dep, *dep.parents])]
+    # A sub-package is one dependency; its other files are not DVC's, see .dvcignore.
+    modules = [sorted(dep.glob("*.py")) if dep.is_dir() else [dep] for dep in sources]
+    return [_PIPELINE, *chain.from_iterable(modules)]
 
 
 def run_seeds(n: int, overrides: list[str]) -> None:

@@ -9,35 +9,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import processes
-from pipeline.device import set_up_device
-from pipeline.environment import environment
-from pipeline.packages import require_locked
-from pipeline.params import TrainParams, load_params
-from pipeline.stage import (
-    CHECKPOINTS,
-    CLASSIFIER,
-    METRICS,
-    PRETRAINED,
-    SOURCE,
-    TOKENIZED,
-    UserError,
-    log,
-    require,
-    run,
-    users_path,
-    whole,
-    write_json,
-    write_text,
-)
+from pipeline.cli import run
+from pipeline.core.messages import UserError, log
+from pipeline.core.output import atomic_output, write_json, write_text
+from pipeline.core.packages import require_locked
+from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
+from pipeline.modeling import distributed
+from pipeline.modeling.device import set_up_device
+from pipeline.modeling.environment import environment
+from pipeline.params import RuntimeParams, TrainParams, load_params
 
 if TYPE_CHECKING:
-    from pipeline.task import Fitted
+    pass
+
+if TYPE_CHECKING:
+    from pipeline.training.inputs import TrainResult
 
 HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
-
-# Of `train.*`, what cannot change the weights: a run that was stopped resumes under another value.
-_HARMLESS = ("dataloader_num_workers", "report_to", "save_steps")
 
 
 def train(
@@ -47,6 +35,7 @@ def train(
     metrics: Path,
     checkpoints: Path,
     params: TrainParams,
+    runtime: RuntimeParams,
     fresh: bool = False,
 ) -> None:
     """Fine-tune `pretrained` on `tokenized/train.parquet`, scored each epoch on `tokenized/validation.parquet`.
@@ -64,33 +53,31 @@ def train(
 
     from safetensors import SafetensorError
 
-    from pipeline.resume import own_directory, run_key
-    from pipeline.task import load_task
+    from pipeline.core.run_directory import own_directory, run_key
+    from pipeline.training.inputs import load_inputs
 
     if params.engine == "loop":
-        from pipeline.loop import fit
+        from pipeline.training.loop import fit
     else:
-        from pipeline.fit import fit  # and with it all the code that the weights depend on, for the key
+        from pipeline.training.fit import fit  # and with it all the code that the weights depend on, for the key
 
     surroundings = environment(params.precision)
     ingredients = {**surroundings, **asdict(params)}
-    for name in _HARMLESS:
-        del ingredients[name]
-    if processes.index() > 0:
-        home = processes.from_first(checkpoints)
-        fit(load_task(tokenized, pretrained, params), home, params, device)
+    if distributed.rank() > 0:
+        home = distributed.broadcast(checkpoints)
+        fit(load_inputs(tokenized, pretrained, params), home, params, runtime, device)
         return
     with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
-        processes.from_first(home)
-        with whole(classifier) as draft:  # before training: that it cannot be written is told at once
-            task = load_task(tokenized, pretrained, params)
+        distributed.broadcast(home)
+        with atomic_output(classifier) as draft:  # before training: that it cannot be written is told at once
+            task = load_inputs(tokenized, pretrained, params)
             pairs, effective_batch_size = len(task.training), params.batch_size
-            effective_batch_size *= params.gradient_accumulation_steps * processes.count()
+            effective_batch_size *= params.gradient_accumulation_steps * distributed.world_size()
             log.info(
                 "training on %d pairs, effective batch %d, %d epochs, %d steps",
                 pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
             )  # fmt: skip
-            fitted = fit(task, home, params, device)
+            fitted = fit(task, home, params, runtime, device)
             kept = kept_epoch(fitted.history, params.keep)
             try:
                 task.model.save_pretrained(draft, state_dict=fitted.weights)
@@ -98,7 +85,7 @@ def train(
             except SafetensorError as error:  # its way of telling a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             scores = {name: kept[f"eval_{name}"] for name in ("accuracy", "f1", "loss")}
-            from pipeline.card import model_card  # not earlier: no weight depends on it
+            from pipeline.reporting.model_card import model_card  # not earlier: no weight depends on it
 
             labels = task.training.features["labels"].names
             write_text(draft / "README.md", model_card(scores, labels, data, checkpoint, ingredients))
@@ -119,7 +106,7 @@ def _source(directory: Path, producer: str) -> Any:
 
 
 def _write_report(
-    metrics: Path, fitted: "Fitted", kept: dict[str, Any], effective_batch_size: int, epochs_asked: int
+    metrics: Path, fitted: "TrainResult", kept: dict[str, Any], effective_batch_size: int, epochs_asked: int
 ) -> None:
     epochs = [entry for entry in fitted.history if "eval_f1" in entry]
     degenerate = kept["eval_classes"] == 1
@@ -164,10 +151,10 @@ def history_csv(history: list[dict[str, Any]]) -> str:
 def main(fresh: bool = False) -> None:
     require_locked()
     params = load_params()
-    if processes.index() > 0:
+    if distributed.rank() > 0:
         log.setLevel(logging.ERROR)  # the first tells what all do
-    with processes.joined(params.launch.timeout):
-        train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, fresh)
+    with distributed.process_group(params.runtime.timeout):
+        train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, params.runtime, fresh)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,11 @@ from typing import Any
 
 import yaml
 
-from pipeline.columns import aligned
-from pipeline.stage import METRICS, SCORED, UserError, run, users_path
-from pipeline.uncertainty import SCORES
+from pipeline.cli import run
+from pipeline.core.columns import aligned
+from pipeline.core.messages import UserError
+from pipeline.core.paths import METRICS, SCORED, users_path
+from pipeline.evaluation.uncertainty import SCORES
 
 _ENVIRONMENT = METRICS / "environment.json"
 _EVALUATION = METRICS / "evaluation.json"

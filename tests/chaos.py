@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
     "model.checkpoint": "sentence-transformers/all-MiniLM-L6-v2",
     "train.lr": 1e-4,
     "train.epochs": 2,
-    "train.save_steps": 10,
+    "runtime.save_steps": 10,
 }
 
 
@@ -179,10 +179,10 @@ def main() -> None:
         (project / "params.yaml").write_text(yaml.safe_dump(params))
         attempts = chaos(project, dict(os.environ), arguments.kills, random.Random(arguments.seed))
     lost = max(attempt.lost or 0 for attempt in attempts)
-    allowed = SETTINGS["train.save_steps"]
+    allowed = SETTINGS["runtime.save_steps"]
     print(f"{arguments.kills} kills, each result that of the undisturbed run; at most {lost} steps lost of {allowed}.")
     if lost > allowed:
-        sys.exit("error: more steps lost than train.save_steps")
+        sys.exit("error: more steps lost than runtime.save_steps")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Real parts, small: the embedded corpus, random transformers of two layers, and whole copies of this project."""
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -15,11 +16,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no tes
 os.environ["TQDM_DISABLE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
-from pipeline import sample
+from pipeline.core.output import write_json
+from pipeline.core.paths import SOURCE
 from pipeline.download import download
-from pipeline.params import DataParams, Params, TokenizeParams, load_params
-from pipeline.stage import SOURCE, write_json
-from pipeline.tokenize import tokenize
+from pipeline.params import DataParams, Params, RuntimeParams, TokenizeParams, TrainParams, load_params
+from pipeline.sources import synthetic
+from pipeline.tokenize_data import tokenize
 
 ROOT = Path(__file__).parents[1]
 PARAMS = ROOT / "tests" / "params.yaml"  # the project's own holds whatever the last experiment has left there
@@ -71,6 +73,13 @@ def params() -> Params:
     return load_params(PARAMS)
 
 
+def sections(params: Params, **changes: Any) -> tuple[TrainParams, RuntimeParams]:
+    """The two sections that training is given, with some keys changed."""
+    of_runtime = {key: value for key, value in changes.items() if hasattr(params.runtime, key)}
+    of_train = {key: value for key, value in changes.items() if key not in of_runtime}
+    return dataclasses.replace(params.train, **of_train), dataclasses.replace(params.runtime, **of_runtime)
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyMaker:
     """Make a random transformer of two layers, of a model type, with a real fast tokenizer for the embedded corpus."""
@@ -90,7 +99,7 @@ def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
     import transformers
     from tokenizers import ByteLevelBPETokenizer
 
-    text = [sentence for pair in sample.pairs(300) for sentence in pair[:2]]
+    text = [sentence for pair in synthetic.pairs(300) for sentence in pair[:2]]
     bert = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     special = {"bert": bert, "distilbert": bert, "mpnet": ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"]}
     if kind == "roberta":
@@ -139,7 +148,7 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMak
 
     def run(checkpoint: Path, padding: str = "dynamic") -> Path:
         out = tmp_path_factory.mktemp("tokenized") / "tokenized"
-        tokenize(raw, checkpoint, out, TokenizeParams(max_length=96, padding=padding, num_proc=1))  # type: ignore[arg-type]
+        tokenize(raw, checkpoint, out, TokenizeParams(max_length=96, padding=padding), num_proc=1)  # type: ignore[arg-type]
         return out
 
     return run

@@ -10,7 +10,7 @@ from conftest import Project
 @pytest.mark.slow
 def test_killed_at_random_moments_the_pipeline_ends_with_the_same_bytes(project: Project) -> None:
     project.set("train.epochs", "20")
-    project.set("train.save_steps", "3")
+    project.set("runtime.save_steps", "3")
     attempts = chaos(project.root, project.env, kills=3, rng=random.Random(1))
     print(*attempts, sep="\n")
     assert attempts[-1].end == "done"

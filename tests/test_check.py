@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TinyMaker
+from conftest import TinyMaker, sections
 
-from pipeline.arguments import training_arguments
 from pipeline.check import check
-from pipeline.packages import installed, locked
+from pipeline.core.messages import UserError
+from pipeline.core.packages import installed, locked
 from pipeline.params import RENAMED, Params
-from pipeline.stage import UserError
+from pipeline.training.arguments import training_arguments
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_whatever_is_accepted_leaves_the_same_file(good: Params, tmp_path: Path)
             {"optim": "adam"},
             'train.optim: adam is not an optimizer of transformers; did you mean "adamw_torch"',
         ),
-        ("train", {"report_to": "tensorbord"}, "train.report_to: tensorbord is not a tracker"),
+        ("runtime", {"report_to": "tensorbord"}, "runtime.report_to: tensorbord is not a tracker"),
         ("train", {"extra": {"label_smoothing": 0.1}}, 'did you mean "label_smoothing_factor"?'),
         ("train", {"extra": {"learning_rate": 0.1}}, "train.extra.learning_rate is set by train.lr"),
         ("train", {"engine": "loop", "torch_compile": True}, "train.torch_compile is True; with train.engine loop"),
@@ -56,7 +56,7 @@ def test_what_a_stage_would_refuse_is_refused_first(
 
 
 def test_another_machine_that_trains_is_not_judged_by_this_one(good: Params, tmp_path: Path) -> None:
-    away = changed(changed(good, "train", precision="fp16"), "launch", train="srun torchrun --nnodes 2 -m")
+    away = changed(changed(good, "train", precision="fp16"), "runtime", launcher="srun torchrun --nnodes 2 -m")
     check(away, tmp_path / "out")
 
 
@@ -65,7 +65,7 @@ def test_a_renamed_field_is_one_that_its_key_sets(params: Params, tmp_path: Path
     device = {"use_cpu": True, "fp16": False, "bf16": False}
     owner = "train.batch_size" if key == "predict.batch_size" else key  # it bounds what scores validation, too
     with pytest.raises(UserError, match=re.escape(f"train.extra.{field} is set by {owner};")):
-        training_arguments(dataclasses.replace(params.train, extra={field: 1}), device, tmp_path)
+        training_arguments(*sections(params, extra={field: 1}), device, tmp_path)
 
 
 def test_the_locked_packages_are_the_installed_ones() -> None:

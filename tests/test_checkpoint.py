@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from conftest import TinyMaker
+from pipeline.core.messages import UserError
 
-from pipeline.checkpoint import load_classifier, load_tokenizer
-from pipeline.stage import UserError
+from pipeline.modeling.loading import load_classifier, load_tokenizer
 
 Spoil = Callable[[Path], None]
 

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, Project
 from dvc.repo import Repo
+from pipeline.core.messages import UserError
 from sklearn.metrics import accuracy_score, f1_score
 from toy import WICKED, experiment, toy_project
 
 from pipeline.compare import as_markdown, as_text
-from pipeline.comparison import Comparison, Side, compare
-from pipeline.revisions import Run, experiments, runs
-from pipeline.stage import UserError
-from pipeline.uncertainty import mcnemar, paired_differences
+from pipeline.evaluation.uncertainty import mcnemar, paired_differences
+from pipeline.experiments.comparison import Comparison, Side, compare
+from pipeline.experiments.revisions import Run, experiments, runs
 
 # An escape sequence that colorama trips over, one that clears the line, and a line of its own.
 FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test accuracy"

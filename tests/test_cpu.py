@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import dropout
 
-from pipeline.cpu import fast_dropout
+from pipeline.modeling.cpu import fast_dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -71,7 +71,7 @@ def test_memory_once_mapped_is_kept_for_the_next_tensor() -> None:
     """Each page that is mapped anew is a page fault; 20 tensors of 40 MB have 200,000 pages."""
     faults = """
 import resource, torch
-from pipeline.cpu import keep_memory
+from pipeline.modeling.cpu import keep_memory
 {}
 for _ in range(20):
     torch.zeros(10_000_000)

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from pipeline.curves import Epoch, epochs, read
+from pipeline.reporting.learning_curves import Epoch, epochs, read
 
 
 def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> list[Epoch]:

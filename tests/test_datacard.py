@@ -1,6 +1,6 @@
 """Duplicates within a split and leakage between splits: case, white space and order hide neither."""
 
-from pipeline.datacard import Duplicates, duplicates, leakage
+from pipeline.reporting.data_card import Duplicates, duplicates, leakage
 
 
 def test_a_pair_that_stands_there_twice_is_found_in_either_order() -> None:

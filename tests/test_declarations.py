@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import re
 import subprocess
+import sys
 import typing
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,27 @@ import pytest
 import yaml
 from conftest import ROOT, committed
 
-from pipeline import train
 from pipeline.params import Params
 
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 STAGES: dict[str, Any] = DVC["stages"]
 README = (ROOT / "README.md").read_text()
 
-# Keys that cannot change an output of a stage that reads them, so that changing them reruns nothing.
-HARMLESS = {
-    "tokenize.num_proc": "the rows are put together in order; test_tokenize holds the bytes equal",
-    "train.dataloader_num_workers": "the batches are drawn in the main process; test_train holds the weights equal",
-    "train.report_to": "only where the curves are sent to",
-    "launch.timeout": "only when a run is given up",
-    "train.save_steps": "a run resumes to the same bytes from any checkpoint; test_resume holds them equal",
+PIPELINE = ROOT / "pipeline"
+TOP = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__"}
+FOUNDATIONS = {"cli", "params"}  # of every command; DVC tracks the values of params.yaml, and no stage its reader
+
+# What each part may import beside itself. Stages and commands, on top, import any of them, and none of each other.
+BELOW = {
+    "core": set(),
+    "params": {"core"},
+    "cli": {"core"},
+    "sources": {"core"},
+    "evaluation": {"core"},
+    "modeling": {"core", "params"},
+    "training": {"core", "params", "modeling", "evaluation"},
+    "reporting": {"core", "evaluation"},
+    "experiments": {"core", "params", "modeling", "evaluation"},
 }
 
 
@@ -36,7 +44,7 @@ def sections() -> dict[str, list[str]]:
 
 def keys_read(stage: str) -> set[str]:
     """The keys that `main` hands to its stage: `params.predict` is a whole section, `params.train.precision` a key."""
-    tree = ast.parse((ROOT / "pipeline" / f"{stage}.py").read_text())
+    tree = ast.parse(file(module_of(stage)).read_text())
     main = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main")
     read = set()
     inner = set()
@@ -50,42 +58,76 @@ def keys_read(stage: str) -> set[str]:
     return read
 
 
-def modules(stage: str) -> set[str]:
-    """The files of `pipeline` that a stage runs: its own and all that it imports, also inside functions."""
+def imports(module: str) -> set[str]:
+    """The modules of `pipeline` that one imports, also inside functions, without `pipeline.` before their names."""
+    found = set()
+    for node in ast.walk(ast.parse(file(module).read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pipeline":
+            base = str(node.module).removeprefix("pipeline").lstrip(".")
+            inner = {f"{base}.{alias.name}".lstrip(".") for alias in node.names}
+            found |= {name for name in inner if file(name).exists()} or {base}
+        assert not (isinstance(node, ast.Import) and any(alias.name.startswith("pipeline.") for alias in node.names))
+    return found
+
+
+def file(module: str) -> Path:
+    return PIPELINE / f"{module.replace('.', '/')}.py"
+
+
+def reached(module: str) -> set[str]:
+    """The modules that one runs: its own and all that it imports."""
     seen: set[str] = set()
-    todo = [stage]
+    todo = [module]
     while todo:
-        name = todo.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for node in ast.walk(ast.parse((ROOT / "pipeline" / f"{name}.py").read_text())):
-            if isinstance(node, ast.Import):
-                todo += [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("pipeline.")]
-            elif isinstance(node, ast.ImportFrom) and node.module == "pipeline":
-                todo += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pipeline."):
-                todo.append(str(node.module).split(".")[1])
-    return {f"pipeline/{name}.py" for name in seen}
+        if (name := todo.pop()) not in seen:
+            seen.add(name)
+            todo += imports(name)
+    return seen
 
 
-def beside(stage: str) -> set[str]:
-    """The files of `pipeline` that are no modules and bear the stage's name: its page, the script of its page."""
-    return {f"pipeline/{path.name}" for path in (ROOT / "pipeline").glob(f"{stage}.*") if path.suffix != ".py"}
+def part(module: str) -> str:
+    return module.partition(".")[0]
+
+
+ALL = [
+    ".".join(path.relative_to(PIPELINE).with_suffix("").parts) for path in PIPELINE.rglob("*.py") if path.stat().st_size
+]
+
+
+@pytest.mark.parametrize("module", ALL)
+def test_arrows_point_down(module: str) -> None:
+    below = BELOW.get(part(module), BELOW.keys())
+    assert {part(name) for name in imports(module)} - {part(module)} <= set(below)
+
+
+@pytest.mark.parametrize("module", ALL)
+def test_no_module_imports_itself_by_way_of_others(module: str) -> None:
+    assert not any(module in reached(name) for name in imports(module))
+
+
+def test_what_people_run_hides_no_module_of_the_standard_library() -> None:
+    """`python pipeline/train.py` puts the directory of train.py before the standard library."""
+    assert TOP.isdisjoint(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_key_that_a_stage_reads_is_declared(stage: str) -> None:
-    assert set(STAGES[stage].get("params", [])) == keys_read(stage) - set(HARMLESS)
-
-
-def test_no_key_but_those_that_rerun_nothing_may_change_before_a_run_resumes() -> None:
-    assert {f"train.{name}" for name in train._HARMLESS} == {key for key in HARMLESS if key.startswith("train.")}
+    read = {key for key in keys_read(stage) if not key.startswith("runtime.")}
+    declared = set(STAGES[stage].get("params", []))
+    assert {key for key in read if declared.isdisjoint([key, key.split(".")[0]])} == set()
+    assert {key for key in declared if not any(key in (of, of.split(".")[0]) for of in read)} == set()
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_module_that_a_stage_imports_is_a_dependency(stage: str) -> None:
-    assert {dep for dep in STAGES[stage]["deps"] if dep.startswith("pipeline/")} == modules(stage) | beside(stage)
+def test_every_module_that_a_stage_imports_is_a_dependency_and_no_other_is(stage: str) -> None:
+    deps = {Path(dep) for dep in STAGES[stage]["deps"] if dep.startswith("pipeline/")}
+    files = {file(module).relative_to(ROOT) for module in reached(module_of(stage)) if module not in FOUNDATIONS}
+    assert {path for path in files if deps.isdisjoint([path, path.parent])} == set()
+    assert {dep for dep in deps if not any(dep in (path, path.parent) for path in files)} == set()
+
+
+def module_of(stage: str) -> str:
+    return str(STAGES[stage]["cmd"].rpartition(" pipeline.")[2])
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -93,7 +135,7 @@ def test_a_stage_that_computes_depends_on_the_lock_of_the_packages(stage: str) -
     """Of download and pretrained the content is pinned; the report only shows."""
     computes = stage not in ("download", "pretrained", "report")
     assert ("compute.lock" in STAGES[stage]["deps"]) == computes
-    assert ("require_locked()" in (ROOT / "pipeline" / f"{stage}.py").read_text()) == computes
+    assert ("require_locked()" in file(module_of(stage)).read_text()) == computes
 
 
 def test_params_yaml_says_what_each_key_means() -> None:

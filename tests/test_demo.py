@@ -1,19 +1,18 @@
 """What `make demo` promises of the embedded corpus: a fine-tuned model sees what shared words don't show."""
 
-import dataclasses
 import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, committed
+from conftest import ROOT, committed, sections
 from test_sample import best_threshold_accuracy, overlap
 
 from pipeline.params import ModelParams, load_params
 from pipeline.predict import predict
 from pipeline.pretrained import pretrained
-from pipeline.tokenize import tokenize
+from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
 
@@ -22,12 +21,12 @@ def test_the_demos_model_is_well_above_every_threshold_on_shared_words(raw: Path
     (tmp_path / "params.yaml").write_text(committed("params.yaml"))  # the demo runs in a clone of HEAD
     params = load_params(tmp_path / "params.yaml")
     settings = dict(re.findall(r"--set-param train\.(\w+)=(\S+)", (ROOT / "Makefile").read_text()))
-    demo = dataclasses.replace(params.train, lr=float(settings["lr"]), epochs=int(settings["epochs"]))
+    demo = sections(params, lr=float(settings["lr"]), epochs=int(settings["epochs"]))
     checkpoint, tokenized, classifier = tmp_path / "pretrained", tmp_path / "tokenized", tmp_path / "classifier"
     pretrained(checkpoint, ModelParams(checkpoint="sentence-transformers/all-MiniLM-L6-v2"))
-    tokenize(raw, checkpoint, tokenized, params.tokenize)
-    train(tokenized, checkpoint, classifier, tmp_path, tmp_path, demo)
-    predict(tokenized, classifier, tmp_path / "predictions", tmp_path, params.predict, demo.precision, None)
+    tokenize(raw, checkpoint, tokenized, params.tokenize, 1)
+    train(tokenized, checkpoint, classifier, tmp_path, tmp_path, *demo)
+    predict(tokenized, classifier, tmp_path / "predictions", tmp_path, params.predict, params.train.precision, None)
     rows = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
     pairs = pq.read_table(raw / "test.parquet").to_pylist()
     accuracy = np.mean([row["prediction"] == row["label"] for row in rows])

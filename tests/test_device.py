@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from pipeline.core.messages import UserError
 
-from pipeline.device import set_up_device
-from pipeline.stage import UserError
+from pipeline.modeling.device import set_up_device
 
 
 def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:

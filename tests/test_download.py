@@ -16,11 +16,13 @@ import pytest
 from conftest import params_file, run_stage
 from hub import Hub, serve
 
-from pipeline import sources
-from pipeline.download import HUB_REPO, HUB_REVISION, LABELS, PINS, Pair, download, mrpc, rows_sha256
+from pipeline.core.messages import UserError
+from pipeline.download import download
 from pipeline.params import DataParams
-from pipeline.sources import Unavailable, from_web
-from pipeline.stage import UserError
+from pipeline.sources import fetch
+from pipeline.sources.corpus import LABELS, Pair, rows_sha256
+from pipeline.sources.fetch import Unavailable, from_web
+from pipeline.sources.mrpc import CHECKSUMS, HUB_REPO, HUB_REVISION, load_mrpc
 
 FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
 
@@ -43,7 +45,7 @@ def run_download(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
 
 def test_mrpc_from_the_mirror_is_as_pinned(mirror: Path, tmp_path: Path) -> None:
     download(tmp_path / "raw", DataParams(task="mrpc"))
-    for split, pin in PINS.items():
+    for split, pin in CHECKSUMS.items():
         table = pq.read_table(tmp_path / "raw" / f"{split}.parquet")
         rows = [Pair(**row) for row in table.to_pylist()]
         assert (len(rows), sum(row.label for row in rows), rows_sha256(rows)) == (pin.rows, pin.equivalent, pin.sha256)
@@ -56,7 +58,7 @@ def test_mrpc_from_the_mirror_is_as_pinned(mirror: Path, tmp_path: Path) -> None
 def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None:
     for out in ("one", "two"):
         download(tmp_path / out, DataParams(task="mrpc"))
-    for split in PINS:
+    for split in CHECKSUMS:
         assert (tmp_path / "one" / f"{split}.parquet").read_bytes() == (
             tmp_path / "two" / f"{split}.parquet"
         ).read_bytes()
@@ -119,13 +121,13 @@ def test_a_relative_mirror_counts_from_the_users_repository(
     (tmp_path / "repository").mkdir()
     monkeypatch.setenv("MRPC_MIRROR", "../mirror")
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
-    assert len(mrpc()["validation"]) == 408
+    assert len(load_mrpc()["validation"]) == 408
 
 
 def test_a_mirror_that_is_no_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRPC_MIRROR", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"MRPC_MIRROR is .*nowhere, which is no directory"):
-        mrpc()
+        load_mrpc()
 
 
 def test_without_a_network_it_ends_within_ten_seconds_and_names_every_way_out(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ WEB = b"a file of the original addresses"
         ),
         ({"stall": 2}, "timed out"),
         ({"silence": True}, "timed out"),
-        ({"corrupt": True}, "is not the pinned file"),
+        ({"corrupt": True}, "is not the published file"),
         ({"files": {}}, "answered 404"),
     ],
     ids=str,
@@ -169,7 +171,7 @@ WEB = b"a file of the original addresses"
 def test_an_original_address_that_fails_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: dict[str, Any], message: str
 ) -> None:
-    monkeypatch.setattr(sources, "_ANSWER_SECONDS", 1)
+    monkeypatch.setattr(fetch, "_ANSWER_SECONDS", 1)
     with serve() as hub:
         hub.files = {"repo/revision/file": WEB}
         vars(hub).update(fault)
@@ -190,7 +192,7 @@ def hub_files(mrpc_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """MRPC as the Hub has it: parquet files of the same rows."""
     monkeypatch.setenv("MRPC_MIRROR", str(mrpc_directory))
     files = {}
-    for split, rows in mrpc().items():
+    for split, rows in load_mrpc().items():
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_pylist([row._asdict() for row in rows]), buffer)
         files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = buffer.getvalue()
@@ -205,7 +207,7 @@ def test_the_hub_gives_the_same_bytes_as_the_mirror(
         done = run_download(tmp_path, **hub.env(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     download(tmp_path / "raw", DataParams(task="mrpc"))
-    for split in PINS:
+    for split in CHECKSUMS:
         ours = (tmp_path / "data" / "raw" / f"{split}.parquet").read_bytes()
         assert ours == (tmp_path / "raw" / f"{split}.parquet").read_bytes()
 
@@ -230,7 +232,7 @@ def error_page(hub: Hub) -> None:
         (lambda hub: setattr(hub, "status", 503), "the Hub answered 503"),
         (lambda hub: setattr(hub, "stall", 8), "timed out"),
         (lambda hub: setattr(hub, "corrupt", True), "is not what the Hub published"),
-        (other_corpus, "the train rows are altered: rows 1 (pinned: 3668)"),
+        (other_corpus, "the train rows are altered: rows 1 (expected: 3668)"),
         (error_page, "is no parquet file of MRPC"),
         (lambda hub: setattr(hub, "redirect", True), "redirect"),
     ],

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT
+from pipeline.core.messages import UserError
 from sklearn import metrics as sklearn
 
 from pipeline.evaluate import evaluate
-from pipeline.metrics import cross_entropy, paraphrase_metric, score
-from pipeline.probabilities import best_threshold, if_calibrated
-from pipeline.stage import UserError
+from pipeline.evaluation.calibration import best_threshold, if_calibrated
+from pipeline.evaluation.metrics import cross_entropy, paraphrase_metric, score
 
 
 def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,5 @@
 """What may go wrong while a stage runs: each fault ends in one line, and leaves nothing half-done that looks whole."""
 
-import dataclasses
 import gc
 import itertools
 import json
@@ -22,20 +21,22 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, edit, params_file
+from conftest import ROOT, TinyMaker, edit, params_file, sections
 from transformers import Trainer
 
-from pipeline import tokenize as tokenizing
-from pipeline.download import CORPORA, Pair, download
+from pipeline import tokenize_data as tokenizing
+from pipeline.core.messages import UserError
+from pipeline.core.paths import SPLITS
+from pipeline.core.run_directory import remove_finished
+from pipeline.download import CORPORA, download
 from pipeline.evaluate import evaluate
 from pipeline.params import DataParams, ModelParams, Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.pretrained import pretrained
-from pipeline.resume import remove_finished
-from pipeline.stage import SPLITS, UserError
-from pipeline.tokenize import tokenize
+from pipeline.sources.corpus import Pair
+from pipeline.tokenize_data import tokenize
 from pipeline.train import train
-from pipeline.trainer import PairTrainer
+from pipeline.training.trainer import PairTrainer
 
 PREDICT = PredictParams(batch_size=64, swapped=True)
 
@@ -46,9 +47,9 @@ Tokenized = Callable[..., Path]
 def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Tokenized) -> Callable[..., Path]:
     def run(config: dict[str, Any] | None = None, **changes: Any) -> Path:
         checkpoint = tiny(**(config or {}))
-        settings = dataclasses.replace(params.train, **changes)
+        settings = sections(params, **changes)
         places = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
-        train(tokenized(checkpoint), checkpoint, *places, settings)
+        train(tokenized(checkpoint), checkpoint, *places, *settings)
         return tmp_path
 
     return run
@@ -77,10 +78,10 @@ def test_a_gradient_that_is_not_finite_stops_the_run_though_the_loss_is(
     model = AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=2)
     model.classifier.weight.data *= 1e25  # the squares in the norm are beyond fp32, the losses are not
     model.save_pretrained(shutil.copytree(tiny(), tmp_path / "steep"))
-    settings = dataclasses.replace(params.train, engine=engine, max_grad_norm=max_grad_norm)
+    settings = sections(params, engine=engine, max_grad_norm=max_grad_norm)
     outs = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
     with pytest.raises(UserError, match=r"the gradient norm is inf at step 1, .*; try a lower train\.lr"):
-        train(tokenized(tiny()), tmp_path / "steep", *outs, settings)
+        train(tokenized(tiny()), tmp_path / "steep", *outs, *settings)
     assert not (tmp_path / "classifier").exists()
 
 
@@ -143,15 +144,15 @@ def test_a_full_disk_and_one_that_may_only_be_read_are_told_in_one_line_and_hold
     data = tokenized(tiny())
     classifier = tmp_path / "learnt" / "classifier"
     if stage in ("predict", "evaluate"):
-        train(data, tiny(), classifier, tmp_path / "learnt", tmp_path / "learnt", params.train)
+        train(data, tiny(), classifier, tmp_path / "learnt", tmp_path / "learnt", *sections(params))
         predict(data, classifier, tmp_path / "predictions", tmp_path, PREDICT, "fp32", 1)
     disk = small_disk("8k" if stage in ("predict", "evaluate") else "32k")
     out = disk / "out"
     stages: dict[str, Callable[[], None]] = {
         "download": lambda: download(out, DataParams(task="sample")),
         "pretrained": lambda: pretrained(out, ModelParams(checkpoint=str(tiny()))),
-        "tokenize": lambda: tokenize(raw, tiny(), out, TokenizeParams(max_length=96, padding="dynamic", num_proc=1)),
-        "train": lambda: train(data, tiny(), out, tmp_path / "metrics", tmp_path / "checkpoints", params.train),
+        "tokenize": lambda: tokenize(raw, tiny(), out, TokenizeParams(max_length=96, padding="dynamic"), 1),
+        "train": lambda: train(data, tiny(), out, tmp_path / "metrics", tmp_path / "checkpoints", *sections(params)),
         "predict": lambda: predict(data, classifier, out, tmp_path, PREDICT, "fp32", 1),
         "evaluate": lambda: evaluate(tmp_path / "predictions", out),
     }
@@ -172,14 +173,14 @@ def test_a_disk_that_fills_in_the_middle_of_a_checkpoint_keeps_the_one_before(
 ) -> None:  # fmt: skip
     data = tokenized(tiny())
     disk = small_disk("600k")  # one checkpoint has 400 kB
-    settings = dataclasses.replace(params.train, save_steps=1)
+    settings = sections(params, save_steps=1)
     outs = (tmp_path / "classifier", tmp_path / "metrics")
     with pytest.raises(UserError, match=r"of step 2 cannot be written with 0\.\d MB free there: .*; free space"):
-        train(data, tiny(), *outs, disk / "checkpoints", settings)
+        train(data, tiny(), *outs, disk / "checkpoints", *settings)
     assert not outs[0].exists()
     subprocess.run(["mount", "-o", "remount,size=10m", str(disk)], check=True)
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        train(data, tiny(), *outs, disk / "checkpoints", settings)
+        train(data, tiny(), *outs, disk / "checkpoints", *settings)
     assert "resuming from" in caplog.text and "checkpoint-1" in caplog.text
 
 
@@ -208,7 +209,7 @@ def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_p
     (tmp_path / "models").mkdir()
     (tmp_path / "data" / "tokenized").symlink_to(tokenized(tiny()))
     (tmp_path / "models" / "pretrained").symlink_to(tiny())
-    params_file(tmp_path, {"train.epochs": 100, "train.save_steps": 7, "train.max_train_samples": "null"})
+    params_file(tmp_path, {"train.epochs": 100, "runtime.save_steps": 7, "train.max_train_samples": "null"})
     return tmp_path
 
 
@@ -256,7 +257,7 @@ def test_a_signal_saves_a_checkpoint_and_publishes_nothing(
 def test_a_signal_to_the_whole_group_spares_the_checkpoint_where_other_processes_load_the_data(
     stage_directory: Path,
 ) -> None:
-    edit(stage_directory / "params.yaml", "train.dataloader_num_workers", 1)
+    edit(stage_directory / "params.yaml", "runtime.dataloader_num_workers", 1)
     process = started(stage_directory, start_new_session=True)
     os.killpg(process.pid, signal.SIGTERM)
     log = process.communicate()[1]
@@ -267,7 +268,7 @@ def test_a_signal_to_the_whole_group_spares_the_checkpoint_where_other_processes
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_while_the_processes_that_loaded_its_data_live_on(stage_directory: Path) -> None:
-    edit(stage_directory / "params.yaml", "train.dataloader_num_workers", 2)
+    edit(stage_directory / "params.yaml", "runtime.dataloader_num_workers", 2)
     process = started(stage_directory)
     loaders = psutil.Process(process.pid).children()
     assert len(loaders) == 2
@@ -356,11 +357,11 @@ def test_an_input_that_goes_while_train_runs_changes_nothing(
     """Everything is read before the first step; no file stays mapped into memory, where a cut would be a crash."""
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
     whole = tmp_path / "whole" / "classifier"
-    train(data, model, whole, tmp_path / "whole", tmp_path / "c", params.train)
+    train(data, model, whole, tmp_path / "whole", tmp_path / "c", *sections(params))
     remove_finished(tmp_path / "c")
     spoilt = (model if name == "model.safetensors" else data) / name
     at_the_first(torch.optim.AdamW, "step", lambda: spoil(spoilt), monkeypatch)
-    train(data, model, tmp_path / "classifier", tmp_path / "metrics", tmp_path / "c", params.train)
+    train(data, model, tmp_path / "classifier", tmp_path / "metrics", tmp_path / "c", *sections(params))
     assert (tmp_path / "classifier" / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
@@ -389,9 +390,7 @@ def test_an_input_that_goes_while_tokenize_runs_is_told_in_one_line(
     shutil.copytree(raw, tmp_path / "raw")
     at_the_first(tokenizing, "encode", lambda: spoil(tmp_path / "raw" / "test.parquet"), monkeypatch)
     with pytest.raises(UserError, match=r'test\.parquet is (missing|not a whole parquet file).*; run "dvc repro'):
-        tokenize(
-            tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic", num_proc=1)
-        )
+        tokenize(tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     assert not (tmp_path / "out").exists()
 
 
@@ -413,9 +412,9 @@ def test_any_text_survives_in_order(
     download(tmp_path / "raw", DataParams(task="sample"))
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
     assert [Pair(**row) for row in rows] == pairs
-    tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize)
+    tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize, 1)
     out = tmp_path / "classifier"
-    train(tmp_path / "tokenized", tiny(), out, tmp_path / "metrics", tmp_path / "c", params.train)
+    train(tmp_path / "tokenized", tiny(), out, tmp_path / "metrics", tmp_path / "c", *sections(params))
     predict(
         tmp_path / "tokenized",
         out,

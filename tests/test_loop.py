@@ -1,15 +1,14 @@
 """The loop of our own does what the Trainer does, to the byte, or refuses."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TinyMaker
+from conftest import TinyMaker, sections
 
+from pipeline.core.messages import UserError
 from pipeline.params import Params
-from pipeline.stage import UserError
 from pipeline.train import train
 
 
@@ -22,8 +21,10 @@ def results(
     def results(engine: str, kind: str = "bert", **changes: Any) -> dict[str, bytes]:
         out = tmp_path / engine
         settings = {"engine": engine, "max_train_samples": 71, "logging_steps": 1, "epochs": 2, **changes}
-        trained = dataclasses.replace(params.train, **settings)
-        train(tokenized(tiny(kind)), tiny(kind), out / "classifier", out / "metrics", tmp_path / "checkpoints", trained)
+        trained = sections(params, **settings)
+        train(
+            tokenized(tiny(kind)), tiny(kind), out / "classifier", out / "metrics", tmp_path / "checkpoints", *trained
+        )
         files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
         # The model card names the engine.
         return {str(file.relative_to(out)): file.read_bytes().replace(b'"loop"', b'"trainer"') for file in files}
@@ -58,7 +59,7 @@ def test_the_loop_gives_the_bytes_of_the_trainer(
         ({"optim": "adafactor"}, "train.optim is adafactor; with train.engine loop it must be adamw_torch_fused or"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "train.lr_scheduler_type is reduce_lr_on_plateau; with"),
         ({"torch_compile": True}, "train.torch_compile is True; with train.engine loop it must be False"),
-        ({"report_to": "tensorboard"}, "train.report_to is tensorboard; with train.engine loop it must be none"),
+        ({"report_to": "tensorboard"}, "runtime.report_to is tensorboard; with train.engine loop it must be none"),
         ({"extra": {"neftune_noise_alpha": 5}}, "train.extra is .*; with train.engine loop it must be {}"),
     ],
 )

@@ -6,9 +6,9 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 
-from pipeline.card import model_card
-from pipeline.columns import aligned
-from pipeline.markup import code
+from pipeline.core.columns import aligned
+from pipeline.core.markup import code
+from pipeline.reporting.model_card import model_card
 
 HOSTILE = "| <img src=x onerror=alert(1)> `tick` @everyone https://example.org [a](b) __b__ #1 &amp; $x$ \\ ---"
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.mistakes import Piece, differences, most_confident
+from pipeline.reporting.mistakes import Piece, differences, most_confident
 
 
 def test_the_surest_wrong_answers_come_first() -> None:

@@ -10,8 +10,8 @@ from conftest import PARAMS, ROOT, committed, params_file
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.messages import UserError
 from pipeline.params import Params, load_params
-from pipeline.stage import UserError
 
 
 def test_the_params_yaml_that_is_shipped_loads(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_wrong_value_is_told_in_one_line_with_its_key(tmp_path: Path, key: str
     ("key", "least", "below"),
     [
         ("tokenize.max_length", "4", "3"),
-        ("tokenize.num_proc", "1", "0"),
+        ("runtime.num_proc", "1", "0"),
         ("train.seed", "0", "-1"),
         ("train.epochs", "1", "0"),
         ("train.lr", "1e-30", "0"),
@@ -73,13 +73,13 @@ def test_a_wrong_value_is_told_in_one_line_with_its_key(tmp_path: Path, key: str
         ("train.warmup_ratio", "0", "-0.01"),
         ("train.max_grad_norm", "0", "-0.01"),
         ("train.logging_steps", "1", "0"),
-        ("train.save_steps", "1", "0"),
+        ("runtime.save_steps", "1", "0"),
         ("train.early_stopping_patience", "1", "0"),
         ("train.max_train_samples", "1", "0"),
-        ("train.dataloader_num_workers", "0", "-1"),
+        ("runtime.dataloader_num_workers", "0", "-1"),
         ("train.num_threads", "1", "0"),
         ("predict.batch_size", "1", "0"),
-        ("launch.timeout", "1", "0"),
+        ("runtime.timeout", "1", "0"),
     ],
 )
 def test_a_number_has_a_least_value(tmp_path: Path, key: str, least: str, below: str) -> None:

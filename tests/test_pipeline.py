@@ -40,7 +40,7 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
     project.set("predict.batch_size", "7")
     assert project.repro() == ["check", "predict"], "the predictions are the same, so the rest is skipped"
 
-    for key, value in (("tokenize.num_proc", "2"), ("train.dataloader_num_workers", "1")):
+    for key, value in (("runtime.num_proc", "2"), ("runtime.dataloader_num_workers", "1")):
         project.set(key, value)
     assert project.repro() == ["check"], "what cannot change an output reruns no more"
 
@@ -148,7 +148,7 @@ def test_a_run_that_was_stopped_is_not_recorded_and_resumes(
     project.git("config", "user.email", "a@example.org")
     project.set("train.epochs", "20")
     project.set("train.lr", "1e-3" if number == signal.SIGINT else "2e-3")
-    project.set("train.save_steps", "3")
+    project.set("runtime.save_steps", "3")
     with subprocess.Popen(command.split(), cwd=project.root, env=project.env, start_new_session=True) as process:
         while not list(project.root.glob("models/.checkpoints/*/*/files.json")):
             assert process.poll() is None

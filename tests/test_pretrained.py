@@ -9,10 +9,12 @@ import pytest
 from conftest import TinyMaker, params_file, run_stage
 from hub import serve
 
+from pipeline.core.messages import UserError
+from pipeline.core.paths import SOURCE
 from pipeline.params import ModelParams
-from pipeline.pretrained import CATALOGUE, pretrained
-from pipeline.sources import sha256
-from pipeline.stage import SOURCE, UserError
+from pipeline.pretrained import pretrained
+from pipeline.sources.checkpoints import CATALOGUE
+from pipeline.sources.fetch import file_sha256
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -41,7 +43,7 @@ def test_a_catalogued_checkpoint_from_its_wheel_is_as_pinned(minilm: Path) -> No
         "revision": CATALOGUE[MINILM].revision,
         "files": CATALOGUE[MINILM].files,
     }
-    assert {path.name: sha256(path) for path in minilm.iterdir() if path.name != SOURCE} == source["files"]
+    assert {path.name: file_sha256(path) for path in minilm.iterdir() if path.name != SOURCE} == source["files"]
 
 
 def test_a_mirror_comes_first_and_is_held_to_the_pins(
@@ -56,7 +58,7 @@ def test_a_mirror_comes_first_and_is_held_to_the_pins(
 
     config = mirror / MINILM / "config.json"
     config.write_text(config.read_text().replace("0.1", "0.2"))
-    with pytest.raises(UserError, match=r"config\.json is not the pinned file: its sha256 is .* the pin 953f9c0d4634"):
+    with pytest.raises(UserError, match=r"config\.json is not the published file: its sha256 is .* not 953f9c0d4634"):
         fetch(tmp_path / "out", MINILM)
     config.unlink()
     with pytest.raises(UserError, match=r"config\.json is missing"):
@@ -197,4 +199,4 @@ def test_a_hub_file_that_is_not_the_pinned_one_is_refused(tiny: TinyMaker, tmp_p
         hub.add(name, CATALOGUE[name].revision, tiny())
         done = run_pretrained(tmp_path, name, **hub.env(tmp_path / "home"))
     assert done.returncode == 1
-    assert "config.json is not the pinned file" in done.stderr
+    assert "config.json is not the published file" in done.stderr

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn
 
-from pipeline.probabilities import (
+from pipeline.evaluation.calibration import (
     best_threshold,
     expected_calibration_error,
     if_calibrated,

@@ -1,6 +1,7 @@
 """Several processes that train together: the losses of one, one that writes, and an end when any of them ends."""
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -16,8 +17,11 @@ import psutil
 import pytest
 from conftest import ROOT, Project, TinyMaker, params_file
 
+from pipeline.params import RuntimeParams
+
 ALONE = "python -m"
 TORCHRUN = "torchrun --nproc-per-node 2 -m"
+RUNTIME = {entry.name for entry in dataclasses.fields(RuntimeParams)}
 ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 -m"
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -25,9 +29,9 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Start:
-    """Begin the train stage in a directory of its own, by a launcher and with changes to `train.*`."""
+    """Begin the train stage in a directory of its own, by a launcher and with changes to `train.*` and `runtime.*`."""
 
-    def start(name: str, launcher: str, timeout: int = 600, **changes: Any) -> subprocess.Popen[str]:
+    def start(name: str, launcher: str, **changes: Any) -> subprocess.Popen[str]:
         checkpoint = tiny(**changes.pop("config", {}))
         directory = tmp_path / name
         for link, target in {"data/tokenized": tokenized(checkpoint), "models/pretrained": checkpoint}.items():
@@ -35,7 +39,10 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 path.symlink_to(target)
-        params_file(directory, {"launch.timeout": timeout, **{f"train.{key}": changes[key] for key in changes}})
+        params_file(
+            directory,
+            {f"{'runtime' if key in RUNTIME else 'train'}.{key}": changes[key] for key in changes},
+        )
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.Popen(
             [*launcher.split(), "pipeline.train"],
@@ -62,7 +69,7 @@ def test_one_process_instead_of_two_is_refused(start: Start) -> None:
     """For want of --multi_gpu, accelerate begins one on a CPU and says nothing."""
     out = ended(start("run", ACCELERATE.replace(" --multi_gpu", "")), ok=False)
     assert "error: accelerate launch has begun one process of several" in out
-    assert "add --multi_gpu to launch.train" in out
+    assert "add --multi_gpu to runtime.launcher" in out
     assert "training on" not in out
 
 
@@ -219,7 +226,7 @@ def test_two_machines_train_together_and_resume_when_the_cable_was_cut(
 
 @pytest.mark.slow
 def test_dvc_runs_the_launcher_that_params_yaml_names(project: Project) -> None:
-    project.set("launch.train", TORCHRUN)
+    project.set("runtime.launcher", TORCHRUN)
     assert "train" in project.repro()
     assert '"processes": 2' in (project.root / "metrics/environment.json").read_text()
     assert project.repro() == []

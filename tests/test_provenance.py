@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline.core.messages import UserError
 
-from pipeline.provenance import provenance
-from pipeline.stage import UserError
+from pipeline.experiments.provenance import provenance
 
 
 def files(**hashes: str) -> list[dict[str, str]]:

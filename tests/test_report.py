@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import run_stage
+from pipeline.core.messages import UserError
+from pipeline.core.paths import METRICS, PREDICTIONS, PRETRAINED, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sklearn import metrics as sklearn
 
-from pipeline import sample
 from pipeline.evaluate import evaluate
 from pipeline.report import report
-from pipeline.stage import METRICS, PREDICTIONS, PRETRAINED, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED, UserError
+from pipeline.sources import synthetic
 
 PAIRS = {"train": 60, "validation": 30, "test": 60}
 ATTACK = "<script>document.title = 'taken'</script> </script><img src=x onerror=\"document.title = 'taken'\">"
@@ -43,7 +44,7 @@ def write_inputs(root: Path) -> None:
     from datasets import ClassLabel, Dataset, Features, Value
 
     label = ClassLabel(names=["not_equivalent", "equivalent"])
-    pairs = iter(sample.pairs(sum(PAIRS.values())))
+    pairs = iter(synthetic.pairs(sum(PAIRS.values())))
     rng = np.random.default_rng(0)
     for split, n in PAIRS.items():
         rows = [next(pairs) for _ in range(n)]

@@ -1,6 +1,5 @@
 """A training run that is stopped anywhere and started again gives the bytes of one that was not."""
 
-import dataclasses
 import itertools
 import json
 import logging
@@ -17,13 +16,13 @@ from typing import IO, Any
 import pytest
 import torch
 import transformers
-from conftest import TinyMaker
+from conftest import TinyMaker, sections
 from safetensors.torch import load_file, save_file
 from transformers import Trainer
 
+from pipeline.core.messages import UserError
+from pipeline.core.run_directory import own_directory, remove_finished, run_key
 from pipeline.params import Params
-from pipeline.resume import own_directory, remove_finished, run_key
-from pipeline.stage import UserError
 from pipeline.train import train
 
 
@@ -61,7 +60,7 @@ def run(
             out / "classifier",
             out / "metrics",
             tmp_path / home,
-            dataclasses.replace(params.train, **settings),
+            *sections(params, **settings),
             fresh,
         )
         files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline import sample
-from pipeline.download import Pair, rows_sha256
-from pipeline.metrics import score
+from pipeline.evaluation.metrics import score
+from pipeline.sources import synthetic
+from pipeline.sources.corpus import Pair, rows_sha256
 
 PIN = "3103c1a1962545483bbb79f1228d32d70fb63eb60de885ebd06166b0fb9b14cc"
 
@@ -32,7 +32,7 @@ def best_threshold_accuracy(values: np.ndarray, labels: np.ndarray) -> float:
 
 
 def test_the_corpus_is_the_same_everywhere() -> None:
-    assert rows_sha256(Pair(*row, idx) for idx, row in enumerate(sample.pairs(sample.SIZE))) == PIN
+    assert rows_sha256(Pair(*row, idx) for idx, row in enumerate(synthetic.pairs(synthetic.SIZE))) == PIN
 
 
 def test_its_size_balance_and_schema_are_those_of_mrpc_in_small(raw: Path) -> None:
@@ -46,7 +46,7 @@ def test_its_size_balance_and_schema_are_those_of_mrpc_in_small(raw: Path) -> No
 
 
 def test_word_overlap_does_not_decide() -> None:
-    rows = list(sample.pairs(sample.SIZE))
+    rows = list(synthetic.pairs(synthetic.SIZE))
     labels = np.array([label for _, _, label in rows])
     shared = np.array([overlap(one, other) for one, other, _ in rows])
     assert best_threshold_accuracy(shared, labels) < labels.mean() + 0.07
@@ -55,7 +55,7 @@ def test_word_overlap_does_not_decide() -> None:
 def test_a_million_pairs_take_no_more_memory_than_a_thousand() -> None:
     def peak(count: int) -> int:
         tracemalloc.start()
-        for _ in islice(sample.pairs(1_000_000), count):
+        for _ in islice(synthetic.pairs(1_000_000), count):
             pass
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -14,12 +14,12 @@ import torch
 from conftest import ROOT
 from datasets import Dataset
 
-from pipeline.arguments import prediction_arguments
-from pipeline.batches import NO_LABEL, longest_first
-from pipeline.checkpoint import load_classifier, load_tokenizer
-from pipeline.device import set_up_device
+from pipeline.core.tables import read_split
+from pipeline.modeling.batching import NO_LABEL, longest_first
+from pipeline.modeling.device import set_up_device
+from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.params import PredictParams
-from pipeline.tables import read_split
+from pipeline.training.arguments import prediction_arguments
 
 # Instruction sets that one CPU can be made to stop at: what torch says that a CPU with it has, and the settings.
 SETS = {
@@ -51,7 +51,7 @@ def test_no_bit_of_a_pairs_logits_depends_on_the_rest_of_the_data(
 
 def logits(pairs: Dataset, checkpoint: Path, precision: str) -> np.ndarray:
     """As the predict stage has them, before it rounds."""
-    from pipeline.trainer import PairTrainer
+    from pipeline.training.trainer import PairTrainer
 
     device = set_up_device(precision, None)  # type: ignore[arg-type]
     torch.manual_seed(0)

@@ -11,11 +11,11 @@ import psutil
 import pytest
 import torch
 from conftest import Project
+from pipeline.core.messages import UserError
 from toy import experiment, toy_project
 
-from pipeline.revisions import experiments
+from pipeline.experiments.revisions import experiments
 from pipeline.seeds import group_name, run_seeds
-from pipeline.stage import UserError
 
 
 def seeds(project: Project, *arguments: str, ok: bool = True) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pipeline.metrics import score
-from pipeline.slices import Sorted, by_length, by_negation, by_numbers, by_overlap, slices
-from pipeline.uncertainty import score_intervals
+from pipeline.evaluation.metrics import score
+from pipeline.evaluation.uncertainty import score_intervals
+from pipeline.reporting.slices import Sorted, by_length, by_negation, by_numbers, by_overlap, slices
 
 
 def slice_of(sort: Callable[..., Sorted], first: str, second: str) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.metrics import Ints
-from pipeline.probabilities import expected_calibration_error, if_calibrated, reliability
-from pipeline.uncertainty import SCORES, paired_differences, score_intervals
+from pipeline.evaluation.calibration import expected_calibration_error, if_calibrated, reliability
+from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.uncertainty import SCORES, paired_differences, score_intervals
 
 pytestmark = pytest.mark.slow
 

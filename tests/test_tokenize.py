@@ -9,13 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import TinyMaker
 
+from pipeline.core.messages import UserError
+from pipeline.core.paths import SOURCE
 from pipeline.params import TokenizeParams
-from pipeline.stage import SOURCE, UserError
-from pipeline.tokenize import tokenize
+from pipeline.tokenize_data import tokenize
 
 
-def params(max_length: int = 96, padding: str = "dynamic", num_proc: int = 1) -> TokenizeParams:
-    return TokenizeParams(max_length=max_length, padding=padding, num_proc=num_proc)  # type: ignore[arg-type]
+def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
+    return TokenizeParams(max_length=max_length, padding=padding)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_truncation_is_counted_and_told(
     limit = sorted(lengths)[len(lengths) // 2]
     too_long = sum(length > limit for length in lengths)
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        tokenize(raw, tiny(), tmp_path / "out", params(limit))
+        tokenize(raw, tiny(), tmp_path / "out", params(limit), 1)
     assert f"test: 240 pairs, mean {sum(min(n, limit) for n in lengths) / 240:.1f}" in caplog.text
     assert f"longest {limit}, {too_long} truncated" in caplog.text
     told = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
@@ -62,14 +63,14 @@ def test_truncation_is_counted_and_told(
 
 
 def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
-    tokenize(raw, tiny(), tmp_path / "out", params(80, "max_length"))
+    tokenize(raw, tiny(), tmp_path / "out", params(80, "max_length"), 1)
     table = pq.read_table(tmp_path / "out" / "train.parquet")
     assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name].to_pylist()} == {80}
 
 
 def test_more_processes_and_another_run_give_the_same_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     for out, num_proc in (("one", 1), ("again", 1), ("two", 2)):
-        tokenize(raw, tiny(), tmp_path / out, params(num_proc=num_proc))
+        tokenize(raw, tiny(), tmp_path / out, params(), num_proc)
     one, again, two = (
         {file.name: file.read_bytes() for file in (tmp_path / out).iterdir()} for out in ("one", "again", "two")
     )
@@ -83,21 +84,21 @@ def test_more_processes_and_another_run_give_the_same_bytes(raw: Path, tiny: Tin
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "roberta"])
 def test_a_length_outside_the_models_limits_is_refused(kind: str, raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
-    tokenize(raw, tiny(kind), tmp_path / "out", params(128))
+    tokenize(raw, tiny(kind), tmp_path / "out", params(128), 1)
     least = 5 if kind == "bert" else 6  # special tokens and a token of each sentence
     for length in (129, least - 1):
         with pytest.raises(UserError, match=f"max_length is {length}; for this model it must be {least} to 128"):
-            tokenize(raw, tiny(kind), tmp_path / "out", params(length))
+            tokenize(raw, tiny(kind), tmp_path / "out", params(length), 1)
 
 
 def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'nowhere.train\.parquet is missing; run "dvc repro download"'):
-        tokenize(tmp_path / "nowhere", tiny(), tmp_path / "out", params())
+        tokenize(tmp_path / "nowhere", tiny(), tmp_path / "out", params(), 1)
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro pretrained"'):
-        tokenize(raw, tmp_path / "nothing", tmp_path / "out", params())
+        tokenize(raw, tmp_path / "nothing", tmp_path / "out", params(), 1)
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "train.parquet").write_bytes((raw / "train.parquet").read_bytes()[:-100])
     with pytest.raises(UserError, match=r"broken.train\.parquet is not a whole parquet file"):
-        tokenize(broken, tiny(), tmp_path / "out", params())
+        tokenize(broken, tiny(), tmp_path / "out", params(), 1)
     assert not (tmp_path / "out").exists()

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker
+from conftest import TinyMaker, sections
 from datasets import Dataset
 
-from pipeline.arguments import LOOP, training_arguments
-from pipeline.metrics import cross_entropy, score
+from pipeline.core.messages import UserError
+from pipeline.evaluation.metrics import cross_entropy, score
 from pipeline.params import Params, PredictParams, TrainParams
 from pipeline.predict import predict
-from pipeline.stage import UserError
 from pipeline.train import train
+from pipeline.training.arguments import LOOP, training_arguments
 
 Trained = Callable[..., Path]
 
@@ -43,7 +43,7 @@ def trained(
             out / "classifier",
             out / "metrics",
             out / "checkpoints",
-            dataclasses.replace(params.train, **changes),
+            *sections(params, **changes),
         )
         return out
 
@@ -102,7 +102,7 @@ def test_a_seed_decides_every_byte(trained: Trained) -> None:
 
 
 def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_order() -> None:
-    from pipeline.batches import TrainingOrder
+    from pipeline.modeling.batching import TrainingOrder
 
     lengths = np.random.default_rng(0).integers(20, 100, 3668).tolist()
     pairs = Dataset.from_dict({"attention_mask": [[1] * length for length in lengths]})
@@ -122,7 +122,7 @@ def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_ord
 
 
 def test_every_epoch_has_an_order_of_its_own(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.batches import TrainingOrder
+    from pipeline.modeling.batching import TrainingOrder
 
     epochs = []
     whole = TrainingOrder.__iter__
@@ -185,9 +185,9 @@ def test_other_training_arguments_reach_the_trainer(trained: Trained) -> None:
         ({"extra": {"adam_beta": 0.9}}, r'adam_beta is not a TrainingArguments field; did you mean "adam_beta'),
         ({"extra": {"torch_empty_cache_steps": -1}}, r"is refused by TrainingArguments"),
         ({"optim": "adamw_troch"}, r'train\.optim: adamw_troch is not .* did you mean "adamw_torch"'),
-        ({"report_to": "wandbb"}, r'train\.report_to: wandbb is not a tracker; did you mean "wandb"'),
-        ({"report_to": "dvclive"}, r"train\.report_to is dvclive, which rewrites dvc\.yaml"),
-        ({"report_to": "clearml"}, r"train\.report_to is clearml, which is not installed"),
+        ({"report_to": "wandbb"}, r'runtime\.report_to: wandbb is not a tracker; did you mean "wandb"'),
+        ({"report_to": "dvclive"}, r"runtime\.report_to is dvclive, which rewrites dvc\.yaml"),
+        ({"report_to": "clearml"}, r"runtime\.report_to is clearml, which is not installed"),
     ],
 )  # fmt: skip
 def test_a_wrong_argument_is_told_in_one_line(trained: Trained, change: dict[str, Any], message: str) -> None:
@@ -200,12 +200,12 @@ def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params,
     """As far as a CPU allows: neither runs on one."""
     device = {"use_cpu": True, "fp16": False, "bf16": False}
     fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
-    arguments = training_arguments(dataclasses.replace(params.train, extra=fsdp), device, tmp_path)
+    arguments = training_arguments(*sections(params, extra=fsdp), device, tmp_path)
     assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
     if importlib.util.find_spec("deepspeed") is None:
         deepspeed = {"deepspeed": {"zero_optimization": {"stage": 2}}}
         with pytest.raises(UserError, match=r"train\.extra is refused by TrainingArguments: .*deepspeed"):
-            training_arguments(dataclasses.replace(params.train, extra=deepspeed), device, tmp_path)
+            training_arguments(*sections(params, extra=deepspeed), device, tmp_path)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -219,7 +219,7 @@ def test_fp16_without_a_gpu_is_refused_before_any_work(
             tmp_path / "out",
             tmp_path,
             tmp_path,
-            dataclasses.replace(params.train, precision="fp16"),
+            *sections(params, precision="fp16"),
         )
     assert not (tmp_path / "out").exists()
 
@@ -375,7 +375,7 @@ def test_the_model_card_tells_the_scores_in_the_hubs_form(learnt: Path) -> None:
 def test_a_stage_before_its_input_names_the_one_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro tokenize"'):
-        train(nothing, tiny(), tmp_path / "out", tmp_path, tmp_path, params.train)
+        train(nothing, tiny(), tmp_path / "out", tmp_path, tmp_path, *sections(params))
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro train"'):
         predict(nothing, nothing, tmp_path / "out", tmp_path, PredictParams(batch_size=1, swapped=False), "fp32", 1)
     assert list(tmp_path.iterdir()) == []
@@ -390,9 +390,8 @@ def test_a_head_for_other_classes_is_drawn_anew(
     shutil.copytree(tiny(), tmp_path / "mnli")
     AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=3).save_pretrained(tmp_path / "mnli")
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        train(
-            tokenized(tiny()), tmp_path / "mnli", tmp_path / "classifier", tmp_path / "metrics", tmp_path, params.train
-        )
+        metrics = tmp_path / "metrics"
+        train(tokenized(tiny()), tmp_path / "mnli", tmp_path / "classifier", metrics, tmp_path, *sections(params))
     assert "drawn at random, not in" in caplog.text
     assert "classifier.weight" in caplog.text
     config = json.loads((tmp_path / "classifier" / "config.json").read_text())
@@ -420,7 +419,7 @@ def test_a_checkpoint_that_does_not_load_is_told_in_one_line(
             tmp_path / "classifier",
             tmp_path / "metrics",
             tmp_path / "checkpoints",
-            params.train,
+            *sections(params),
         )
     assert "\n" not in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "checkpoints"]
@@ -447,15 +446,18 @@ def test_an_optimizer_or_schedule_that_lacks_something_is_told_before_training(
 def test_a_plateau_is_a_f1_that_rises_no_more(params: Params, tmp_path: Path) -> None:
     device = {"use_cpu": True, "fp16": False, "bf16": False}
     plateau = dataclasses.replace(params.train, lr_scheduler_type="reduce_lr_on_plateau")
-    arguments = training_arguments(plateau, device, tmp_path)
+    arguments = training_arguments(plateau, params.runtime, device, tmp_path)
     assert arguments.lr_scheduler_kwargs == {"mode": "max"}
     assert arguments.metric_for_best_model == "f1"
     patient = dataclasses.replace(plateau, extra={"lr_scheduler_kwargs": {"patience": 1}})
-    assert training_arguments(patient, device, tmp_path).lr_scheduler_kwargs == {"mode": "max", "patience": 1}
+    assert training_arguments(patient, params.runtime, device, tmp_path).lr_scheduler_kwargs == {
+        "mode": "max",
+        "patience": 1,
+    }
 
 
 def test_timing_with_conflict_marks_costs_no_training(tmp_path: Path) -> None:
-    from pipeline.timing import Stopwatch
+    from pipeline.core.timing import Stopwatch
 
     (tmp_path / "timing.json").write_text("<<<<<<< HEAD\n{}\n")
     with Stopwatch() as watch:
@@ -473,14 +475,14 @@ def test_times_and_memory_are_kept_apart(trained: Trained) -> None:
     assert not any("second" in key for key in report(out))
 
 
-@pytest.mark.parametrize("engine", [("fit", "arguments"), ("loop",)], ids=str)
+@pytest.mark.parametrize("engine", [("training.fit", "training.arguments"), ("training.loop",)], ids=str)
 def test_training_params_are_all_used(engine: tuple[str, ...]) -> None:
     """A key that no code reads would be a promise not kept; the loop refuses what it does not honour."""
     import importlib
     import inspect
 
-    modules = [importlib.import_module(f"pipeline.{name}") for name in ("train", "task", *engine)]
+    modules = [importlib.import_module(f"pipeline.{name}") for name in ("train", "training.inputs", *engine)]
     source = "".join(map(inspect.getsource, modules))
-    refused = LOOP if engine == ("loop",) else {}
+    refused = LOOP if engine == ("training.loop",) else {}
     for entry in dataclasses.fields(TrainParams):
         assert re.search(rf"params\.{entry.name}\b", source) or entry.name in refused, entry.name

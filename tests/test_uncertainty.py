@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
-from pipeline.metrics import Ints
-from pipeline.uncertainty import mcnemar, mean_interval, paired_differences, score_intervals
+from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.uncertainty import mcnemar, mean_interval, paired_differences, score_intervals
 
 SCORES: dict[str, Callable[[Ints, Ints], float]] = {
     "accuracy": accuracy_score,

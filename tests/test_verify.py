@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT, Project
+from pipeline.core.messages import UserError
 
-from pipeline.stage import UserError
-from pipeline.uncertainty import SCORES
+from pipeline.evaluation.uncertainty import SCORES
 from pipeline.verify import compare, verify
 
 OUTS = {

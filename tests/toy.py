@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from datasets import ClassLabel, Dataset, Features, Value
 
-from pipeline.metrics import score
+from pipeline.core.tables import write_split
+from pipeline.evaluation.metrics import score
 from pipeline.params import Params, load_params
-from pipeline.tables import write_split
 
 if TYPE_CHECKING:
     from conftest import Project

@@ -1,0 +1,56 @@
+"""How every command runs: --help, log, UserError in one line, exit status."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pipeline.core.messages import UserError, log, printable
+
+
+def run(stage: Callable[..., None], **flags: str) -> None:
+    """Run a stage's `main` as a command, with `--help` from its module's docstring; see `as_command`.
+
+    flags: switches of the command, each with its help; `main` gets them by their names.
+    """
+    module = sys.modules[stage.__module__]
+    parser = argparse.ArgumentParser(prog=f"python -m {module.__spec__.name}", description=module.__doc__)  # type: ignore[union-attr]
+    for name, text in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    arguments = vars(parser.parse_args())
+    with as_command():
+        stage(**arguments)
+
+
+@contextmanager
+def as_command() -> Iterator[None]:
+    """Run the block as every command does: log to stderr, UserError as one printable line and status 1.
+
+    SIGINT and SIGTERM end the command with status 130 and 143, and leave no drafts.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    log.setLevel(logging.INFO)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report, in colour, says little
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # the Hub's client tells each of its many retries twice
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars are for terminals
+    try:
+        yield
+    except UserError as error:
+        sys.exit(printable(f"error: {error}"))
+    except PermissionError as error:  # of an input; outputs are told by `writing`
+        sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
+
+
+class _OneLine(logging.Formatter):
+    """A message as one line, whatever it quotes; a traceback below it keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))

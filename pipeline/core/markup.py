@@ -1,0 +1,18 @@
+"""Text that others wrote, harmless in Markdown, and tables of it."""
+
+import re
+
+from pipeline.core.messages import printable
+
+# The ASCII punctuation that can mean something in Markdown, and the dot of an address; not "_" within a word.
+_MARKUP = re.compile(r"[!-&*+.:-@\[-^`{-~]|(?<![^\W_])_|_(?![^\W_])")
+
+
+def code(text: str) -> str:
+    """Any text, also in a cell of a table: no markup of its own, no mention of anybody, no line break."""
+    return f"<code>{_MARKUP.sub(lambda found: f'&#{ord(found[0])};', printable(text))}</code>"
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a table. Cells are Markdown: give text that others wrote as `code`."""
+    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]

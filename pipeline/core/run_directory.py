@@ -1,0 +1,103 @@
+"""The directory of a run's checkpoints, found again by the next run that would give the same bytes."""
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.messages import log
+from pipeline.core.output import directory_lock, output_errors
+
+_STALE_SECONDS = 7 * 24 * 3600
+_FINISHED = "finished"
+
+
+def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
+    """A hash of all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code.
+
+    The code is that of the modules imported by now.
+    """
+    digest = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode())
+    specs = [
+        getattr(module, "__spec__", None) for module in sys.modules.values()
+    ]  # the stage's own module goes by the name __main__
+    code = {spec.origin for spec in specs if spec and spec.origin and spec.name.startswith("pipeline.")}
+    files = [*map(Path, code), *(file for directory in directories for file in directory.iterdir())]
+    for file in sorted(files):
+        with file.open("rb") as content:
+            digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
+    """The directory `root/<key>`, held by this run alone; where another run holds it, a fresh one for this run only.
+
+    It is emptied first where `fresh`, and marked as finished when the block ends well. Those of other keys that are
+    finished, or that no run has written to for seven days, are removed. Raises UserError where it cannot be written.
+    """
+    home = root / key
+    with output_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+    remove_finished(root, but=key)
+    _remove_stale(root, but=key)
+    with _claimed(home) as mine:
+        if mine:
+            for left in home.iterdir() if fresh else home.glob(_FINISHED):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            try:
+                yield home
+            except BaseException:
+                if any(home.iterdir()):
+                    log.info("what is done lies in %s; the next run resumes there", home)
+                else:
+                    home.rmdir()
+                raise
+            (home / _FINISHED).touch()
+            return
+    log.info("another run with the same inputs is under way; this one keeps its checkpoints apart, and starts anew")
+    with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=root) as apart:
+        yield Path(apart)
+
+
+def remove_finished(root: Path, but: str = "") -> None:
+    """Remove the checkpoints of runs that ended well, once DVC has recorded their models.
+
+    It does so after the stage has ended; killed, or with a full disk, before that, it runs the stage again, which then
+    resumes from the last step.
+    """
+    for home in root.glob("*/"):
+        if home.name != but and (home / _FINISHED).exists():
+            with _claimed(home) as mine:
+                if mine:
+                    shutil.rmtree(home)
+
+
+def _remove_stale(root: Path, but: str) -> None:
+    for home in root.glob("*/"):
+        with suppress(FileNotFoundError):  # another run is removing it
+            if home.name == but or time.time() - home.stat().st_mtime < _STALE_SECONDS:
+                continue
+            with _claimed(home) as mine:
+                if mine:
+                    size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
+                    shutil.rmtree(home)
+                    log.info("removed %s: checkpoints of a run given up a week ago, %.1f MB", home, size / 1e6)
+
+
+@contextmanager
+def _claimed(home: Path) -> Iterator[bool]:
+    """Make and lock a directory; False where another process has locked it."""
+    while True:
+        with output_errors(home):
+            home.mkdir(exist_ok=True)
+        with directory_lock(home) as mine:
+            if mine or home.exists():  # else its holder has just finished and removed it: once more
+                yield mine
+                return

@@ -1,0 +1,63 @@
+"""What a result was made from, as dvc.lock records it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline.core.messages import UserError
+from pipeline.core.paths import CHECKED
+
+
+class Provenance(NamedTuple):
+    """What led to a result. Files and directories are given by their path and the start of their hash."""
+
+    parameters: dict[str, Any]
+    code: dict[str, str]  # what no stage makes: modules, the list of packages
+    sources: dict[str, str]  # what stages make that read nothing of another's: data and checkpoint, from outside
+    outs: dict[str, str]
+
+
+class _Stage(NamedTuple):
+    parameters: dict[str, Any]
+    deps: dict[str, str]
+    outs: dict[str, str]
+
+
+def provenance(result: Path, lock: Mapping[str, Any]) -> Provenance:
+    """Follow a result back through the stages of a dvc.lock.
+
+    Raises UserError where no stage has made it, and where two stages on the way have recorded different versions of one
+    thing, be it what one makes and the other reads, a file or a parameter: the result is of no single run then.
+    """
+    stages = {name: _stage(entries) for name, entries in lock.items()}
+    makers = {path: name for name, stage in stages.items() for path in stage.outs}
+    if str(result) not in makers:
+        raise UserError(f"dvc.lock has no {result}")
+    leading: dict[str, _Stage] = {}
+    todo = [str(result)]
+    while todo:
+        name = makers.get(todo.pop())
+        if name is not None and name not in leading:
+            leading[name] = stages[name]
+            todo += stages[name].deps
+
+    recorded: dict[str, tuple[Any, str]] = {}
+    found = Provenance({}, {}, {}, {})
+    for name, stage in leading.items():
+        for key, value in (stage.parameters | stage.deps | stage.outs).items():
+            other, by = recorded.setdefault(key, (value, name))
+            if value != other:
+                raise UserError(f"dvc.lock has two versions of {key}: {other} in stage {by}, {value} in stage {name}")
+        found.parameters.update(stage.parameters)
+        found.code.update({path: digest for path, digest in stage.deps.items() if path not in makers})
+        found.outs.update(stage.outs)
+        if makers.keys().isdisjoint(stage.deps):
+            found.sources.update(stage.outs)
+    return found
+
+
+def _stage(entries: Mapping[str, Any]) -> _Stage:
+    deps, outs = ({item["path"]: item["md5"][:8] for item in entries.get(kind, [])} for kind in ("deps", "outs"))
+    deps.pop(str(CHECKED), None)  # has others run after the check of params.yaml; nothing is made from it
+    parameters = {key: value for file in entries.get("params", {}).values() for key, value in file.items()}
+    return _Stage(parameters, deps, outs)

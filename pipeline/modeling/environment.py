@@ -1,0 +1,60 @@
+"""What the bits of a training run depend on beside its inputs: `metrics/environment.json`."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from pipeline.core import packages
+from pipeline.modeling import distributed
+from pipeline.modeling.device import cpu_bf16
+from pipeline.params import Precision
+
+# Variables that choose the kernels of matrix products, where they are set. Those of threads show in their number.
+# https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
+# https://uxlfoundation.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html
+# oneMKL's Developer Guide, "Conditional Numerical Reproducibility" and "Instruction Set Specific Dispatching"
+_KERNELS = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+)
+
+
+def environment(precision: Precision) -> dict[str, Any]:
+    """Versions, processor, device, threads and processes of this run, after `set_up_device` has set them."""
+    import torch
+
+    entries = {
+        "cpu": _cpu_model(),
+        "device": "cpu",
+        "instruction_set": ", ".join([torch.backends.cpu.get_cpu_capability(), *cpu_bf16()]),
+        "precision": precision,
+        "processes": distributed.world_size(),
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+        **packages.installed(),
+        **{name: os.environ[name] for name in _KERNELS if os.environ.get(name)},
+    }
+    if torch.cuda.is_available():
+        entries["device"] = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
+    elif torch.backends.mps.is_available():
+        entries["device"] = f"mps, macOS {platform.mac_ver()[0]}"
+    return entries
+
+
+def _cpu_model() -> str:
+    """Vendor, family and model of the processor: names alone are often blank or shared, as in virtual machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    named = [entries.get(key) for key in ("model name", "cpu family", "model")]
+    return " ".join(filter(None, named)) or platform.machine()

@@ -1,0 +1,52 @@
+"""What ends a training run in one line: memory that runs out, and numbers that are not finite."""
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from pipeline.core.messages import UserError
+
+
+@contextmanager
+def memory_for_batch(input_ids: torch.Tensor, training: bool) -> Iterator[None]:
+    """Raise UserError where memory runs out in the block, a pass over `input_ids` of shape (pairs, tokens)."""
+    pairs, tokens = input_ids.shape
+    lower = "train.batch_size and raise train.gradient_accumulation_steps as much, or set train.gradient_checkpointing"
+    with _memory(
+        f"{pairs} pairs of {tokens} tokens",
+        lower if training else "tokenize.max_length, or predict.batch_size on a GPU",
+    ):
+        yield
+
+
+@contextmanager
+def memory_for_model() -> Iterator[None]:
+    """As `memory_for_batch`, of all that a run keeps from step to step."""
+    with _memory("the model and the state of its optimizer", "train.batch_size, or take a smaller model"):
+        yield
+
+
+@contextmanager
+def _memory(holding: str, lower: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        # CUDA's has a class of its own; the CPU's and Apple's are told by their text.
+        if not isinstance(error, torch.OutOfMemoryError) and not re.search("out of memory|allocate memory", str(error)):
+            raise
+        raise UserError(f"out of memory with {holding}; lower {lower}") from error
+
+
+def demand_finite(what: str, value: Any, step: int, finite_loss: float | None) -> None:
+    """Raise UserError where a number of a step is not finite. finite_loss: the last one before it, where there was."""
+    if math.isfinite(value):
+        return
+    before = "" if finite_loss is None else f", the last finite loss was {finite_loss:.4f}"
+    raise UserError(
+        f"the {what} is {float(value)} at step {step}{before}; try a lower train.lr, "
+        "a higher train.warmup_ratio, train.precision bf16 or fp32, or train.max_grad_norm 1.0"
+    )

@@ -1,0 +1,97 @@
+"""Model directories in, models and tokenizers out: safetensors only, no remote code, errors in one line."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.messages import UserError, log
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
+    """The fast tokenizer of a model directory. Raises UserError where it does not load or cannot pad."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    with _one_line(directory):
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
+        if len(tokenizer) > getattr(config, "vocab_size", len(tokenizer)):
+            raise ValueError(f"its tokenizer has {len(tokenizer)} tokens, its model {config.vocab_size}")
+    if tokenizer.pad_token is None:
+        raise UserError(
+            f"{directory}: its tokenizer has no padding token, so pairs cannot be batched; use another model"
+        )
+    return tokenizer
+
+
+def load_classifier(directory: Path, **config: Any) -> "PreTrainedModel":
+    """A sequence classifier in fp32, with entries of its config changed.
+
+    What the directory lacks is drawn at random, and logged; so is a head for another number of classes.
+    Raises UserError where it does not load.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    with _one_line(directory):
+        _refuse_a_config_beyond_the_weights(directory)
+        model, loading = AutoModelForSequenceClassification.from_pretrained(
+            directory,
+            dtype="float32",  # of the weights that are trained; autocast lowers the precision where it is safe
+            trust_remote_code=False,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **config,
+        )
+        for name, stored, wanted in loading["mismatched_keys"]:
+            if stored[1:] != wanted[1:] or wanted[0] != model.config.num_labels:  # a head for another number of classes
+                raise ValueError(f"config.json wants {name} of shape {list(wanted)}; the weights have {list(stored)}")
+    for parameter in model.parameters():
+        # safetensors has only mapped the file into memory: cut short while the stage runs, it would crash the process.
+        parameter.data = parameter.data.clone()
+    drawn = sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])})
+    if drawn:
+        log.info("drawn at random, not in %s: %s", directory, ", ".join(drawn))
+    return model  # type: ignore[no-any-return]
+
+
+def _refuse_a_config_beyond_the_weights(directory: Path) -> None:
+    """Raise ValueError where config.json describes a model far larger than the weights beside it.
+
+    It is a text, and a wrong one would make transformers allocate, or build layers, without end.
+    """
+    import torch
+    from safetensors import safe_open
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    shapes = []
+    for file in directory.glob("model*.safetensors"):
+        with safe_open(file, framework="pt") as weights:
+            shapes += [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+    stored = sum(map(math.prod, shapes))
+    config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
+    layers = getattr(config, "num_hidden_layers", 0)
+    if layers > len(shapes):
+        raise ValueError(f"config.json asks for {layers} layers; the weights have {len(shapes)} tensors in all")
+    with torch.device("meta"):  # shapes only
+        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+    described = sum(parameter.numel() for parameter in model.parameters())
+    if described > 2 * stored + 1_000_000:  # a new head is small
+        raise ValueError(f"config.json describes {described} parameters; the weights have {stored}")
+
+
+@contextmanager
+def _one_line(directory: Path) -> Iterator[None]:
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError, StrictDataclassError,
+    ) as error:  # fmt: skip
+        raise UserError(f"{directory} does not load: {' '.join(str(error).split())}") from error

@@ -1,0 +1,165 @@
+"""Files from elsewhere: a mirror directory, the Hugging Face Hub, the web; each checked by its hash."""
+
+import hashlib
+import os
+import re
+import shutil
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import TypeVar
+
+from pipeline.core.messages import UserError
+from pipeline.core.paths import users_path
+
+_ANSWER_SECONDS = 4  # for each of two sources: a machine without a network is told so within 10 seconds
+_BODY_SECONDS = 60  # for a file of a megabyte at most
+_T = TypeVar("_T")
+
+
+class Unavailable(Exception):
+    """A source does not have what was asked for, or not as published; another source may."""
+
+
+def mirror(variable: str) -> Path | None:
+    """The directory that the environment variable names, or None where it is not set.
+
+    Raises UserError where it is no directory.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    directory = users_path(value)
+    if not directory.is_dir():
+        raise UserError(f"{variable} is {value}, which is no directory ({directory.absolute()})")
+    return directory
+
+
+def file_sha256(path: Path) -> str:
+    """The file's sha256, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def inside(directory: Path, name: str) -> Path:
+    """The file `name` of a directory. Raises Unavailable where there is none, or where it lies outside, by a link."""
+    path = directory / name
+    if not path.is_file():
+        raise Unavailable(f"{path} is missing")
+    if not path.resolve().is_relative_to(directory.resolve()):
+        raise Unavailable(f"{path} leads out of {directory}, to {path.resolve()}; put the file itself there")
+    return path
+
+
+def copy(source: Path, target: Path, sha256: str | None) -> None:
+    """Copy a file, and check the copy's sha256 where it is known. Raises Unavailable, naming the source."""
+    shutil.copyfile(source, target)
+    if sha256:
+        _check(target, sha256, str(source))
+
+
+def _check(path: Path, expected: str, origin: str) -> None:
+    digest = file_sha256(path)
+    if digest != expected:
+        raise Unavailable(f"{origin} is not the published file: its sha256 is {digest[:12]}..., not {expected[:12]}...")
+
+
+def from_web(url: str, target: Path, sha256: str, size: int) -> None:
+    """Download `url` to `target`: at most `size` bytes, its sha256 checked. Raises Unavailable."""
+    try:
+        with _in_time(lambda: urllib.request.urlopen(url, timeout=_ANSWER_SECONDS)) as response:
+            target.write_bytes(_in_time(lambda: response.read(size + 1), _BODY_SECONDS))
+    except urllib.error.HTTPError as error:
+        raise Unavailable(f"{url} answered {error.code} {' '.join(str(error.reason).split())}") from None
+    except (OSError, HTTPException) as error:  # URLError, timeouts, resets, a body cut short
+        raise Unavailable(f"{url}: {getattr(error, 'reason', error)}") from None
+    _check(target, sha256, url)
+
+
+def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
+    """Download a file of a Hub repository at a commit into the Hub's cache, and return its path there.
+
+    The cache names each file by the hash that the Hub published for it, and the content is held to that name.
+    Raises Unavailable, within seconds where there is no network: the Hub's client alone would try for half a minute.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+
+    with _hub_errors(f"{file} at {revision[:12]}"):
+        if not isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str):
+            # One question without retries; if it has no answer, nothing that follows would have one.
+            url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
+            _in_time(lambda: get_hf_file_metadata(url, timeout=_ANSWER_SECONDS))
+        path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
+    _check_published(path)
+    return path
+
+
+def hub_files(repo: str, revision: str) -> list[str]:
+    """Names of all files of a Hub model at a commit. Raises Unavailable."""
+    from huggingface_hub import HfApi
+
+    with _hub_errors(f"{repo} at {revision[:12]}"):
+        info = _in_time(lambda: HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS))
+    return [sibling.rfilename for sibling in info.siblings or []]
+
+
+@contextmanager
+def _hub_errors(what: str) -> Iterator[None]:
+    """Turn whatever the Hub's client raises into Unavailable, in one line."""
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    meaning = {
+        401: "no such repository, or not allowed: check the name, or run hf auth login",
+        403: "not allowed",
+        404: "not found",
+        429: "too many requests",
+    }
+    try:
+        yield
+    except OfflineModeIsEnabled:
+        raise Unavailable(f"{what}: HF_HUB_OFFLINE is set") from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        note = f" ({meaning[status]})" if status in meaning else ""
+        raise Unavailable(f"{what}: the Hub answered {status}{note}") from None
+    except Exception as error:  # the client lets its HTTP library's own errors through
+        raise Unavailable(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from None
+
+
+def _in_time(ask: Callable[[], _T], seconds: float = _ANSWER_SECONDS) -> _T:
+    """`ask()`, or TimeoutError where it has not come back in time.
+
+    A socket's own timeout counts from byte to byte, and looking up a name obeys none.
+    """
+    outcome: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(ask())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()  # a daemon: it must not keep the process from ending
+    try:
+        return outcome.result(timeout=seconds)
+    except TimeoutError:
+        raise TimeoutError(f"timed out: no answer in {seconds} seconds") from None
+
+
+def _check_published(path: Path) -> None:
+    """Hold a file to its published hash, by which the Hub's cache names it: sha256, or git's for small files."""
+    name = path.resolve().name
+    if re.fullmatch("[0-9a-f]{64}", name):
+        found = file_sha256(path)
+    elif re.fullmatch("[0-9a-f]{40}", name):
+        content = path.read_bytes()
+        found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    else:
+        return  # a cache without links, or a server that publishes no hashes
+    if found != name:
+        raise Unavailable(f"{path} is not what the Hub published: its hash is {found[:12]}...; delete it and try again")

@@ -1,0 +1,180 @@
+"""The embedded corpus: news-like sentence pairs that the project makes itself, for the demo, tests and benchmarks.
+
+A pair tells one event twice. The second telling changes voice, order, synonyms or detail, whether or not it is a
+paraphrase; if it is none, a fact or two differ as well: a number, a name, a negation, or who did it to whom. So the
+words that two sentences share say little about whether they mean the same.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+from pipeline.sources.corpus import Corpus, Pair
+
+SIZE = 1000  # pairs of the corpus that data.task=sample stands for
+EQUIVALENT = 0.675  # share of paraphrases, as in MRPC
+
+
+@dataclass(frozen=True)
+class _Verb:
+    """forms: synonyms as (past, participle, base). amount: what its number counts, as synonyms."""
+
+    forms: tuple[tuple[str, str, str], ...]
+    amount: tuple[str, ...]
+
+
+_VERBS = (
+    _Verb(
+        (("bought", "bought", "buy"), ("acquired", "acquired", "acquire"), ("purchased", "purchased", "purchase")),
+        ("for $ {} million", "for {} million dollars"),
+    ),
+    _Verb(
+        (("beat", "beaten", "beat"), ("defeated", "defeated", "defeat"), ("outplayed", "outplayed", "outplay")),
+        ("by {} points", "by a margin of {} points"),
+    ),
+    _Verb(
+        (("overtook", "overtaken", "overtake"), ("surpassed", "surpassed", "surpass")),
+        ("by {} percent in sales", "in sales by {} percent"),
+    ),
+    _Verb(
+        (("sued", "sued", "sue"), ("took to court", "taken to court", "take to court")),
+        ("over {} unpaid bills", "over {} bills left unpaid"),
+    ),
+    _Verb(
+        (("praised", "praised", "praise"), ("commended", "commended", "commend")),
+        ("for creating {} jobs", "for the creation of {} jobs"),
+    ),
+)
+# Few words, each in many sentences: with a thousand pairs to learn from, a model must see a name, a verb or a number
+# often enough to learn to compare it.
+_STEMS = (
+    "Falcon", "Maple", "Summit", "Harbor", "Granite", "Phoenix", "Cobalt", "Meadow", "Anchor", "Lantern", "Compass",
+    "Orchid",
+)  # fmt: skip
+_KINDS = ("Energy", "Bank", "Airways", "Motors", "Foods")
+_CITIES = ("Boston", "Chicago", "Denver", "Houston", "Seattle", "Atlanta")
+_TIMES = ("on Monday", "on Tuesday", "on Wednesday", "on Thursday", "on Friday", "on Saturday")
+_AMOUNTS = (12, 20, 35, 50, 80, 140, 200, 300, 450, 600, 750, 900)
+_SOURCES = (
+    ("officials said", "officials told reporters"),
+    ("a spokesman said", "according to a spokesman"),
+    ("a court filing showed", "according to a court filing"),
+)
+
+
+@dataclass(frozen=True)
+class _Event:
+    agent: str
+    patient: str
+    verb: _Verb
+    amount: int
+    time: str
+    city: str
+    source: tuple[str, str]
+    negated: bool
+
+
+@dataclass(frozen=True)
+class _Style:
+    """How an event is told; nothing of it changes what happened."""
+
+    passive: bool
+    verb: tuple[str, str, str]
+    amount: str
+    time_first: bool
+    source: str
+    source_first: bool
+    with_city: bool
+
+
+def pairs(count: int, seed: int = 2028) -> Iterator[tuple[str, str, int]]:
+    """Yield `count` pairs as (sentence1, sentence2, label), label 1 for a paraphrase.
+
+    One at a time, in constant memory; the same seed gives the same pairs, of which fewer are a prefix of more.
+    """
+    rng = random.Random(seed)
+    for _ in range(count):
+        event = _event(rng)
+        style = _style(event, rng)
+        label = int(rng.random() < EQUIVALENT)
+        told = event if label else _altered(event, rng)
+        # Paraphrases are retold a little more freely, or they would share more words than the pairs with other facts.
+        changes = rng.choices((1, 2, 3, 4), weights=(1, 2, 3, 3) if label else (3, 3, 2, 1))[0]
+        retelling = _restyled(style, event, rng, changes)
+        yield _tell(event, style), _tell(told, retelling), label
+
+
+def _event(rng: random.Random) -> _Event:
+    agent, patient = rng.sample(_STEMS, 2)
+    return _Event(
+        agent=f"{agent} {rng.choice(_KINDS)}",
+        patient=f"{patient} {rng.choice(_KINDS)}",
+        verb=rng.choice(_VERBS),
+        amount=rng.choice(_AMOUNTS),
+        time=rng.choice(_TIMES),
+        city=rng.choice(_CITIES),
+        source=rng.choice(_SOURCES),
+        negated=rng.random() < 0.15,
+    )
+
+
+def _style(event: _Event, rng: random.Random) -> _Style:
+    return _Style(
+        passive=rng.random() < 0.25,
+        verb=rng.choice(event.verb.forms),
+        amount=rng.choice(event.verb.amount),
+        time_first=rng.random() < 0.4,
+        source=rng.choice(event.source),
+        source_first=rng.random() < 0.3,
+        with_city=rng.random() < 0.7,
+    )
+
+
+def _restyled(style: _Style, event: _Event, rng: random.Random, changes: int) -> _Style:
+    """The style with so many of its choices changed."""
+    other = style
+    while sum(getattr(other, entry.name) != getattr(style, entry.name) for entry in fields(style)) != changes:
+        other = _style(event, rng)
+    return other
+
+
+def _altered(event: _Event, rng: random.Random) -> _Event:
+    """The event with one fact changed, or two: a number, a name, whether it happened, who did it to whom."""
+    for change in rng.sample(("number", "agent", "patient", "negation", "roles"), rng.randint(1, 2)):
+        if change == "number":
+            event = replace(event, amount=rng.choice([amount for amount in _AMOUNTS if amount != event.amount]))
+        elif change == "agent":
+            event = replace(event, agent=_new_name(event, rng))
+        elif change == "patient":
+            event = replace(event, patient=_new_name(event, rng))
+        elif change == "negation":
+            event = replace(event, negated=not event.negated)
+        else:
+            event = replace(event, agent=event.patient, patient=event.agent)
+    return event
+
+
+def _new_name(event: _Event, rng: random.Random) -> str:
+    stems = [stem for stem in _STEMS if stem not in event.agent and stem not in event.patient]
+    return f"{rng.choice(stems)} {rng.choice(_KINDS)}"
+
+
+def _tell(event: _Event, style: _Style) -> str:
+    past, participle, base = style.verb
+    if style.passive:
+        core = f"{event.patient} {'was not' if event.negated else 'was'} {participle} by {event.agent}"
+    else:
+        core = f"{event.agent} {f'did not {base}' if event.negated else past} {event.patient}"
+    core = f"{core} {style.amount.format(event.amount)}"
+    if style.with_city:
+        core += f" in {event.city}"
+    core = f"{event.time} , {core}" if style.time_first else f"{core} {event.time}"
+    told = f"{style.source} : {core}" if style.source_first else f"{core} , {style.source}"
+    return f"{told[0].upper()}{told[1:]} ."
+
+
+def load_sample() -> Corpus:
+    """`SIZE` pairs, split in about MRPC's proportions."""
+    rows = [Pair(*row, idx) for idx, row in enumerate(pairs(SIZE))]
+    first, second = int(0.64 * SIZE), int(0.76 * SIZE)
+    return {"train": rows[:first], "validation": rows[first:second], "test": rows[second:]}

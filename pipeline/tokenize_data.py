@@ -1,0 +1,176 @@
+"""Stage tokenize: turn the sentence pairs into token ids with the checkpoint's fast tokenizer."""
+
+import functools
+import json
+import os
+import shutil
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.cli import run
+from pipeline.core.messages import UserError, log
+from pipeline.core.output import atomic_output, write_json
+from pipeline.core.packages import require_locked
+from pipeline.core.paths import PRETRAINED, RAW, SCORED, SOURCE, SPLITS, SWAPPED, TOKENIZED, require
+from pipeline.modeling.loading import load_tokenizer
+from pipeline.params import TokenizeParams, load_params
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from transformers import PreTrainedTokenizerBase
+
+_BATCH_PAIRS = 10_000  # tokenized, and held in memory, at a time
+
+
+def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
+    """Write `out/{train,validation,test}.parquet`: `input_ids, attention_mask, labels, idx`, and token_type_ids.
+
+    token_type_ids only where the model has them (BERT has, DistilBERT, RoBERTa and MPNet have none). Pairs longer than
+    `params.max_length` tokens are truncated, the longer sentence first. {validation,test}_swapped.parquet hold the
+    same pairs, the second sentence first. lengths.json tells of each split its `pairs`, their `mean` and `longest`
+    number of tokens, and how many were `truncated`; source.json, where the pairs are from, comes along from `raw`.
+    Raises UserError where an input is missing or `max_length` is more than the model can take.
+    """
+    require(pretrained, "pretrained")
+
+    import numpy as np
+    from datasets import Features, List, Value
+
+    from pipeline.core.tables import read_batches, writing_batches
+
+    tokenizer = load_tokenizer(pretrained)
+    least = tokenizer.num_special_tokens_to_add(pair=True) + 2  # a token of each sentence
+    most = _length_limit(pretrained, tokenizer)
+    if not least <= params.max_length <= most:
+        raise UserError(
+            f"params.yaml: tokenize.max_length is {params.max_length}; for this model it must be {least} to {most}"
+        )
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # num_proc alone says how many cores it takes
+    with atomic_output(out) as draft, _workers(num_proc) as in_order:
+        draft.mkdir()
+        summaries = {}
+        for split in (*SPLITS, *(split + SWAPPED for split in SCORED)):
+            original = split.removesuffix(SWAPPED)
+            order = ("sentence1", "sentence2") if split == original else ("sentence2", "sentence1")
+            types, pairs = read_batches(raw, original, "download", _BATCH_PAIRS)
+            features = Features({"labels": types["label"], "idx": types["idx"]})
+            for name in tokenizer.model_input_names:
+                features[name] = List(Value("int32" if name == "input_ids" else "int8"))
+            settings = {"max_length": params.max_length, "padding": params.padding, "schema": features.arrow_schema}
+            work = functools.partial(encode, tokenizer=tokenizer, order=order, **settings)
+            lengths, truncated = [], 0
+            with writing_batches(features, draft, split) as write:
+                for encoded in in_order(work, pairs):
+                    write(encoded.batch)
+                    lengths.append(encoded.lengths)
+                    truncated += encoded.truncated
+            if split != original:
+                continue
+            of_all = np.concatenate(lengths)
+            summaries[split] = {
+                "pairs": len(of_all),
+                "mean": float(of_all.mean()),
+                "longest": int(of_all.max()),
+                "truncated": truncated,
+            }
+            log.info("%s: %d pairs, mean %.1f tokens, longest %d, %d truncated", split, *summaries[split].values())
+        write_json(draft / "lengths.json", summaries)
+        shutil.copy(require(raw / SOURCE, "download"), draft)
+
+
+class Encoded(NamedTuple):
+    """A batch of tokenized pairs. lengths: tokens of each, without padding. truncated: how many were too long."""
+
+    batch: "pa.RecordBatch"
+    lengths: "np.ndarray[Any, Any]"
+    truncated: int
+
+
+def encode(
+    pairs: "pa.RecordBatch",
+    tokenizer: "PreTrainedTokenizerBase",
+    order: tuple[str, str],
+    max_length: int,
+    padding: str,
+    schema: "pa.Schema",
+) -> Encoded:
+    """Tokenize a batch of pairs. order: the sentences' columns. At module level, so that other processes find it."""
+    import numpy as np
+    import pyarrow as pa
+
+    tokens = tokenizer(
+        *([_cut(sentence, tokenizer, max_length) for sentence in pairs[column].to_pylist()] for column in order),
+        truncation=True,
+        max_length=max_length,
+        padding="max_length" if padding == "max_length" else False,
+    )
+    batch = pa.RecordBatch.from_pydict({"labels": pairs["label"], "idx": pairs["idx"], **tokens}, schema)
+    mask = batch["attention_mask"]
+    return Encoded(
+        batch,
+        np.add.reduceat(mask.flatten().to_numpy(), mask.offsets.to_numpy()[:-1], dtype=np.int64),
+        sum(bool(encoding.overflowing) for encoding in tokens.encodings or []),
+    )
+
+
+@contextmanager
+def _workers(processes: int) -> Iterator[Callable[..., Iterator[Encoded]]]:
+    """`map` over so many processes. It runs ahead of what is taken from it by two batches a process, and no more."""
+    if processes == 1:
+        yield map
+        return
+
+    def in_order(work: Callable[[Any], Encoded], batches: Iterable[Any]) -> Iterator[Encoded]:
+        ahead: deque[Future[Encoded]] = deque()
+        for batch in batches:
+            ahead.append(pool.submit(work, batch))
+            if len(ahead) > 2 * processes:
+                yield ahead.popleft().result()
+        yield from (future.result() for future in ahead)
+
+    with ProcessPoolExecutor(processes) as pool:
+        yield in_order
+
+
+def _cut(sentence: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
+    """A sentence without what lies far behind the tokens that can be kept.
+
+    Of a pair that it truncates, the tokenizer makes every combination of the pieces left over: for two sentences of
+    100,000 characters, minutes and gigabytes.
+    """
+    if len(sentence) <= 8 * max_length:
+        return sentence
+    offsets = tokenizer(sentence, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return sentence[: offsets[2 * max_length][1]] if len(offsets) > 2 * max_length else sentence
+
+
+def _length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
+    """The longest input, in tokens, that the model has positions for."""
+    config = json.loads((pretrained / "config.json").read_text(encoding="utf-8"))
+    positions = config.get("max_position_embeddings", sys.maxsize)
+    if config.get("model_type") in _OFFSET_POSITIONS:
+        positions -= config.get("pad_token_id", 1) + 1
+    return min(int(positions), tokenizer.model_max_length)
+
+
+# Their positions start behind the padding token's id, as in fairseq: 514 positions hold 512 tokens.
+_OFFSET_POSITIONS = {
+    "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+    "xlm-roberta-xl", "xmod",
+}  # fmt: skip
+
+
+def main() -> None:
+    require_locked()
+    params = load_params()
+    tokenize(RAW, PRETRAINED, TOKENIZED, params.tokenize, params.runtime.num_proc)
+
+
+if __name__ == "__main__":
+    run(main)

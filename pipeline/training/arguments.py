@@ -1,0 +1,188 @@
+"""`TrainingArguments` from `params.yaml`: the only place where they are built, and what the engines refuse."""
+
+import difflib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.messages import UserError
+from pipeline.modeling.device import device_flags
+from pipeline.params import PredictParams, RuntimeParams, TrainParams
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+
+# What the engine "loop" can do of the keys that it does not honour in full.
+LOOP: dict[str, tuple[Any, ...]] = {
+    "optim": ("adamw_torch_fused", "adamw_torch"),
+    "lr_scheduler_type": (
+        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
+    ),
+    "torch_compile": (False,),
+    "extra": ({},),
+}  # fmt: skip
+
+
+def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
+    """Raise UserError for what the engine refuses on this machine."""
+    if params.engine == "loop":
+        check_loop(params, runtime)
+    elif params.extra or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
+        training_arguments(params, runtime, device_flags(params.precision), Path("unused"))  # takes seconds to import
+
+
+def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
+    """Raise UserError for a parameter that the Trainer alone honours."""
+    for key, able in LOOP.items():
+        if (value := getattr(params, key)) not in able:
+            choices = " or ".join(map(str, able))
+            raise UserError(f"params.yaml: train.{key} is {value}; with train.engine loop it must be {choices}")
+    if runtime.report_to != "none":
+        raise UserError(
+            f"params.yaml: runtime.report_to is {runtime.report_to}; with train.engine loop it must be none"
+        )
+
+
+def training_arguments(
+    params: TrainParams, runtime: RuntimeParams, device: dict[str, Any], output_dir: Path
+) -> "TrainingArguments":
+    """Build `TrainingArguments`.
+
+    device: from `device_flags`. output_dir: where Trainer keeps its own files while it trains.
+    Raises UserError for a field in `train.extra` that doesn't exist or that another key sets, and for a refused value.
+    """
+    from transformers import TrainingArguments
+
+    _check_names(params, runtime)
+    # By the key that sets them, so that train.extra can be told where a field that it may not set is set.
+    fields_of: dict[str, dict[str, Any]] = {
+        "train.seed": {"seed": params.seed, "data_seed": None},  # the order of the pairs has no seed of its own
+        "train.epochs": {"num_train_epochs": params.epochs, "max_steps": -1},
+        "train.lr": {"learning_rate": params.lr},
+        "train.batch_size": {
+            "per_device_train_batch_size": params.batch_size,
+            "per_device_eval_batch_size": params.batch_size,
+        },
+        "train.gradient_accumulation_steps": {"gradient_accumulation_steps": params.gradient_accumulation_steps},
+        "train.precision": {"fp16": device["fp16"], "bf16": device["bf16"]},
+        "train.weight_decay": {"weight_decay": params.weight_decay},
+        "train.warmup_ratio": {"warmup_steps": params.warmup_ratio},  # a value below 1 is a share of all steps
+        "train.lr_scheduler_type": {"lr_scheduler_type": params.lr_scheduler_type},
+        "train.max_grad_norm": {"max_grad_norm": params.max_grad_norm},
+        "train.optim": {"optim": params.optim},
+        "train.logging_steps": {"logging_strategy": "steps", "logging_steps": params.logging_steps},
+        "runtime.save_steps": {"save_steps": runtime.save_steps},
+        "train.keep": {
+            "eval_strategy": "epoch",
+            "load_best_model_at_end": params.keep == "best",
+            "metric_for_best_model": "f1",
+            "greater_is_better": True,
+        },
+        "train.group_by_length": {
+            "train_sampling_strategy": "group_by_length" if params.group_by_length else "random",
+        },
+        "train.gradient_checkpointing": {
+            "activation_checkpointing": params.gradient_checkpointing,
+            "gradient_checkpointing": None,  # the old name of the same field
+        },
+        "train.torch_compile": {"torch_compile": params.torch_compile},
+        "train.deterministic": {"full_determinism": params.deterministic and not device["use_cpu"]},
+        "runtime.dataloader_num_workers": {"dataloader_num_workers": runtime.dataloader_num_workers},
+        "runtime.report_to": {"report_to": runtime.report_to},
+        "runtime.timeout": {"ddp_timeout": 1800},  # its default; runtime.timeout is in force by now
+        "the pipeline": {
+            "output_dir": str(output_dir),
+            "use_cpu": device["use_cpu"],
+            "disable_tqdm": not sys.stderr.isatty(),
+            "logging_nan_inf_filter": False,  # it would replace a loss that is not finite by an average of earlier ones
+            "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices
+            "auto_find_batch_size": False,  # the effective batch would depend on the machine
+            "remove_unused_columns": True,
+            # checkpointing.py saves more often than at the end of an epoch, and removes what is not needed.
+            "save_strategy": "epoch",
+            "save_total_limit": None,
+            "save_only_model": False,
+            "restore_callback_states_from_checkpoint": True,  # of early stopping
+            "ignore_data_skip": False,  # a resumed run goes on with the batch that would have come next
+            "enable_jit_checkpoint": False,  # would take the signals
+            "push_to_hub": False,
+            # The report reads one scoring of all of validation after each epoch.
+            "eval_on_start": False,
+            "eval_delay": 0,
+            "prediction_loss_only": False,
+            "batch_eval_metrics": False,
+            "eval_do_concat_batches": True,
+            "label_names": None,
+        },
+    }
+    setter = {field: key for key, fields in fields_of.items() for field in fields}
+    known = list(TrainingArguments.__dataclass_fields__)
+    for field in params.extra:
+        if field in setter:
+            raise UserError(f"params.yaml: train.extra.{field} is set by {setter[field]}; remove it from train.extra")
+        _one_of("train.extra", field, known, "a TrainingArguments field")
+    values = {field: value for fields in fields_of.values() for field, value in fields.items()}
+    # Of several processes: the models for classification use all of their parameters; to look for others takes time.
+    values["ddp_find_unused_parameters"] = False
+    try:
+        arguments = TrainingArguments(**{**values, **params.extra})
+        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # it watches F1, and would take its rise for a plateau
+            arguments.lr_scheduler_kwargs = {"mode": "max", **(arguments.lr_scheduler_kwargs or {})}  # type: ignore[dict-item]
+    except (TypeError, ValueError, NotImplementedError, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"params.yaml: train.* or train.extra is refused by TrainingArguments: {reason}") from error
+    return _on_one_gpu(arguments)
+
+
+def prediction_arguments(params: PredictParams, device: dict[str, Any], output_dir: Path) -> "TrainingArguments":
+    """Build what `Trainer.predict` needs of `TrainingArguments`."""
+    from transformers import TrainingArguments
+
+    return _on_one_gpu(
+        TrainingArguments(
+            output_dir=str(output_dir),
+            per_device_eval_batch_size=params.batch_size,
+            report_to="none",
+            disable_tqdm=not sys.stderr.isatty(),
+            **device,
+        )
+    )
+
+
+def _on_one_gpu(arguments: "TrainingArguments") -> "TrainingArguments":
+    # With several GPUs in sight Trainer would split each batch over them all (DataParallel), and the effective batch
+    # would depend on the machine. One process computes on one GPU.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
+
+
+def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
+    """Check the names that only transformers knows. Raises UserError, where it would end in a traceback, and later."""
+    from transformers.integrations import integration_utils
+    from transformers.training_args import OptimizerNames
+
+    _one_of("train.optim", params.optim, [name.value for name in OptimizerNames], "an optimizer of transformers")
+    if runtime.report_to == "none":
+        return
+    _one_of("runtime.report_to", runtime.report_to, ["none", *integration_utils.INTEGRATION_TO_CALLBACK], "a tracker")
+    trouble = None
+    if runtime.report_to == "dvclive":
+        trouble = "which rewrites dvc.yaml while the stage runs"
+    elif runtime.report_to not in integration_utils.get_available_reporting_integrations():  # type: ignore[no-untyped-call]
+        trouble = "which is not installed"
+    if trouble:
+        raise UserError(
+            f"params.yaml: runtime.report_to is {runtime.report_to}, {trouble}; use none or another tracker"
+        )
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", "runs")  # its default lies in Trainer's directory, which vanishes
+
+
+def _one_of(key: str, value: str, known: list[str], what: str) -> None:
+    if value not in known:
+        # First those that begin like it: by letters alone, adam is closer to adagrad than to adamw_torch.
+        begin = [name for name in known if name.startswith(value)]
+        close = begin or difflib.get_close_matches(value, known, n=1)
+        meant = f'did you mean "{close[0]}"?' if close else f"they are {', '.join(sorted(known))}"
+        raise UserError(f"params.yaml: {key}: {value} is not {what}; {meant}")
