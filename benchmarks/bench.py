@@ -9,6 +9,7 @@ The table has medians.
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ import yaml
 from datasets import Dataset
 
 from pipeline.core.tables import read_split
-from pipeline.modeling.batching import TrainingOrder, token_counts
+from pipeline.modeling.batching import TrainingBatches, token_counts
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -179,7 +180,7 @@ def padding_shares(pairs: Dataset, batch_size: int) -> dict[str, float]:
     return {
         "course": share(max, random),
         "glue script": share(lambda batch: 128, random),
-        OURS: share(max, list(TrainingOrder(pairs, batch_size, accumulation_steps=1, seed=0, by_length=True))),
+        OURS: share(max, list(itertools.chain(*TrainingBatches(pairs, batch_size, 1, seed=0, by_length=True)))),
     }
 
 

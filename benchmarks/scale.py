@@ -44,21 +44,13 @@ def run(stage: str, pairs: int) -> None:
         num_proc = 2 if stage.endswith("2 processes") else 1
         tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic"), num_proc)
     elif stage == "load":
-        from torch.utils.data import BatchSampler, DataLoader
-        from transformers import DataCollatorWithPadding
-
         from pipeline.core.tables import read_split
-        from pipeline.modeling.batching import FillablePairs, TrainingOrder
+        from pipeline.modeling.batching import TrainingBatches, TrainingLoader
         from pipeline.modeling.loading import load_tokenizer
 
         training = read_split(TOKENIZED, "train", "tokenize").remove_columns("idx")
-        order = TrainingOrder(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
-        loader = DataLoader(
-            FillablePairs(training),
-            batch_sampler=BatchSampler(order, 16, drop_last=False),
-            collate_fn=DataCollatorWithPadding(load_tokenizer(PRETRAINED)),
-        )
-        next(iter(loader))
+        batches = TrainingBatches(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
+        next(iter(TrainingLoader(training, load_tokenizer(PRETRAINED), batches, num_workers=0)))
     else:
         from pipeline.predict import predict
 

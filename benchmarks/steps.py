@@ -23,7 +23,7 @@ _WARM_UP = 10  # steps
 
 def steps(count: int, mends: set[str]) -> list[float]:
     """Train for so many steps, with some of the mends, in a project that is tokenized; returns seconds of each step."""
-    from transformers import DataCollatorWithPadding, TrainerCallback
+    from transformers import TrainerCallback
 
     from pipeline.core.paths import PRETRAINED, TOKENIZED
     from pipeline.core.tables import read_split
@@ -55,11 +55,10 @@ def steps(count: int, mends: set[str]) -> list[float]:
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = read_split(TOKENIZED, "train", "tokenize")
-        ours = trainer.PairTrainer(
-            model=load_classifier(PRETRAINED),
+        ours = trainer.CorrectedTrainer(
+            model=load_classifier(PRETRAINED, device),
             args=arguments,
             train_dataset=pairs.select(range(min(count * params.batch_size, len(pairs)))),
-            data_collator=DataCollatorWithPadding(tokenizer),
             processing_class=tokenizer,
         )
         if "plain attention" not in mends:

@@ -6,7 +6,7 @@ from pipeline.cli import run
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKED
-from pipeline.modeling.device import device_flags
+from pipeline.modeling.device import usable_device
 from pipeline.params import Params, load_params
 from pipeline.sources.checkpoints import find
 from pipeline.training.arguments import check_training
@@ -23,7 +23,7 @@ def check(params: Params, out: Path) -> None:
     find(params.model.checkpoint)
     if params.runtime.launcher == _HERE:
         if params.train.precision != "fp32":  # which every device has
-            device_flags(params.train.precision)
+            usable_device(params.train.precision)
         check_training(params.train, params.runtime)
     write_text(out, "params.yaml holds what the stages accept.\n")
 

@@ -1,7 +1,7 @@
 """Stage predict: score every validation and test pair with the trained classifier."""
 
-import tempfile
 from pathlib import Path
+from typing import Any
 
 from pipeline.cli import run
 from pipeline.core.messages import log
@@ -22,7 +22,6 @@ from pipeline.core.timing import Stopwatch
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.params import Precision, PredictParams, load_params
-from pipeline.training.arguments import prediction_arguments
 
 
 def predict(
@@ -37,7 +36,7 @@ def predict(
     """Write `out/{validation,test}.parquet`: `idx, label, prediction, logit_0, logit_1, probability` (of class 1).
 
     With `params.swapped` also {validation,test}_swapped.parquet: the same pairs, the second sentence first. The rows
-    are in the data's order; they are scored longest first, then put back. The time goes to `metrics/timing.json`.
+    are in the data's order. The time goes to `metrics/timing.json`.
     Raises UserError where an input is missing or the device cannot do the precision.
     """
     require(classifier, "train")
@@ -49,27 +48,21 @@ def predict(
 
     from pipeline.core.tables import read_split, write_split
     from pipeline.evaluation.metrics import log_softmax
-    from pipeline.modeling.batching import NO_LABEL, longest_first
-    from pipeline.training.trainer import PairTrainer
+    from pipeline.modeling.inference import logits
 
     names = [*SCORED, *(split + SWAPPED for split in SCORED if params.swapped)]
     splits = {name: read_split(tokenized, name, "tokenize") for name in names}
-    model, tokenizer = load_classifier(classifier), load_tokenizer(classifier)
-    with atomic_output(out) as draft, tempfile.TemporaryDirectory() as scratch:
-        arguments = prediction_arguments(params, device, Path(scratch))
-        trainer = PairTrainer(model=model, args=arguments, processing_class=tokenizer)
+    model: Any = load_classifier(classifier, device)
+    model.to(device)
+    tokenizer = load_tokenizer(classifier)
+    with atomic_output(out) as draft:
         draft.mkdir()
-        # All splits at once, so that few batches of a length lack pairs. One autocast over all batches: it keeps the
-        # weights that it has cast, and casts them once, not for each batch.
+        # All splits at once, so that few batches of a length lack pairs.
         every = concatenate_datasets(list(splits.values()))
-        ordered = longest_first(every.add_column("position", np.arange(len(every))))
-        with Stopwatch() as watch, trainer.accelerator.autocast():
-            scored = trainer.predict(ordered)
-        real = scored.label_ids != NO_LABEL
-        logits = np.empty((len(every), 2))
-        logits[ordered["position"]] = scored.predictions[real]
+        with Stopwatch() as watch:
+            scored = logits(model, every, tokenizer, params.batch_size, precision).astype(np.float64)
         ends = np.cumsum([len(dataset) for dataset in splits.values()])
-        for (split, dataset), own in zip(splits.items(), np.split(logits, ends[:-1]), strict=True):
+        for (split, dataset), own in zip(splits.items(), np.split(scored, ends[:-1]), strict=True):
             label = ClassLabel(names=dataset.features["labels"].names)
             columns = {
                 "idx": dataset["idx"],
@@ -83,7 +76,7 @@ def predict(
             features |= {"idx": Value("int32"), "label": label, "prediction": label}
             write_split(Dataset.from_dict(columns, features=features), draft, split)
             log.info("scored %s: %d pairs", split.replace(SWAPPED, ", sentences swapped"), len(dataset))
-    watch.write(metrics / "timing.json", "predict", samples=sum(map(len, splits.values())))
+    watch.write(metrics / "timing.json", "predict", samples=len(every))
 
 
 def main() -> None:

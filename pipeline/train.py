@@ -1,7 +1,5 @@
 """Stage train: fine-tune the pretrained transformer on the tokenized training pairs with the Hugging Face Trainer."""
 
-import csv
-import io
 import json
 import logging
 import math
@@ -20,12 +18,7 @@ from pipeline.modeling.environment import environment
 from pipeline.params import RuntimeParams, TrainParams, load_params
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from pipeline.training.inputs import TrainResult
-
-HISTORY_COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 
 
 def train(
@@ -42,9 +35,9 @@ def train(
 
     Writes the model directory `classifier`, with a model card, and under `metrics` train.json, environment.json,
     plots/history.csv and timing.json. A run that was stopped left a checkpoint under `checkpoints`, and is resumed from
-    it unless `fresh`. Where several processes train together, the first alone writes. All see the same files: on
+    it unless `fresh`. Where several processes train together, rank 0 alone writes. All see the same files: on
     several machines, the project lies on a file system that they share.
-    Raises UserError for a parameter or an input that the user can mend.
+    Raises UserError for a parameter or an input that the user can correct.
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
@@ -54,51 +47,46 @@ def train(
     from safetensors import SafetensorError
 
     from pipeline.core.run_directory import own_directory, run_key
+    from pipeline.training.history import epochs_scored, kept_epoch
     from pipeline.training.inputs import load_inputs
 
     if params.engine == "loop":
         from pipeline.training.loop import fit
     else:
-        from pipeline.training.fit import fit  # and with it all the code that the weights depend on, for the key
+        from pipeline.training.trainer import fit  # and with it all the code that the weights depend on, for the key
 
     surroundings = environment(params.precision)
     ingredients = {**surroundings, **asdict(params)}
     if distributed.rank() > 0:
         home = distributed.broadcast(checkpoints)
-        fit(load_inputs(tokenized, pretrained, params), home, params, runtime, device)
+        fit(load_inputs(tokenized, pretrained, params, device), home, params, runtime, device)
         return
     with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
         distributed.broadcast(home)
         with atomic_output(classifier) as draft:  # before training: that it cannot be written is told at once
-            task = load_inputs(tokenized, pretrained, params)
-            pairs, effective_batch_size = len(task.training), params.batch_size
+            inputs = load_inputs(tokenized, pretrained, params, device)
+            pairs, effective_batch_size = len(inputs.training), params.batch_size
             effective_batch_size *= params.gradient_accumulation_steps * distributed.world_size()
             log.info(
                 "training on %d pairs, effective batch %d, %d epochs, %d steps",
                 pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
             )  # fmt: skip
-            fitted = fit(task, home, params, runtime, device)
-            kept = kept_epoch(fitted.history, params.keep)
+            result = fit(inputs, home, params, runtime, device)
+            kept = kept_epoch(result.history, params.keep)
             try:
-                task.model.save_pretrained(draft, state_dict=fitted.weights)
-                task.tokenizer.save_pretrained(draft)
+                inputs.model.save_pretrained(draft, state_dict=result.weights)
+                inputs.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # its way of telling a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             scores = {name: kept[f"eval_{name}"] for name in ("accuracy", "f1", "loss")}
             from pipeline.reporting.model_card import model_card  # not earlier: no weight depends on it
 
-            labels = task.training.features["labels"].names
+            labels = inputs.training.features["labels"].names
             write_text(draft / "README.md", model_card(scores, labels, data, checkpoint, ingredients))
-        _write_report(metrics, fitted, kept, effective_batch_size, params.epochs)
+        _write_report(metrics, result, kept, effective_batch_size, params.epochs)
         write_json(metrics / "environment.json", surroundings)
-        epochs_run = sum("eval_f1" in entry for entry in fitted.history)
-        fitted.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
-
-
-def kept_epoch(history: list[dict[str, Any]], keep: str) -> dict[str, Any]:
-    """The entry of Trainer's log with the scores of the epoch whose weights are kept."""
-    epochs = [entry for entry in history if "eval_f1" in entry]
-    return max(epochs, key=lambda entry: entry["eval_f1"]) if keep == "best" else epochs[-1]
+        epochs_run = len(epochs_scored(result.history))
+        result.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
 
 
 def _source(directory: Path, producer: str) -> Any:
@@ -106,9 +94,11 @@ def _source(directory: Path, producer: str) -> Any:
 
 
 def _write_report(
-    metrics: Path, fitted: "TrainResult", kept: dict[str, Any], effective_batch_size: int, epochs_asked: int
+    metrics: Path, result: "TrainResult", kept: dict[str, Any], effective_batch_size: int, epochs_asked: int
 ) -> None:
-    epochs = [entry for entry in fitted.history if "eval_f1" in entry]
+    from pipeline.training.history import epochs_scored, history_csv
+
+    epochs = epochs_scored(result.history)
     degenerate = kept["eval_classes"] == 1
     if degenerate:
         log.warning(
@@ -124,35 +114,17 @@ def _write_report(
             "epochs": epochs_asked,
             "epochs_run": len(epochs),
             "steps": epochs[-1]["step"],
-            "train_loss": fitted.train_loss,
+            "train_loss": result.train_loss,
         },
     )
-    write_text(metrics / "plots" / "history.csv", history_csv(fitted.history))
-
-
-def history_csv(history: list[dict[str, Any]]) -> str:
-    """The learning curves from Trainer's log: a row for each logged step of training and each scoring of validation."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, HISTORY_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for entry in history:
-        row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
-        if "loss" in entry:
-            row |= {"split": "train", "loss": round(entry["loss"], 6), "lr": f"{entry['learning_rate']:.6g}"}
-        elif "eval_loss" in entry:
-            scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", "accuracy", "f1")}
-            row |= {"split": "validation", **scores}
-        else:
-            continue  # Trainer's summary of the run
-        writer.writerow(row)
-    return out.getvalue()
+    write_text(metrics / "plots" / "history.csv", history_csv(result.history))
 
 
 def main(fresh: bool = False) -> None:
     require_locked()
     params = load_params()
     if distributed.rank() > 0:
-        log.setLevel(logging.ERROR)  # the first tells what all do
+        log.setLevel(logging.ERROR)  # rank 0 logs what all do
     with distributed.process_group(params.runtime.timeout):
         train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, params.runtime, fresh)
 

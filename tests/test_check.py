@@ -62,7 +62,7 @@ def test_another_machine_that_trains_is_not_judged_by_this_one(good: Params, tmp
 
 @pytest.mark.parametrize(("field", "key"), RENAMED.items())
 def test_a_renamed_field_is_one_that_its_key_sets(params: Params, tmp_path: Path, field: str, key: str) -> None:
-    device = {"use_cpu": True, "fp16": False, "bf16": False}
+    device = "cpu"
     owner = "train.batch_size" if key == "predict.batch_size" else key  # it bounds what scores validation, too
     with pytest.raises(UserError, match=re.escape(f"train.extra.{field} is set by {owner};")):
         training_arguments(*sections(params, extra={field: 1}), device, tmp_path)

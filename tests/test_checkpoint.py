@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from conftest import TinyMaker
-from pipeline.core.messages import UserError
 
+from pipeline.core.messages import UserError
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 
 Spoil = Callable[[Path], None]
@@ -81,7 +81,7 @@ def test_a_directory_that_lies_is_told_in_one_line(spoil: Spoil, message: str, t
     before, started = peak_memory(), time.monotonic()
     with pytest.raises(UserError, match=rf"model does not load: .*{message}") as error:
         load_tokenizer(directory)
-        load_classifier(directory)
+        load_classifier(directory, "cpu")
     assert "\n" not in str(error.value)
     assert not (directory / "executed").exists()
     assert time.monotonic() - started < 5
@@ -100,5 +100,5 @@ def test_code_in_a_known_architecture_is_not_executed(tiny: TinyMaker, tmp_path:
     config(auto_map=REMOTE)(directory)
     config("tokenizer_config.json", auto_map={"AutoTokenizer": ["remote.T", None]}, tokenizer_class="T")(directory)
     load_tokenizer(directory)
-    load_classifier(directory)
+    load_classifier(directory, "cpu")
     assert not (directory / "executed").exists()

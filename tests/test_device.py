@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from pipeline.core.messages import UserError
 
+from pipeline.core.messages import UserError
 from pipeline.modeling.device import set_up_device
 
 
@@ -43,18 +43,14 @@ def test_bf16_on_a_cpu_without_it_gets_a_warning(
 ) -> None:
     hardware(monkeypatch, cpu_bf16=native)
     with caplog.at_level(logging.WARNING, logger="pipeline"):
-        assert set_up_device("bf16", None) == {"use_cpu": True, "fp16": False, "bf16": True}
+        assert set_up_device("bf16", None) == "cpu"
     assert ("no native bf16" in caplog.text) == (not native)
 
 
-@pytest.mark.parametrize(
-    ("precision", "flags"), [("fp16", (True, False)), ("bf16", (False, True)), ("fp32", (False, False))]
-)
-def test_a_gpu_gets_the_precision_asked_for(
-    monkeypatch: pytest.MonkeyPatch, precision: Any, flags: tuple[bool, bool]
-) -> None:
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
+def test_a_gpu_gets_the_precision_asked_for(monkeypatch: pytest.MonkeyPatch, precision: Any) -> None:
     hardware(monkeypatch, cuda=True, cuda_bf16=True)
-    assert set_up_device(precision, None) == {"use_cpu": False, "fp16": flags[0], "bf16": flags[1]}
+    assert set_up_device(precision, None) == "cuda"
 
 
 def test_the_number_of_threads_is_set() -> None:

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 import torch
-import transformers
 from conftest import TinyMaker, sections
 from safetensors.torch import load_file, save_file
-from transformers import Trainer
+from transformers.trainer_callback import DefaultFlowCallback
 
 from pipeline.core.messages import UserError
 from pipeline.core.run_directory import own_directory, remove_finished, run_key
@@ -122,7 +121,7 @@ def test_a_run_whose_best_epoch_is_saved_may_move_before_it_resumes(
 
     lr 0.1 spoils the last epoch.
     """
-    with killed_at(1, Trainer, "_load_best_model"):
+    with killed_at(1, DefaultFlowCallback, "on_train_end"):
         run(epochs=3, lr=0.1)
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     resumed = run(epochs=3, lr=0.1, home="elsewhere")
@@ -162,14 +161,14 @@ def test_so_does_the_loop(kills: list[int], run: Run, killed_at: KilledAt, caplo
 def test_a_checkpoint_that_the_loop_was_writing_leaves_the_one_before(
     run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def cut_short(content: Any, file: IO[bytes]) -> None:
-        file.write(b"PK")
+    def cut_short(content: Any, path: Path) -> None:
+        path.write_bytes(b"PK")
 
     with killed_at(3, torch, "save", cut_short):
         run(engine="loop")
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run(engine="loop")
-    assert re.search(r"resuming from \S*loop.pt, step 4", caplog.text)
+    assert re.search(r"resuming from \S*checkpoint-4$", caplog.text, re.M)
     assert resumed == run("uninterrupted", engine="loop")
 
 
@@ -200,7 +199,7 @@ def test_a_checkpoint_that_was_not_written_whole_is_skipped_for_the_one_before(
         run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
-    assert "is not whole" in caplog.text
+    assert "is incomplete" in caplog.text
     assert ("resuming from" in caplog.text) == (write > 4)
     assert resumed == run("uninterrupted")
 
@@ -224,7 +223,7 @@ def test_early_stopping_is_remembered(run: Run, killed_at: KilledAt, monkeypatch
     settings = {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9}  # nothing is learnt, so that it stops
     whole = run("uninterrupted", **settings)
     assert json.loads(whole["metrics/train.json"])["epochs_run"] == 2
-    with killed_at(1, transformers.Trainer, "_finalize_training"):
+    with killed_at(1, DefaultFlowCallback, "on_train_end"):
         run(**settings)
     assert run(**settings) == whole
 
@@ -232,13 +231,7 @@ def test_early_stopping_is_remembered(run: Run, killed_at: KilledAt, monkeypatch
 def test_a_signal_after_the_last_step_publishes_nothing(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    finalize = transformers.Trainer._finalize_training
-
-    def signalled(*args: Any, **kwargs: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return finalize(*args, **kwargs)
-
-    monkeypatch.setattr(transformers.Trainer, "_finalize_training", signalled)
+    monkeypatch.setattr(DefaultFlowCallback, "on_train_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit) as stopped:
         run()
     assert stopped.value.code == 143

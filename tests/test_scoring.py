@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +14,8 @@ from conftest import ROOT
 from datasets import Dataset
 
 from pipeline.core.tables import read_split
-from pipeline.modeling.batching import NO_LABEL, longest_first
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
-from pipeline.params import PredictParams
-from pipeline.training.arguments import prediction_arguments
 
 # Instruction sets that one CPU can be made to stop at: what torch says that a CPU with it has, and the settings.
 SETS = {
@@ -51,21 +47,17 @@ def test_no_bit_of_a_pairs_logits_depends_on_the_rest_of_the_data(
 
 def logits(pairs: Dataset, checkpoint: Path, precision: str) -> np.ndarray:
     """As the predict stage has them, before it rounds."""
-    from pipeline.training.trainer import PairTrainer
+    from pipeline.modeling import inference
 
     device = set_up_device(precision, None)  # type: ignore[arg-type]
     torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as scratch:
-        arguments = prediction_arguments(PredictParams(batch_size=len(pairs), swapped=False), device, Path(scratch))
-        model, tokenizer = load_classifier(checkpoint), load_tokenizer(checkpoint)
-        trainer = PairTrainer(model=model, args=arguments, processing_class=tokenizer)
-        scored = trainer.predict(pairs)
-    return np.asarray(scored.predictions)[np.asarray(scored.label_ids) != NO_LABEL]
+    model, tokenizer = load_classifier(checkpoint, device), load_tokenizer(checkpoint)
+    return inference.logits(model, pairs, tokenizer, len(pairs), precision)  # type: ignore[arg-type]
 
 
 def main(tokenized: Path, checkpoint: Path) -> None:
-    """Score validation, longest first, and then every third pair by itself and shortest first."""
-    pairs = longest_first(read_split(tokenized, "validation", "tokenize"))
+    """Score validation, and then every third pair by itself and in the other order."""
+    pairs = read_split(tokenized, "validation", "tokenize")
     found = {}
     for precision in ("bf16", "fp32"):
         whole = logits(pairs, checkpoint, precision)

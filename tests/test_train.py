@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import importlib.util
+import itertools
 import json
 import logging
 import re
@@ -102,15 +103,15 @@ def test_a_seed_decides_every_byte(trained: Trained) -> None:
 
 
 def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_order() -> None:
-    from pipeline.modeling.batching import TrainingOrder
+    from pipeline.modeling.batching import TrainingBatches
 
     lengths = np.random.default_rng(0).integers(20, 100, 3668).tolist()
     pairs = Dataset.from_dict({"attention_mask": [[1] * length for length in lengths]})
-    groups = TrainingOrder(pairs, batch_size=8, accumulation_steps=2, seed=1, by_length=True)
+    groups = TrainingBatches(pairs, batch_size=8, accumulation_steps=2, seed=1, by_length=True)
     orders = []
     for epoch in (0, 1):
         groups.set_epoch(epoch)
-        orders.append(list(groups))
+        orders.append(list(itertools.chain(*groups)))
         assert sorted(orders[-1]) == list(range(3668))
     assert orders[0] != orders[1]
     batches = [[lengths[i] for i in orders[0][start : start + 16]] for start in range(0, 3664, 16)]
@@ -118,15 +119,15 @@ def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_ord
     means = np.array([np.mean(batch) for batch in batches])
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2, "the next batch is of any length"
     groups.set_epoch(0)
-    assert list(groups) == orders[0], "the order follows from seed and epoch alone"
+    assert list(itertools.chain(*groups)) == orders[0], "the order follows from seed and epoch alone"
 
 
 def test_every_epoch_has_an_order_of_its_own(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.modeling.batching import TrainingOrder
+    from pipeline.modeling.batching import TrainingBatches
 
     epochs = []
-    whole = TrainingOrder.__iter__
-    monkeypatch.setattr(TrainingOrder, "__iter__", lambda self: (epochs.append(self._epoch), whole(self))[1])
+    original = TrainingBatches.__iter__
+    monkeypatch.setattr(TrainingBatches, "__iter__", lambda self: (epochs.append(self._epoch), original(self))[1])
     trained(epochs=3)
     assert epochs == [0, 1, 2], "Trainer tells the sampler each epoch"
 
@@ -198,7 +199,7 @@ def test_a_wrong_argument_is_told_in_one_line(trained: Trained, change: dict[str
 
 def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params, tmp_path: Path) -> None:
     """As far as a CPU allows: neither runs on one."""
-    device = {"use_cpu": True, "fp16": False, "bf16": False}
+    device = "cpu"
     fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
     arguments = training_arguments(*sections(params, extra=fsdp), device, tmp_path)
     assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
@@ -444,7 +445,7 @@ def test_an_optimizer_or_schedule_that_lacks_something_is_told_before_training(
 
 
 def test_a_plateau_is_a_f1_that_rises_no_more(params: Params, tmp_path: Path) -> None:
-    device = {"use_cpu": True, "fp16": False, "bf16": False}
+    device = "cpu"
     plateau = dataclasses.replace(params.train, lr_scheduler_type="reduce_lr_on_plateau")
     arguments = training_arguments(plateau, params.runtime, device, tmp_path)
     assert arguments.lr_scheduler_kwargs == {"mode": "max"}
@@ -475,7 +476,7 @@ def test_times_and_memory_are_kept_apart(trained: Trained) -> None:
     assert not any("second" in key for key in report(out))
 
 
-@pytest.mark.parametrize("engine", [("training.fit", "training.arguments"), ("training.loop",)], ids=str)
+@pytest.mark.parametrize("engine", [("training.trainer", "training.arguments"), ("training.loop",)], ids=str)
 def test_training_params_are_all_used(engine: tuple[str, ...]) -> None:
     """A key that no code reads would be a promise not kept; the loop refuses what it does not honour."""
     import importlib

@@ -6,13 +6,13 @@ from pipeline.core.messages import UserError, log
 from pipeline.params import Precision
 
 
-def set_up_device(precision: Precision, num_threads: int | None) -> dict[str, Any]:
-    """Set the CPU threads and how memory is kept, log the device, and return `device_flags`."""
+def set_up_device(precision: Precision, num_threads: int | None) -> str:
+    """Set the CPU threads and how memory is kept, log the device, and return `usable_device`."""
     import torch
 
     from pipeline.modeling.cpu import keep_memory
 
-    flags = device_flags(precision)
+    usable_device(precision)
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     device, name = _device()
@@ -21,11 +21,11 @@ def set_up_device(precision: Precision, num_threads: int | None) -> dict[str, An
         if precision == "bf16" and not cpu_bf16():
             log.warning("this CPU has no native bf16: train.precision=fp32 may be faster")
     log.info("device: %s (%s), precision %s", device, name, precision)
-    return flags
+    return device
 
 
-def device_flags(precision: Precision) -> dict[str, Any]:
-    """The `TrainingArguments` that go with this machine and the precision.
+def usable_device(precision: Precision) -> str:
+    """The device that this machine computes with, by torch's name for its kind.
 
     Raises UserError where the device cannot do the precision: the Trainer would train fp16 on a CPU without a word,
     many times slower than fp32.
@@ -44,7 +44,7 @@ def device_flags(precision: Precision) -> dict[str, Any]:
         trouble = "there is no GPU: use bf16 or fp32"
     if trouble:
         raise UserError(f"params.yaml: train.precision is {precision}; {trouble}")
-    return {"use_cpu": device == "cpu", "fp16": precision == "fp16", "bf16": precision == "bf16"}
+    return device
 
 
 def _device() -> tuple[str, str]:
@@ -56,6 +56,23 @@ def _device() -> tuple[str, str]:
     if torch.backends.mps.is_available():
         return "mps", "Apple GPU"
     return "cpu", f"{torch.get_num_threads()} threads"
+
+
+def get_random_state() -> Any:
+    """The state of torch's generators, of the CPU and of this rank's GPU."""
+    import torch
+
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+
+
+def set_random_state(state: Any) -> None:
+    """Go on where `get_random_state` was called."""
+    import torch
+
+    cpu, cuda = state
+    torch.set_rng_state(cpu)
+    if cuda is not None:
+        torch.cuda.set_rng_state(cuda)
 
 
 def cpu_bf16() -> list[str]:

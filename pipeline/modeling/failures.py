@@ -18,7 +18,7 @@ def memory_for_batch(input_ids: torch.Tensor, training: bool) -> Iterator[None]:
     lower = "train.batch_size and raise train.gradient_accumulation_steps as much, or set train.gradient_checkpointing"
     with _memory(
         f"{pairs} pairs of {tokens} tokens",
-        lower if training else "tokenize.max_length, or predict.batch_size on a GPU",
+        lower if training else "tokenize.max_length, or on a GPU predict.batch_size (train.batch_size in training)",
     ):
         yield
 

@@ -28,8 +28,8 @@ def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
     return tokenizer
 
 
-def load_classifier(directory: Path, **config: Any) -> "PreTrainedModel":
-    """A sequence classifier in fp32, with entries of its config changed.
+def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedModel":
+    """A sequence classifier in fp32, in main memory, with entries of its config changed.
 
     What the directory lacks is drawn at random, and logged; so is a head for another number of classes.
     Raises UserError where it does not load.
@@ -56,6 +56,9 @@ def load_classifier(directory: Path, **config: Any) -> "PreTrainedModel":
     drawn = sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])})
     if drawn:
         log.info("drawn at random, not in %s: %s", directory, ", ".join(drawn))
+    if device == "cpu":
+        # With dropout, PyTorch's scaled dot product attention computes in fp32 what autocast has made bf16.
+        model.set_attn_implementation("eager")
     return model  # type: ignore[no-any-return]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.messages import UserError
-from pipeline.modeling.device import device_flags
-from pipeline.params import PredictParams, RuntimeParams, TrainParams
+from pipeline.modeling.device import usable_device
+from pipeline.params import RuntimeParams, TrainParams
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -30,7 +30,7 @@ def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
     if params.engine == "loop":
         check_loop(params, runtime)
     elif params.extra or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
-        training_arguments(params, runtime, device_flags(params.precision), Path("unused"))  # takes seconds to import
+        training_arguments(params, runtime, usable_device(params.precision), Path("unused"))  # takes seconds to import
 
 
 def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
@@ -46,11 +46,11 @@ def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
 
 
 def training_arguments(
-    params: TrainParams, runtime: RuntimeParams, device: dict[str, Any], output_dir: Path
+    params: TrainParams, runtime: RuntimeParams, device: str, output_dir: Path
 ) -> "TrainingArguments":
     """Build `TrainingArguments`.
 
-    device: from `device_flags`. output_dir: where Trainer keeps its own files while it trains.
+    device: from `usable_device`. output_dir: where Trainer keeps its own files while it trains.
     Raises UserError for a field in `train.extra` that doesn't exist or that another key sets, and for a refused value.
     """
     from transformers import TrainingArguments
@@ -66,7 +66,7 @@ def training_arguments(
             "per_device_eval_batch_size": params.batch_size,
         },
         "train.gradient_accumulation_steps": {"gradient_accumulation_steps": params.gradient_accumulation_steps},
-        "train.precision": {"fp16": device["fp16"], "bf16": device["bf16"]},
+        "train.precision": {"fp16": params.precision == "fp16", "bf16": params.precision == "bf16"},
         "train.weight_decay": {"weight_decay": params.weight_decay},
         "train.warmup_ratio": {"warmup_steps": params.warmup_ratio},  # a value below 1 is a share of all steps
         "train.lr_scheduler_type": {"lr_scheduler_type": params.lr_scheduler_type},
@@ -88,13 +88,13 @@ def training_arguments(
             "gradient_checkpointing": None,  # the old name of the same field
         },
         "train.torch_compile": {"torch_compile": params.torch_compile},
-        "train.deterministic": {"full_determinism": params.deterministic and not device["use_cpu"]},
+        "train.deterministic": {"full_determinism": params.deterministic and device != "cpu"},
         "runtime.dataloader_num_workers": {"dataloader_num_workers": runtime.dataloader_num_workers},
         "runtime.report_to": {"report_to": runtime.report_to},
         "runtime.timeout": {"ddp_timeout": 1800},  # its default; runtime.timeout is in force by now
         "the pipeline": {
             "output_dir": str(output_dir),
-            "use_cpu": device["use_cpu"],
+            "use_cpu": device == "cpu",
             "disable_tqdm": not sys.stderr.isatty(),
             "logging_nan_inf_filter": False,  # it would replace a loss that is not finite by an average of earlier ones
             "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices
@@ -134,21 +134,6 @@ def training_arguments(
         reason = " ".join(str(error).split())
         raise UserError(f"params.yaml: train.* or train.extra is refused by TrainingArguments: {reason}") from error
     return _on_one_gpu(arguments)
-
-
-def prediction_arguments(params: PredictParams, device: dict[str, Any], output_dir: Path) -> "TrainingArguments":
-    """Build what `Trainer.predict` needs of `TrainingArguments`."""
-    from transformers import TrainingArguments
-
-    return _on_one_gpu(
-        TrainingArguments(
-            output_dir=str(output_dir),
-            per_device_eval_batch_size=params.batch_size,
-            report_to="none",
-            disable_tqdm=not sys.stderr.isatty(),
-            **device,
-        )
-    )
 
 
 def _on_one_gpu(arguments: "TrainingArguments") -> "TrainingArguments":

@@ -1,76 +1,88 @@
-"""The Hugging Face Trainer for sentence pairs, and every correction that this pipeline makes to it."""
+"""The engine "trainer": the Hugging Face Trainer, with every correction that this pipeline makes to it."""
 
-import functools
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from tqdm.contrib.logging import logging_redirect_tqdm
+from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedTokenizerBase, Trainer
 from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerCallback
 
 from pipeline.core.messages import UserError
+from pipeline.core.timing import Stopwatch
 from pipeline.modeling import distributed
-from pipeline.modeling.batching import NO_LABEL, FillablePairs, TrainingOrder, outlive_a_signal, scoring_loader
+from pipeline.modeling.batching import NO_LABEL, TrainingBatches, TrainingLoader
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.failures import demand_finite, memory_for_batch, memory_for_model
-from pipeline.training.checkpointing import saving
+from pipeline.modeling.inference import logits
+from pipeline.params import Precision, RuntimeParams, TrainParams
+from pipeline.training.arguments import training_arguments
+from pipeline.training.checkpointing import checkpoint_path, complete, newest, progress_of, saving
+from pipeline.training.history import RunningLoss, log_epoch, validation_scores
+from pipeline.training.inputs import TrainInputs, TrainResult
+from pipeline.training.interruption import Interruption
 
 
-class PairTrainer(Trainer):
+def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, device: str) -> TrainResult:
+    """Fine-tune `inputs.model`, scored each epoch on `inputs.validation`.
+
+    home: the directory of this run's checkpoints; training resumes from the newest complete one there.
+    device: from `set_up_device`.
+    Raises UserError for a refused parameter, where training fails, and where a checkpoint cannot be written.
+    """
+    arguments = training_arguments(params, runtime, device, home)
+    trainer = CorrectedTrainer(
+        model=inputs.model,
+        args=arguments,
+        train_dataset=inputs.training,
+        eval_dataset=inputs.validation,
+        processing_class=inputs.tokenizer,
+        compute_metrics=lambda scored: validation_scores(scored.predictions, scored.label_ids),
+    )
+    if params.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
+    trainer.check_optimizer()
+    resumed = newest(home, keep_best=params.keep == "best")
+    if resumed:  # a run that early stopping had ended: Trainer would forget that
+        arguments.num_train_epochs = progress_of(resumed)["stopped_after"] or params.epochs
+    with logging_redirect_tqdm(), Interruption() as interruption, Stopwatch() as watch:  # log lines stand above the bar
+        trainer.add_callback(_Checkpointing(home, runtime.save_steps, resumed, trainer.losses, interruption, watch))
+        trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    state = trainer.state
+    return TrainResult(weights, state.log_history, trainer.losses.mean(state.global_step), watch)
+
+
+class CorrectedTrainer(Trainer):
     """Trainer with its loss, its batches and its log corrected.
 
     Loss. That of an optimizer step is the mean over the effective batch, however it is cut into forward passes. The
     sequence-classification heads return the mean of one forward pass and ignore `num_items_in_batch`; since they take
     **kwargs, Trainer believes that they normalise, and loss and gradients come out multiplied by
-    `gradient_accumulation_steps`. (`model_accepts_loss_kwargs = False` would mend passes of equal size; dividing the
-    sum by the number of pairs also mends the short one that ends an epoch.)
+    `gradient_accumulation_steps`. (`model_accepts_loss_kwargs = False` would correct passes of equal size; dividing
+    the sum by the number of pairs also corrects the short one that ends an epoch.)
     Background: https://huggingface.co/blog/gradient_accumulation
 
-    Scoring batches. All of one padded length have one shape, and hold either pairs with padding or pairs without. A
-    pair's logits then do not depend on the pairs that happened to share its batch (in bf16 they differ in the third
-    digit), so that neither the batch size nor the stage that scores changes a score.
+    Batches, to train on and to score: see `TrainingBatches`, `ScoringBatches` and `inference.logits`. Apart from
+    dropout masks, 2 processes x 8 match 1 x 16.
 
-    Training batches of like length come in random order. Trainer sorts 50 batches by length and feeds them as sorted,
-    so that the length of the pairs, and with it the gradient, drifts up and down during an epoch.
+    Failures. A loss or gradient that is not finite, a full disk and memory that runs out end the run in one line.
 
-    Several processes. The last batch of an epoch seldom fills them all. Accelerate then repeats pairs, which count in
-    the loss and in the scores; here what fills up counts in neither. But for the masks of dropout, two processes
-    of batch 8 give the losses of one of batch 16.
-
-    On a CPU dropout is fast, and attention plain: where there is dropout, PyTorch's own scaled dot product attention
-    computes in fp32 what autocast has made bf16.
-
-    Faults. A loss or gradient that is not finite, a full disk and memory that runs out end the run in one line.
-
-    Log. A line for each epoch instead of a dict every few steps; the bar on a terminal stays.
+    Log. A line for each epoch instead of a dict every few steps, and the losses of `RunningLoss`; the bar on a
+    terminal stays.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        train_dataset: Dataset | None = None,
-        compute_metrics: Callable[[Any], dict[str, float]] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(compute_loss_func=self._mean_loss, **kwargs)
+        self.losses = RunningLoss()
         self._finite_loss: float | None = None
-        super().__init__(
-            model,
-            train_dataset=train_dataset and FillablePairs(train_dataset),
-            compute_metrics=compute_metrics and functools.partial(_without_fillers, compute_metrics),
-            compute_loss_func=self._mean_loss,
-            preprocess_logits_for_metrics=_logits,
-            **kwargs,
-        )
-        if self.args.use_cpu:
-            model.set_attn_implementation("eager")
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(_Bar)
+        self.add_callback(_EpochLog)
 
     def check_optimizer(self) -> None:
         """Make optimizer and schedule once to see that they can be made. Raises UserError: Trainer would fail later."""
@@ -87,6 +99,13 @@ class PairTrainer(Trainer):
         )
         return total / num_items_in_batch
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        dropout = fast_dropout() if self.args.use_cpu else nullcontext()
+        if self.args.process_index:  # else all ranks would drop the same units
+            torch.manual_seed(self.args.seed + self.args.process_index)
+        with dropout, memory_for_model():
+            return super().train(*args, **kwargs)
+
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         labelled = int((inputs["labels"] != NO_LABEL).sum())
         with memory_for_batch(inputs["input_ids"], training=True):
@@ -94,24 +113,8 @@ class PairTrainer(Trainer):
         demand_finite("loss", loss, self.state.global_step + 1, self._finite_loss)
         if labelled:  # mean of this forward pass, one of an effective batch
             self._finite_loss = float(loss * num_items_in_batch / labelled / self.args.world_size)
+        self.losses.add(loss)
         return loss
-
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        dropout = fast_dropout() if self.args.use_cpu else nullcontext()
-        if self.args.process_index:  # else all would drop the same units
-            torch.manual_seed(self.args.seed + self.args.process_index)
-        with dropout, memory_for_model():
-            return super().train(*args, **kwargs)
-
-    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
-        # Of the steps since the last logged one Trainer would add this process's share alone to the mean loss.
-        losses = distributed.all_gather(self._tr_loss.item())
-        self._tr_loss.fill_(sum(losses) / len(losses))
-        return super()._finalize_training(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        self.gather_function = self.accelerator.gather  # not for_metrics, which drops pairs by the training batches
-        return super().evaluation_loop(*args, **kwargs)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
@@ -119,47 +122,79 @@ class PairTrainer(Trainer):
             demand_finite("gradient norm", norm, self.state.global_step + 1, self._finite_loss)
         return norm
 
-    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        with memory_for_batch(inputs["input_ids"], training=self.is_in_train):
-            return super().prediction_step(model, inputs, *args, **kwargs)
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "learning_rate" in logs:  # a point of the training curve
+            logs["loss"] = self.losses.log(self.state.global_step)
+        elif "train_loss" in logs:  # Trainer's summary of the run
+            logs["train_loss"] = self.losses.mean(self.state.global_step)
+        super().log(logs, start_time)
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
+        pairs: Any = self.eval_dataset if eval_dataset is None else eval_dataset
+        assert isinstance(self.processing_class, PreTrainedTokenizerBase) and self.compute_metrics
+        precision: Precision = "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32"
+        workers = self.args.dataloader_num_workers
+        scored = logits(self.model, pairs, self.processing_class, self.args.eval_batch_size, precision, workers)
+        scores = self.compute_metrics(EvalPrediction(scored, np.asarray(pairs["labels"])))
+        metrics = {f"{metric_key_prefix}_{name}": score for name, score in scores.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        assert isinstance(self.processing_class, PreTrainedTokenizerBase)
+        pairs: Any = self.train_dataset
+        by_length = self.args.train_sampling_strategy == "group_by_length"
+        size, accumulation_steps = self.args.train_batch_size, self.args.gradient_accumulation_steps
+        batches = TrainingBatches(pairs, size, accumulation_steps, self.args.seed, by_length)
+        return TrainingLoader(pairs, self.processing_class, batches, self.args.dataloader_num_workers)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         with saving(Path(str(self.args.output_dir)), self.state.global_step):
             super()._save_checkpoint(model, trial)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> TrainingOrder:
-        dataset: Any = self.train_dataset
-        by_length = self.args.train_sampling_strategy == "group_by_length"
-        accumulation_steps = self.args.gradient_accumulation_steps
-        order = TrainingOrder(dataset.pairs, self.args.train_batch_size, accumulation_steps, self.args.seed, by_length)
-        self.add_callback(_EpochOfOrder(order))
-        return order
 
-    def get_train_dataloader(self) -> DataLoader[Any]:
-        prepared: Any = super().get_train_dataloader()
-        loader = prepared.base_dataloader  # Accelerate's own has no use for what is set on it
-        loader.worker_init_fn = functools.partial(outlive_a_signal, first=loader.worker_init_fn)
-        return prepared  # type: ignore[no-any-return]
+class _Checkpointing(TrainerCallback):
+    """Has Trainer save every `save_steps` steps and at each epoch's end, and stop on a signal; adds what it forgets."""
 
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        return self.get_test_dataloader(self.eval_dataset if eval_dataset is None else eval_dataset)
+    def __init__(
+        self,
+        home: Path,
+        save_steps: int,
+        resumed: Path | None,
+        losses: RunningLoss,
+        interruption: Interruption,
+        watch: Stopwatch,
+    ) -> None:
+        self._home = home
+        self._save_steps = save_steps
+        self._resumed = resumed
+        self._losses = losses
+        self._interruption = interruption
+        self._watch = watch
 
-    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
-        assert isinstance(self.processing_class, PreTrainedTokenizerBase)
-        pairs = self._remove_unused_columns(test_dataset)
-        return scoring_loader(
-            pairs,
-            self.processing_class,
-            self.args.eval_batch_size,
-            self.args.dataloader_num_workers,
-            on_cpu=self.args.use_cpu,
-        )
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._resumed:
+            progress = progress_of(self._resumed)
+            self._losses.load(progress["losses"])
+            self._watch.earlier = progress["seconds"]
+        if state.best_global_step:  # the path in the state is that of the place where the run began
+            state.best_model_checkpoint = str(checkpoint_path(self._home, state.best_global_step))
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        due = self._interruption.agreed() or state.global_step % self._save_steps == 0
+        # An epoch's last step is saved once validation is scored; a checkpoint without that score would skip it.
+        if due and not state.epoch.is_integer():
+            control.should_save = True
 
-def _logits(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
-    # Encoder-decoders, such as BART, return their encoder's states behind the logits.
-    logits: torch.Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
-    return logits
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        losses = self._losses.state()  # waits until all ranks have written their random states
+        if distributed.rank() == 0:
+            stopped_after = round(state.epoch) if control.should_training_stop else None
+            progress = {"losses": losses, "seconds": self._watch.so_far(), "stopped_after": stopped_after}
+            complete(checkpoint_path(self._home, state.global_step), progress, state.best_global_step)
+        if self._interruption.agreed():
+            self._interruption.stop(state.global_step, state.max_steps)
 
 
 class _Bar(ProgressCallback):
@@ -167,17 +202,6 @@ class _Bar(ProgressCallback):
         pass
 
 
-class _EpochOfOrder(TrainerCallback):
-    """Tells the order its epoch. Where several processes resume in the middle of one, Accelerate does not reach it."""
-
-    def __init__(self, order: TrainingOrder) -> None:
-        self._order = order
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._order.set_epoch(int(state.epoch))  # of a resumed epoch, the share that is done stands behind the point
-
-
-def _without_fillers(compute_metrics: Callable[[Any], dict[str, float]], scored: EvalPrediction) -> dict[str, float]:
-    labels = np.asarray(scored.label_ids)
-    real = labels != NO_LABEL
-    return compute_metrics(EvalPrediction(np.asarray(scored.predictions)[real], labels[real]))
+class _EpochLog(TrainerCallback):
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        log_epoch(state.log_history, args.num_train_epochs)

@@ -1,0 +1,62 @@
+"""The one forward pass that scores: for the predict stage, and for validation during training in both engines."""
+
+import sys
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from pipeline.modeling import distributed
+from pipeline.modeling.batching import SCORED_MULTIPLE, SCORED_ON_CPU, ScoringBatches, ignore_first_signal
+from pipeline.modeling.failures import memory_for_batch
+from pipeline.params import Precision
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def logits(
+    model: Any,
+    pairs: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    batch_size: int,
+    precision: Precision,
+    num_workers: int = 0,
+) -> NDArray[np.float32]:
+    """Score tokenized pairs. Returns shape (n, outputs), in the order of `pairs`.
+
+    A pair's logits do not depend on what else is scored with it, see `ScoringBatches`; nor, on a CPU, on `batch_size`,
+    the pairs of a forward pass on a GPU. The model is where it is to compute. Collective: each rank scores its share,
+    and all get all logits. Raises UserError where memory runs out.
+    """
+    device = next(model.parameters()).device
+    batches = ScoringBatches(pairs, SCORED_ON_CPU if device.type == "cpu" else batch_size)
+    loader = DataLoader(
+        pairs.select_columns(tokenizer.model_input_names),
+        batch_sampler=batches,
+        collate_fn=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=SCORED_MULTIPLE),
+        num_workers=num_workers,
+        pin_memory=device.type == "cuda",
+        worker_init_fn=ignore_first_signal,
+    )
+    bar = tqdm(loader, desc="scoring", leave=False, disable=not sys.stderr.isatty() or distributed.rank() > 0)
+    # One autocast over all batches: it keeps the weights that it has cast, and casts them once, not for each batch.
+    autocast = torch.autocast(device.type, _AUTOCAST[precision]) if precision in _AUTOCAST else nullcontext()
+    model.eval()
+    scored = []
+    with torch.no_grad(), autocast:
+        for batch in bar:
+            inputs = batch.to(device)
+            with memory_for_batch(inputs["input_ids"], training=False):
+                scored.append(model(**inputs).logits.float().cpu().numpy())
+    of_ranks = np.stack(distributed.all_gather(np.stack(scored)), axis=1)  # batches, ranks, pairs, outputs
+    gathered = of_ranks.reshape(len(batches.order), -1)
+    in_order = np.empty((len(pairs), gathered.shape[1]), dtype=gathered.dtype)
+    real = batches.order >= 0
+    in_order[batches.order[real]] = gathered[real]
+    return in_order

@@ -1,0 +1,106 @@
+"""What a run tells of its course: the running loss, and the log of its steps and epochs."""
+
+import csv
+import io
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline.core.messages import log
+from pipeline.evaluation.metrics import cross_entropy, paraphrase_metric
+from pipeline.modeling import distributed
+
+COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
+
+
+class RunningLoss:
+    """The mean training loss since the last logged step, and over the run.
+
+    Trainer's own forgets, in a run that resumes, the steps before; and of several ranks, at the end, the others' share.
+    Each rank adds its share of a step's loss. `log` and `mean` are collectives.
+    """
+
+    def __init__(self) -> None:
+        self._since_logged = torch.tensor(0.0)
+        self._logged = 0.0
+        self._step_logged = 0
+
+    def add(self, loss: torch.Tensor) -> None:
+        self._since_logged += loss.detach().float().cpu()
+
+    def log(self, step: int) -> float:
+        """Mean loss of the steps since the last logged one, which `step` is from now on."""
+        loss, steps = self._over_ranks(), step - self._step_logged
+        self._since_logged.zero_()
+        self._logged, self._step_logged = self._logged + loss, step
+        return loss / steps
+
+    def mean(self, step: int) -> float:
+        """Mean loss of all steps up to `step`."""
+        return (self._logged + self._over_ranks()) / step
+
+    def state(self) -> dict[str, Any]:
+        """All that `load` needs, of every rank. Collective."""
+        of_ranks = distributed.all_gather(self._since_logged.item())
+        return {"since_logged": of_ranks, "logged": self._logged, "step_logged": self._step_logged}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._since_logged.fill_(state["since_logged"][distributed.rank()])
+        self._logged, self._step_logged = state["logged"], state["step_logged"]
+
+    def _over_ranks(self) -> float:
+        return torch.tensor(distributed.all_gather(self._since_logged.item())).mean().item()
+
+
+def validation_scores(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> dict[str, float]:
+    """Accuracy, F1, loss, and how many `classes` were predicted. logits: shape (n, 2). labels: shape (n,)."""
+    predictions = logits.argmax(-1)
+    scores = paraphrase_metric().compute(predictions=predictions, references=labels)
+    # The loss over all pairs: Trainer's mean weighs every batch alike, however few pairs it has.
+    return {**scores, "loss": cross_entropy(logits, labels), "classes": len(set(predictions.tolist()))}
+
+
+def log_epoch(history: list[dict[str, Any]], epochs: int) -> None:
+    """Log the epoch whose scores are the last entry of `history`, named as in Trainer's log.
+
+    Its train loss is the mean of what was logged in it, as in the report.
+    """
+    *before, scores = history
+    losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(before))]
+    log.info(
+        "epoch %d/%d: train loss %s, validation loss %.4f, accuracy %.4f, f1 %.4f",
+        round(scores["epoch"]), epochs, f"{sum(losses) / len(losses):.4f}" if losses else "-",
+        scores["eval_loss"], scores["eval_accuracy"], scores["eval_f1"],
+    )  # fmt: skip
+
+
+def epochs_scored(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries with an epoch's scores."""
+    return [entry for entry in history if "eval_f1" in entry]
+
+
+def kept_epoch(history: list[dict[str, Any]], keep: str) -> dict[str, Any]:
+    """The entry of the epoch whose weights are kept."""
+    epochs = epochs_scored(history)
+    return max(epochs, key=lambda entry: entry["eval_f1"]) if keep == "best" else epochs[-1]
+
+
+def history_csv(history: list[dict[str, Any]]) -> str:
+    """The learning curves: a row for each logged step of training and each scoring of validation."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for entry in history:
+        row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
+        if "loss" in entry:
+            row |= {"split": "train", "loss": round(entry["loss"], 6), "lr": f"{entry['learning_rate']:.6g}"}
+        elif "eval_f1" in entry:
+            scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", "accuracy", "f1")}
+            row |= {"split": "validation", **scores}
+        else:
+            continue  # Trainer's summary of the run
+        writer.writerow(row)
+    return out.getvalue()
