@@ -45,7 +45,7 @@ def as_command() -> Iterator[None]:
         yield
     except UserError as error:
         sys.exit(printable(f"error: {error}"))
-    except PermissionError as error:  # of an input; outputs are told by `writing`
+    except PermissionError as error:  # of an input; for outputs see `output_errors`
         sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
 
 

@@ -63,7 +63,7 @@ def train(
         return
     with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
         distributed.broadcast(home)
-        with atomic_output(classifier) as draft:  # before training: that it cannot be written is told at once
+        with atomic_output(classifier) as draft:  # before training: an output that cannot be written fails now
             inputs = load_inputs(tokenized, pretrained, params, device)
             pairs, effective_batch_size = len(inputs.training), params.batch_size
             effective_batch_size *= params.gradient_accumulation_steps * distributed.world_size()

@@ -68,7 +68,6 @@ def results(directory: Path) -> dict[str, bytes]:
 def test_one_process_instead_of_two_is_refused(start: Start) -> None:
     """For want of --multi_gpu, accelerate begins one on a CPU and says nothing."""
     out = ended(start("run", ACCELERATE.replace(" --multi_gpu", "")), ok=False)
-    assert "error: accelerate launch has begun one process of several" in out
     assert "add --multi_gpu to runtime.launcher" in out
     assert "training on" not in out
 

@@ -72,7 +72,7 @@ class TrainingBatches(Sampler[list[int]]):
         return iter(batches[distributed.rank() :: distributed.world_size()])
 
     def _grouped(self, order: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        # As in Trainer: 50 batches to a group, but four groups at least, lest the same pairs meet in every epoch.
+        # As in Trainer, 50 batches to a group; but at least four groups, or the same pairs would meet in every epoch.
         group = self._effective_batch * max(1, min(50, len(order) // (4 * self._effective_batch)))
         groups = [order[start : start + group] for start in range(0, len(order), group)]
         order = np.concatenate([one[np.argsort(-self._lengths[one], kind="stable")] for one in groups])

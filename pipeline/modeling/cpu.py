@@ -1,6 +1,6 @@
-"""What PyTorch leaves slow on a CPU, mended: memory given back too soon, and the random numbers of dropout.
+"""Two things that PyTorch does slowly on a CPU, made fast: memory allocation and dropout's random numbers.
 
-What each gives is measured in benchmarks/README.md.
+The gain of each is measured in benchmarks/README.md.
 """
 
 import ctypes
@@ -20,10 +20,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def keep_memory() -> None:
-    """Have freed memory kept for the next tensor, where the C library is glibc.
+    """Keep freed memory for the next tensor, where the C library is glibc.
 
-    It returns large blocks to the system at once, and each new one is then mapped and zeroed page by page: for the
-    gradient of the word embeddings alone that takes ten times as long as to fill it.
+    By default glibc returns large blocks to the system at once, and each new one is mapped and zeroed page by page:
+    for the gradient of the word embeddings alone that takes ten times as long as filling it.
     Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
     """
     if platform.libc_ver()[0] == "glibc":
@@ -34,21 +34,21 @@ def keep_memory() -> None:
 
 @contextmanager
 def fast_dropout() -> Iterator[None]:
-    """In the block, draw dropout's masks on a CPU from a fourth of the random numbers, whatever module asks for them.
+    """In the block, draw dropout masks on a CPU from a quarter of the random numbers.
 
-    The probability is rounded to a multiple of 2**-16. torch's generator is still the only source of randomness: seeds
-    and checkpoints of its state hold.
+    The probability is rounded to a multiple of 2**-16. torch's generator is still the only source of randomness, so
+    seeds and checkpoints of its state work as before.
     """
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators|Overriding a previously registered")
         library.impl("bernoulli_.float", _bernoulli, "CPU")  # type: ignore[no-untyped-call]
-    yield  # what the library has registered goes with it
+    yield  # the kernel is unregistered with the library object
 
 
 def _bernoulli(out: torch.Tensor, p: float = 0.5, *, generator: Any = None) -> torch.Tensor:
-    """Fill `out` with ones, each with probability `p`, and zeros. Its ops are those that have vector code for int16."""
-    ones = round(p * _STEPS)  # of the 2**16 numbers that a lane can hold, the lowest so many stand for a one
+    """Fill `out` with ones, each with probability `p`, and zeros. All ops used here have vectorised int16 kernels."""
+    ones = round(p * _STEPS)  # of the 2**16 values of a lane, the lowest `ones` stand for a one
     if not 0 < ones < _STEPS:
         return out.fill_(ones // _STEPS)
     words = torch.empty(-(-out.numel() // _LANES), dtype=torch.int64).random_(-(2**63), None, generator=generator)

@@ -1,4 +1,4 @@
-"""What this machine computes with: its device, its threads, and whether it can do the precision asked for."""
+"""The device that this machine computes with, its threads, and the precision it can do."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from pipeline.params import Precision
 
 
 def set_up_device(precision: Precision, num_threads: int | None) -> str:
-    """Set the CPU threads and how memory is kept, log the device, and return `usable_device`."""
+    """Set CPU threads and memory allocation, log the device, and return `usable_device`."""
     import torch
 
     from pipeline.modeling.cpu import keep_memory

@@ -1,8 +1,8 @@
-"""The processes of one training run: `torchrun` and `accelerate launch` begin several, and each takes its share.
+"""The ranks of a distributed training run, as `torchrun` and `accelerate launch` start them.
 
-They are told apart by the environment that both of them set:
+Both set the environment variables read here:
 https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
-All of them run the same code; what the functions here exchange, each process must ask for in the same order.
+`broadcast` and `all_gather` are collectives: every rank must call them in the same order.
 """
 
 import os
@@ -22,21 +22,21 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """The number of this one, from 0. The first is the only one that writes what the run publishes."""
+    """This process's number, from 0. Rank 0 alone writes the outputs."""
     return int(os.environ.get("RANK", "0"))
 
 
 @contextmanager
 def process_group(timeout: int) -> Iterator[None]:
-    """Connect with the other processes for the block.
+    """Join the process group for the block.
 
-    timeout: seconds to wait for one that says nothing, on any exchange. TrainingArguments has one too, and hands it on
-    only where there is a GPU. Raises UserError where the others fail or fall silent, or were never begun.
+    timeout: seconds that a collective waits for a rank that does not answer. (TrainingArguments has one too, but passes
+    it on only where there is a GPU.) Raises UserError where other ranks fail or do not answer, or were never started.
     """
     if {"ACCELERATE_USE_CPU", "MASTER_ADDR"} <= os.environ.keys() and "WORLD_SIZE" not in os.environ:
         raise UserError(
-            "accelerate launch has begun one process of several, as it does without a second GPU; "
-            "add --multi_gpu to runtime.launcher: it begins them all, also on CPUs"
+            "accelerate launch has started one process of several, as it does without a second GPU; "
+            "add --multi_gpu to runtime.launcher: it starts them all, also on CPUs"
         )
     if world_size() == 1:
         yield
@@ -55,13 +55,13 @@ def process_group(timeout: int) -> Iterator[None]:
             raise
         reason = " ".join(str(error).split()).split(". ")[0]
         raise UserError(
-            f"process {rank()} of {world_size()} lost the others: {reason}; "
-            "mend what ended them, such as an error above, and run again: it resumes"
+            f"rank {rank()} of {world_size()} lost the others: {reason}; "
+            "fix what ended them, such as an error above, and run again: it resumes"
         ) from error
 
 
 def lost_peer(error: Exception) -> bool:
-    """Whether an exchange has failed since another process is gone or silent."""
+    """Whether a collective has failed because another rank is gone or does not answer."""
     if world_size() == 1:
         return False
     import torch
@@ -70,7 +70,7 @@ def lost_peer(error: Exception) -> bool:
 
 
 def broadcast(value: _T) -> _T:
-    """What the first process passes in, in all of them."""
+    """Return rank 0's value on every rank."""
     if world_size() == 1:
         return value
     import torch
@@ -81,7 +81,7 @@ def broadcast(value: _T) -> _T:
 
 
 def all_gather(value: _T) -> list[_T]:
-    """What each process passes in, in the order of their numbers."""
+    """Return every rank's value, in rank order, on every rank."""
     if world_size() == 1:
         return [value]
     import torch

@@ -1,4 +1,4 @@
-"""What the bits of a training run depend on beside its inputs: `metrics/environment.json`."""
+"""The environment that the bits of a training run depend on: `metrics/environment.json`."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from pipeline.modeling import distributed
 from pipeline.modeling.device import cpu_bf16
 from pipeline.params import Precision
 
-# Variables that choose the kernels of matrix products, where they are set. Those of threads show in their number.
+# Variables that select the kernels of matrix products. (Those of threads show in the number of threads.)
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
 # https://uxlfoundation.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html
 # oneMKL's Developer Guide, "Conditional Numerical Reproducibility" and "Instruction Set Specific Dispatching"

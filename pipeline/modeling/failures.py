@@ -1,4 +1,4 @@
-"""What ends a training run in one line: memory that runs out, and numbers that are not finite."""
+"""Failures of a run that end it in one line: out of memory, and numbers that are not finite."""
 
 import math
 import re
@@ -25,7 +25,7 @@ def memory_for_batch(input_ids: torch.Tensor, training: bool) -> Iterator[None]:
 
 @contextmanager
 def memory_for_model() -> Iterator[None]:
-    """As `memory_for_batch`, of all that a run keeps from step to step."""
+    """As `memory_for_batch`, for what a run holds from step to step."""
     with _memory("the model and the state of its optimizer", "train.batch_size, or take a smaller model"):
         yield
 
@@ -35,14 +35,14 @@ def _memory(holding: str, lower: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # CUDA's has a class of its own; the CPU's and Apple's are told by their text.
+        # CUDA's error has a class of its own; the CPU's and Apple's are recognised by their text.
         if not isinstance(error, torch.OutOfMemoryError) and not re.search("out of memory|allocate memory", str(error)):
             raise
         raise UserError(f"out of memory with {holding}; lower {lower}") from error
 
 
 def demand_finite(what: str, value: Any, step: int, finite_loss: float | None) -> None:
-    """Raise UserError where a number of a step is not finite. finite_loss: the last one before it, where there was."""
+    """Raise UserError where a number of a step is not finite. finite_loss: the last finite loss before it, if any."""
     if math.isfinite(value):
         return
     before = "" if finite_loss is None else f", the last finite loss was {finite_loss:.4f}"

@@ -1,4 +1,4 @@
-"""Model directories in, models and tokenizers out: safetensors only, no remote code, errors in one line."""
+"""Load models and tokenizers: safetensors only, no remote code, errors in one line."""
 
 import math
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
 def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedModel":
     """A sequence classifier in fp32, in main memory, with entries of its config changed.
 
-    What the directory lacks is drawn at random, and logged; so is a head for another number of classes.
+    Weights that the directory lacks are drawn at random, and logged; so is a head for another number of classes.
     Raises UserError where it does not load.
     """
     from transformers import AutoModelForSequenceClassification
@@ -51,7 +51,7 @@ def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedM
             if stored[1:] != wanted[1:] or wanted[0] != model.config.num_labels:  # a head for another number of classes
                 raise ValueError(f"config.json wants {name} of shape {list(wanted)}; the weights have {list(stored)}")
     for parameter in model.parameters():
-        # safetensors has only mapped the file into memory: cut short while the stage runs, it would crash the process.
+        # safetensors only maps the file into memory; truncated while the stage runs, it would crash the process.
         parameter.data = parameter.data.clone()
     drawn = sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])})
     if drawn:
@@ -65,7 +65,7 @@ def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedM
 def _refuse_a_config_beyond_the_weights(directory: Path) -> None:
     """Raise ValueError where config.json describes a model far larger than the weights beside it.
 
-    It is a text, and a wrong one would make transformers allocate, or build layers, without end.
+    A wrong config would make transformers allocate memory, or build layers, without end.
     """
     import torch
     from safetensors import safe_open

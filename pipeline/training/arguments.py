@@ -1,4 +1,4 @@
-"""`TrainingArguments` from `params.yaml`: the only place where they are built, and what the engines refuse."""
+"""Build `TrainingArguments` from `params.yaml`, and refuse what the engines cannot do."""
 
 import difflib
 import os
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 
-# What the engine "loop" can do of the keys that it does not honour in full.
+# Values that the engine "loop" supports, of the keys that it does not support in full.
 LOOP: dict[str, tuple[Any, ...]] = {
     "optim": ("adamw_torch_fused", "adamw_torch"),
     "lr_scheduler_type": (
@@ -34,7 +34,7 @@ def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
 
 
 def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
-    """Raise UserError for a parameter that the Trainer alone honours."""
+    """Raise UserError for a parameter that only the engine "trainer" supports."""
     for key, able in LOOP.items():
         if (value := getattr(params, key)) not in able:
             choices = " or ".join(map(str, able))
@@ -56,7 +56,7 @@ def training_arguments(
     from transformers import TrainingArguments
 
     _check_names(params, runtime)
-    # By the key that sets them, so that train.extra can be told where a field that it may not set is set.
+    # By the key that sets them: the message for a field that train.extra may not set names that key.
     fields_of: dict[str, dict[str, Any]] = {
         "train.seed": {"seed": params.seed, "data_seed": None},  # the order of the pairs has no seed of its own
         "train.epochs": {"num_train_epochs": params.epochs, "max_steps": -1},
@@ -124,7 +124,7 @@ def training_arguments(
             raise UserError(f"params.yaml: train.extra.{field} is set by {setter[field]}; remove it from train.extra")
         _one_of("train.extra", field, known, "a TrainingArguments field")
     values = {field: value for fields in fields_of.values() for field, value in fields.items()}
-    # Of several processes: the models for classification use all of their parameters; to look for others takes time.
+    # DDP: classifiers use all of their parameters, and looking for unused ones takes time.
     values["ddp_find_unused_parameters"] = False
     try:
         arguments = TrainingArguments(**{**values, **params.extra})
@@ -137,14 +137,14 @@ def training_arguments(
 
 
 def _on_one_gpu(arguments: "TrainingArguments") -> "TrainingArguments":
-    # With several GPUs in sight Trainer would split each batch over them all (DataParallel), and the effective batch
-    # would depend on the machine. One process computes on one GPU.
+    # With several visible GPUs Trainer would split each batch over all of them (DataParallel), and the effective batch
+    # size would depend on the machine. One process computes on one GPU.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 
 
 def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
-    """Check the names that only transformers knows. Raises UserError, where it would end in a traceback, and later."""
+    """Check names that only transformers knows. Raises UserError; transformers would raise later, with a traceback."""
     from transformers.integrations import integration_utils
     from transformers.training_args import OptimizerNames
 
@@ -166,7 +166,7 @@ def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
 
 def _one_of(key: str, value: str, known: list[str], what: str) -> None:
     if value not in known:
-        # First those that begin like it: by letters alone, adam is closer to adagrad than to adamw_torch.
+        # Prefix matches first: by edit distance alone, adam is closer to adagrad than to adamw_torch.
         begin = [name for name in known if name.startswith(value)]
         close = begin or difflib.get_close_matches(value, known, n=1)
         meant = f'did you mean "{close[0]}"?' if close else f"they are {', '.join(sorted(known))}"

@@ -1,4 +1,4 @@
-"""What a run tells of its course: the running loss, and the log of its steps and epochs."""
+"""The course of a run: its running loss, and the history of its steps and epochs."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 class RunningLoss:
     """The mean training loss since the last logged step, and over the run.
 
-    Trainer's own forgets, in a run that resumes, the steps before; and of several ranks, at the end, the others' share.
+    Trainer's own mean forgets the steps before a resume, and at the end the share of the other ranks.
     Each rank adds its share of a step's loss. `log` and `mean` are collectives.
     """
 

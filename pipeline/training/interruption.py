@@ -9,18 +9,18 @@ from typing import Any
 from pipeline.core.messages import log
 from pipeline.modeling import distributed
 
-_ECHO_SECONDS = 1  # a launcher hands on to its processes what a terminal has sent them already
+_ECHO_SECONDS = 1  # a launcher forwards a signal that the terminal has already sent to its processes
 
 
 class Interruption:
-    """The first SIGINT or SIGTERM of the block, for the run to heed after its step; the second ends it at once."""
+    """In the block, the first SIGINT or SIGTERM stops the run after its step; the second ends it at once."""
 
-    number = 0  # of the signal; 0: none has come
+    number = 0  # of the signal; 0: none has arrived
 
     def __enter__(self) -> "Interruption":
         self._previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         for number in self._previous:
-            signal.signal(number, self._came)
+            signal.signal(number, self._arrived)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
@@ -29,18 +29,18 @@ class Interruption:
             sys.exit(128 + self.number)
 
     def agreed(self) -> bool:
-        """Whether a signal has come to any of the processes, which see it at different steps."""
+        """Whether a signal has reached any rank; they see it at different steps. Collective."""
         number = max(distributed.all_gather(self.number))
         if number and not self.number:
             self.number, self._time = number, time.monotonic()
         return bool(number)
 
     def stop(self, step: int, steps: int) -> None:
-        """End the process; all is saved."""
+        """End the process; everything is saved."""
         log.info("stopped at step %d of %d", step, steps)
         sys.exit(128 + self.number)
 
-    def _came(self, number: int, frame: FrameType | None) -> None:
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
         if not self.number:
             self.number, self._time = number, time.monotonic()
             log.info("%s: stopping after this step; once more to stop now", signal.Signals(number).name)

@@ -35,7 +35,7 @@ _STATE = "state.pt"
 
 
 def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, device: str) -> TrainResult:
-    """As `fit` of trainer.py. Raises UserError for a parameter that the Trainer alone honours, too."""
+    """As `fit` of trainer.py; also raises UserError for a parameter that only the Trainer supports."""
     check_loop(params, runtime)
     model, rank, accumulation_steps = inputs.model, distributed.rank(), params.gradient_accumulation_steps
     workers = runtime.dataloader_num_workers

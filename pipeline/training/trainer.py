@@ -46,7 +46,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
     trainer.check_optimizer()
     resumed = newest(home, keep_best=params.keep == "best")
-    if resumed:  # a run that early stopping had ended: Trainer would forget that
+    if resumed:  # Trainer forgets that early stopping had ended the run
         arguments.num_train_epochs = progress_of(resumed)["stopped_after"] or params.epochs
     with logging_redirect_tqdm(), Interruption() as interruption, Stopwatch() as watch:  # log lines stand above the bar
         trainer.add_callback(_Checkpointing(home, runtime.save_steps, resumed, trainer.losses, interruption, watch))
@@ -155,7 +155,7 @@ class CorrectedTrainer(Trainer):
 
 
 class _Checkpointing(TrainerCallback):
-    """Has Trainer save every `save_steps` steps and at each epoch's end, and stop on a signal; adds what it forgets."""
+    """Make Trainer save every `save_steps` steps and after each epoch, and stop on a signal; save what it forgets."""
 
     def __init__(
         self,
