@@ -31,7 +31,7 @@ lock: ## Write requirements.lock and compute.lock anew, with the newest versions
 	{ grep '^[#-]' requirements.lock; grep -v -f .lock/names .lock/all; } > .lock/rest
 	mv .lock/compute compute.lock && mv .lock/rest requirements.lock && rm -rf .lock
 
-demo: setup ## Run the whole pipeline in demo/, a clone of HEAD: embedded corpus, small model, no Hub needed
+demo: setup ## Run the pipeline in demo/, a clone of HEAD: embedded corpus, small model, no Hub needed
 	rm -rf demo && git clone --quiet . demo
 	@# A small model that starts from little needs larger steps, and more of them, than the default one.
 	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=sample --set-param model.checkpoint=$(MINILM) \
@@ -59,9 +59,12 @@ bench: setup ## Time this pipeline beside the course's scripts, in turn; an hour
 bench-scale: setup ## Time and memory of the stages on ten thousand to a million pairs
 	PYTHONPATH=. python benchmarks/scale.py --plot benchmarks/scale.svg
 
+docs: setup ## Write the tables in docs/ from params.yaml and dvc.yaml
+	python docs/tables.py
+
 lint: setup ## Check style and types
 	ruff check .
 	ruff format --check .
 	mypy
 
-.PHONY: help setup lock demo repro test verify chaos bench bench-scale lint
+.PHONY: help setup lock demo repro test verify chaos bench bench-scale docs lint

@@ -1,8 +1,9 @@
-"""dvc.yaml says all that a stage depends on, and the README says what dvc.yaml and params.yaml say."""
+"""dvc.yaml declares all that a stage depends on, and the pages agree with dvc.yaml, params.yaml and the files."""
 
 import ast
 import dataclasses
 import re
+import runpy
 import subprocess
 import sys
 import typing
@@ -17,7 +18,9 @@ from pipeline.params import Params
 
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 STAGES: dict[str, Any] = DVC["stages"]
-README = (ROOT / "README.md").read_text()
+PARAMS_YAML = (ROOT / "params.yaml").read_text()
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
 
 PIPELINE = ROOT / "pipeline"
 TOP = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__"}
@@ -138,50 +141,39 @@ def test_a_stage_that_computes_depends_on_the_lock_of_the_packages(stage: str) -
     assert ("require_locked()" in file(module_of(stage)).read_text()) == computes
 
 
+TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))
+
+
+def cells(table: str) -> list[list[str]]:
+    """The cells of each row, without heading and rule."""
+    rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def without_defaults(page: str) -> str:
+    return re.sub(r"^(\| `\w+\.\w+` \|) [^|]* \|", r"\1", page, flags=re.M)
+
+
+def test_the_generated_parts_of_the_pages_are_up_to_date() -> None:
+    """An experiment leaves its values in params.yaml: then the defaults are those of HEAD."""
+    pipeline = (ROOT / "dvc.yaml").read_text()
+    here, at_head = (TABLES["pages"](text, pipeline) for text in (PARAMS_YAML, committed("params.yaml")))
+    for path, text in here.items():
+        page = path.read_text()
+        current = page == text or (page == at_head[path] and without_defaults(page) == without_defaults(text))
+        assert current, f"{path.relative_to(ROOT)} differs from params.yaml or dvc.yaml: run make docs"
+
+
 def test_params_yaml_says_what_each_key_means() -> None:
-    for line in committed("params.yaml").splitlines():
-        if re.match("  [a-z]", line):
-            assert "#" in line or "checkpoint" in line or line.split(":")[0].strip() in SELF_EXPLAINING, line
-
-
-SELF_EXPLAINING = {"epochs", "weight_decay", "torch_compile"}
-
-
-def table(heading: str, readme: str = README) -> list[list[str]]:
-    """The cells of the first table below a heading of the README, without its own heading and rule."""
-    section = readme.split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
-    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in rows[2:]]
-
-
-def test_the_readmes_stages_are_those_of_dvc_yaml() -> None:
-    rows = {cells[0].strip("`"): cells[1:] for cells in table("The pipeline")}
-    assert list(rows) == list(STAGES)
-    for name, (desc, outs) in rows.items():
-        assert desc == STAGES[name]["desc"]
-        stage = STAGES[name]
-        entries = [out for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
-        written = [out if isinstance(out, str) else next(iter(out)) for out in entries]
-        assert re.findall("`([^`]+)`", outs) == written
-
-
-def test_the_readmes_picture_is_that_of_dvc_dag() -> None:
-    drawn = set(re.findall(r"^    (\w+)-->(\w+)$", README, re.M))
-    lines = subprocess.check_output(["dvc", "dag", "--dot"], cwd=ROOT, text=True).splitlines()
-    assert drawn == {tuple(re.findall(r'"(\w+)"', line)) for line in lines if "->" in line}
-
-
-def test_the_readmes_parameters_are_those_of_params_yaml() -> None:
-    rows = table("Parameters")
-    assert [cells[0].strip("`") for cells in rows] == [key for keys in sections().values() for key in keys]
+    rows = cells(TABLES["parameters"](PARAMS_YAML))
+    assert [key.strip("`") for key, _, _ in rows] == [key for keys in sections().values() for key in keys]
     assert all(len(meaning) > 10 for _, _, meaning in rows)
 
 
-def test_the_readmes_defaults_are_those_of_params_yaml() -> None:
-    tree = yaml.safe_load(committed("params.yaml"))
-    for key, default, _ in table("Parameters", committed("README.md")):
-        section, name = key.strip("`").split(".")
-        assert yaml.safe_load(default.strip("`")) == tree[section][name], key
+def test_the_graph_of_the_pages_is_that_of_dvc_dag() -> None:
+    drawn = set(re.findall(r"^    (\w+)-->(\w+)$", TABLES["graph"](DVC), re.M))
+    lines = subprocess.check_output(["dvc", "dag", "--dot"], cwd=ROOT, text=True).splitlines()
+    assert drawn == {tuple(re.findall(r'"(\w+)"', line)) for line in lines if "->" in line}
 
 
 def test_the_lock_has_what_pyproject_asks_for_and_no_addresses() -> None:
@@ -201,6 +193,50 @@ def test_the_lock_has_what_pyproject_asks_for_and_no_addresses() -> None:
         assert versions[requirement.name.lower().replace("_", "-")] in requirement.specifier, line
 
 
-def test_files_the_readme_names_exist() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert "://" in target or Path(ROOT, target).exists(), target
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The files and directories of this project that a page links to or shows, each with the anchor after its name."""
+    targets = re.findall(r"\]\(([^)]+)\)|<img src=\"([^\"]+)\"", page.read_text())
+    parts = [(left or right).partition("#") for left, right in targets if "://" not in (left or right)]
+    return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in parts]
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_links_to_exists(page: Path) -> None:
+    for path, anchor in links(page):
+        assert path.exists(), path
+        assert not anchor or anchor in anchors(path), f"{path}#{anchor}"
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    seen: set[Path] = set()
+    todo = [README]
+    while todo:
+        if (page := todo.pop()) not in seen:
+            seen.add(page)
+            todo += [path for path, _ in links(page) if path.suffix == ".md"]
+    assert set(PAGES) <= seen
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_keys_files_and_commands_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    keys = {key for keys in sections().values() for key in keys}
+    named = re.findall(rf"(?<![\w+./])((?:{'|'.join(sections())})\.[a-z]\w*)", text)
+    assert {key for key in named if key not in keys and not (PIPELINE / key).exists()} == set()
+    assert {
+        path for path in re.findall(r"`((?:pipeline|tests|docs)/[^`]*)`", text) if not (ROOT / path).exists()
+    } == set()
+    assert set(re.findall(r"python -m pipeline\.(\w+)", text)) <= TOP
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
+
+
+def test_the_readme_and_dvc_yaml_stay_short() -> None:
+    assert len(README.read_text().splitlines()) <= 150
+    assert len((ROOT / "dvc.yaml").read_text().splitlines()) < 190
