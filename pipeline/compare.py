@@ -87,10 +87,10 @@ def _changed(comparison: Comparison) -> list[tuple[str, list[Example]]]:
 def as_text(comparison: Comparison) -> str:
     """For a terminal."""
     lines = [f"A: {comparison.a}", f"B: {comparison.b}", ""]
-    lines += aligned([["", "A", "B", "B - A", "95 % interval"], *_score_rows(comparison)], ">")
+    lines += aligned([["", "A", "B", "B - A", "95 % interval"], *_score_rows(comparison)], "right")
     lines += [*_notes(comparison), ""]
     for title, rows in _changes(comparison):
-        lines += [*(aligned([[title, "A", "B"], *rows], "<") if rows else [f"{title}: none differs"]), ""]
+        lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: none differs"]), ""]
     for heading, examples in _changed(comparison):
         lines.append(heading)
         for example in examples[:_SHOWN]:

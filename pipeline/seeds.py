@@ -185,7 +185,7 @@ def _report(group: str, n: int) -> list[str]:
             [title, str(n), *(f"{number:.2f}" for number in numbers), f"{interval.low:.2f} to {interval.high:.2f}"]
         )
     return [
-        *aligned(rows, ">"),
+        *aligned(rows, "right"),
         "In percent.",
         f"Degenerate, one class for every validation pair: {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), counted above" if degenerate else ""),

@@ -10,7 +10,7 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -62,7 +62,7 @@ def compare(committed: Path, here: Path) -> None:
     for stage, path in expected | found:
         old, new = (side.get((stage, path), "-") for side in (expected, found))
         rows.append([stage, path, old[:12], new[:12], "same" if old == new else "DIFFERS"])
-    _print_table(["stage", "output", "committed", "here", ""], rows, "<")
+    _print_table(["stage", "output", "committed", "here", ""], rows, "left")
     for side, without in (("the committed dvc.lock", found.keys() - expected), ("this run", expected.keys() - found)):
         for stage, path in sorted(without):
             raise UserError(
@@ -80,7 +80,7 @@ def compare(committed: Path, here: Path) -> None:
         titled = [
             [_TITLES.get(key, key), *(str(of.get(key, "not set")) for of in (of_committed, of_here))] for key in changed
         ]
-        _print_table(["", "committed", "here"], titled, "<")
+        _print_table(["", "committed", "here"], titled, "left")
     for stage, path in different:
         if stage not in _DEPEND_ON_ENVIRONMENT:
             raise UserError(
@@ -113,7 +113,7 @@ def _compare_scores(committed: dict[str, Any], here: dict[str, Any]) -> None:
             old, new = (100 * of[split][name] for of in (committed, here))
             moved[f"{split} {title}"] = new - old
             rows.append([f"{split} {title}", f"{old:.2f}", f"{new:.2f}", f"{new - old:+.2f}"])
-    _print_table(["", "committed", "here", "difference"], rows, ">")
+    _print_table(["", "committed", "here", "difference"], rows, "right")
     score = max(moved, key=lambda score: abs(moved[score]))
     if abs(moved[score]) > TOLERANCE:
         raise UserError(
@@ -123,7 +123,7 @@ def _compare_scores(committed: dict[str, Any], here: dict[str, Any]) -> None:
     print(f"\nThe committed result holds here: no score is further than {TOLERANCE:g} points from the committed one.")
 
 
-def _print_table(header: list[str], rows: list[list[str]], side: str) -> None:
+def _print_table(header: list[str], rows: list[list[str]], side: Literal["left", "right"]) -> None:
     print("\n".join(aligned([header, *rows], side)))
 
 

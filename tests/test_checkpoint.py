@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from conftest import TinyMaker
-from pipeline.core.messages import UserError
 
+from pipeline.core.messages import UserError
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 
 Spoil = Callable[[Path], None]

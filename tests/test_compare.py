@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, Project
 from dvc.repo import Repo
-from pipeline.core.messages import UserError
 from sklearn.metrics import accuracy_score, f1_score
 from toy import WICKED, experiment, toy_project
 
 from pipeline.compare import as_markdown, as_text
+from pipeline.core.messages import UserError
 from pipeline.evaluation.uncertainty import mcnemar, paired_differences
 from pipeline.experiments.comparison import Comparison, Side, compare
 from pipeline.experiments.revisions import Run, experiments, runs

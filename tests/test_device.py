@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from pipeline.core.messages import UserError
 
+from pipeline.core.messages import UserError
 from pipeline.modeling.device import set_up_device
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT
-from pipeline.core.messages import UserError
 from sklearn import metrics as sklearn
 
+from pipeline.core.messages import UserError
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import best_threshold, if_calibrated
 from pipeline.evaluation.metrics import cross_entropy, paraphrase_metric, score

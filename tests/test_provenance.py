@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline.core.messages import UserError
 
+from pipeline.core.messages import UserError
 from pipeline.experiments.provenance import provenance
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import run_stage
-from pipeline.core.messages import UserError
-from pipeline.core.paths import METRICS, PREDICTIONS, PRETRAINED, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sklearn import metrics as sklearn
 
+from pipeline.core.messages import UserError
+from pipeline.core.paths import METRICS, PREDICTIONS, PRETRAINED, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
 from pipeline.evaluate import evaluate
 from pipeline.report import report
 from pipeline.sources import synthetic

@@ -11,9 +11,9 @@ import psutil
 import pytest
 import torch
 from conftest import Project
-from pipeline.core.messages import UserError
 from toy import experiment, toy_project
 
+from pipeline.core.messages import UserError
 from pipeline.experiments.revisions import experiments
 from pipeline.seeds import group_name, run_seeds
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT, Project
-from pipeline.core.messages import UserError
 
+from pipeline.core.messages import UserError
 from pipeline.evaluation.uncertainty import SCORES
 from pipeline.verify import compare, verify
 

@@ -1,9 +1,7 @@
-"""Files and directories that appear as a whole or not at all."""
+"""Atomic output: files and directories appear complete or not at all. Locks on directories."""
 
 import errno
-import fcntl
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -12,44 +10,30 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from pipeline.core.messages import UserError
+
+LOCK_FILE = ".lock"  # in a directory that has been locked
 
 
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[bool]:
     """Lock a directory for the block. Yields False where another process has locked it, and where it is gone.
 
-    The kernel drops the lock when the process dies.
+    The lock vanishes with the process, and a forked child (one that loads data, say) does not inherit it.
+    Raises UserError where the lock file cannot be written.
     """
+    lock = FileLock(directory / LOCK_FILE, blocking=False)
+    mine = False
+    if directory.is_dir():  # FileLock would make it
+        with output_errors(directory), suppress(Timeout):
+            lock.acquire()
+            mine = True
     try:
-        descriptor = os.open(directory, os.O_RDONLY)
-    except FileNotFoundError:
-        yield False
-        return
-    _locks.add(descriptor)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = directory.stat().st_ino == os.fstat(descriptor).st_ino  # no: removed and made anew in between
-        except (BlockingIOError, FileNotFoundError):
-            mine = False
         yield mine
     finally:
-        _locks.remove(descriptor)
-        os.close(descriptor)
-
-
-_locks: set[int] = set()
-
-
-def _let_go() -> None:
-    while _locks:
-        os.close(_locks.pop())
-
-
-# A lock is that of an open file, which a forked process shares. One that loads data for a killed run lives on for
-# seconds, and the next run would find its checkpoints locked.
-os.register_at_fork(after_in_child=_let_go)
+        lock.release()
 
 
 @contextmanager
@@ -74,9 +58,12 @@ def atomic_output(target: Path) -> Iterator[Path]:
     with output_errors(target), ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f".{target.name}.*"):
-            with suppress(FileNotFoundError), directory_lock(left) as mine:
-                if mine and time.time() - left.stat().st_mtime > _YOUNG_SECONDS:
-                    shutil.rmtree(left)
+            with suppress(FileNotFoundError):  # another process is removing it
+                if time.time() - left.stat().st_mtime < _YOUNG_SECONDS:
+                    continue
+                with directory_lock(left) as mine:
+                    if mine:
+                        shutil.rmtree(left, ignore_errors=True)
         workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         stack.callback(shutil.rmtree, workshop, ignore_errors=True)
         stack.enter_context(directory_lock(workshop))

@@ -6,13 +6,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.messages import log
-from pipeline.core.output import directory_lock, output_errors
+from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
 
 _STALE_SECONDS = 7 * 24 * 3600
 _FINISHED = "finished"
@@ -49,21 +49,35 @@ def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
     _remove_stale(root, but=key)
     with _claimed(home) as mine:
         if mine:
-            for left in home.iterdir() if fresh else home.glob(_FINISHED):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            _remove_all(_content(home) if fresh else home.glob(_FINISHED))
             try:
                 yield home
             except BaseException:
-                if any(home.iterdir()):
+                if _content(home):
                     log.info("what is done lies in %s; the next run resumes there", home)
                 else:
-                    home.rmdir()
+                    _remove(home)
                 raise
             (home / _FINISHED).touch()
             return
     log.info("another run with the same inputs is under way; this one keeps its checkpoints apart, and starts anew")
     with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=root) as apart:
         yield Path(apart)
+
+
+def _content(home: Path) -> list[Path]:
+    return [path for path in home.iterdir() if path.name != LOCK_FILE]
+
+
+def _remove_all(paths: Iterable[Path]) -> None:
+    for path in paths:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _remove(home: Path) -> None:
+    """Remove a locked directory, the lock file last: without it, another run could claim a directory half removed."""
+    _remove_all(_content(home))
+    shutil.rmtree(home, ignore_errors=True)  # fails where another run has claimed the empty directory meanwhile
 
 
 def remove_finished(root: Path, but: str = "") -> None:
@@ -76,7 +90,7 @@ def remove_finished(root: Path, but: str = "") -> None:
         if home.name != but and (home / _FINISHED).exists():
             with _claimed(home) as mine:
                 if mine:
-                    shutil.rmtree(home)
+                    _remove(home)
 
 
 def _remove_stale(root: Path, but: str) -> None:
@@ -87,7 +101,7 @@ def _remove_stale(root: Path, but: str) -> None:
             with _claimed(home) as mine:
                 if mine:
                     size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
-                    shutil.rmtree(home)
+                    _remove(home)
                     log.info("removed %s: checkpoints of a run given up a week ago, %.1f MB", home, size / 1e6)
 
 
