@@ -1,4 +1,4 @@
-"""What a revision of the project holds, read through DVC: nothing is checked out, and no remote is asked."""
+"""What a revision of the project holds, from git and from DVC's cache: no checkout, and no remote is asked."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from pipeline.params import PARAMS
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from dvc.repo import Repo
+    from dvc.api import DVCFileSystem
 
 WORKSPACE = "workspace"
 _LOCK = Path("dvc.lock")
@@ -62,20 +62,16 @@ class Run(NamedTuple):
 class Revision:
     """A branch, tag, commit or experiment, or the workspace, while it is open; see `opened`."""
 
-    def __init__(self, name: str, commit: str | None, repo: "Repo") -> None:
-        from dvc.api import DVCFileSystem
-
+    def __init__(self, name: str, commit: str | None, files: "DVCFileSystem") -> None:
         self.name, self.commit = name, commit
-        self._repo, self._files = repo, DVCFileSystem(repo)
+        self._files = files
 
     def run(self) -> Run:
         """The run that made the predictions.
 
         Raises UserError where the revision holds no whole result or one of several runs, and where the cache lacks it.
         """
-        from dvc.utils.serialize import parse_yaml  # YAML 1.2; PyYAML takes 3e-05 for text
-
-        pipeline, lock, params = (parse_yaml(self._text(path), path) for path in (_PIPELINE, _LOCK, PARAMS))
+        pipeline, lock, params = map(self._yaml, (_PIPELINE, _LOCK, PARAMS))
         # DVC leaves stages that dvc.yaml no longer has in dvc.lock.
         stages = {name: entries for name, entries in lock["stages"].items() if name in pipeline["stages"]}
         try:
@@ -96,8 +92,7 @@ class Revision:
         """Raises UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
         states = {}
         if self.name == WORKSPACE:
-            uncommitted = self._repo.data_status(with_renames=False)["uncommitted"]
-            states = {str(Path(path)): state for state, paths in uncommitted.items() for path in paths}
+            states = _uncommitted()
         environment = self._text(_ENVIRONMENT).encode()  # git's, not DVC's
         if hashlib.md5(environment, usedforsecurity=False).hexdigest()[:8] != outs.get(str(_ENVIRONMENT)):
             states[str(_ENVIRONMENT)] = "modified"
@@ -129,8 +124,6 @@ class Revision:
         return splits
 
     def _tables(self, directory: Path, producer: str) -> dict[str, "Dataset"]:
-        from dvc_data.index import DataIndexDirError
-
         from pipeline.core.tables import read_split
 
         if self.name == WORKSPACE:  # what lies there, and not what DVC could restore
@@ -138,20 +131,41 @@ class Revision:
         if not self._files.exists(f"/{directory}"):
             raise UserError(f"{self.name} has no {directory}; {self._rerun()}")
         with tempfile.TemporaryDirectory() as scratch:
-            try:
-                for split in SCORED:
-                    self._files.get_file(f"/{directory}/{split}.parquet", f"{scratch}/{split}.parquet")
-            except (DataIndexDirError, FileNotFoundError):
-                raise UserError(
-                    f'{self.name}: {directory} is not in the cache; check it out and run "dvc pull", or run it again'
-                ) from None
+            for split in SCORED:
+                self._fetch(directory, f"{split}.parquet", Path(scratch))
             return {split: read_split(Path(scratch), split, producer) for split in SCORED}
 
-    def _text(self, path: Path) -> str:
+    def _fetch(self, directory: Path, name: str, target: Path) -> None:
+        """Copy a file of one of DVC's directories from the cache to another. Raises UserError where it is not there."""
+        path = f"/{directory}/{name}"
         try:
-            return str(self._files.read_text(f"/{path}"))
+            if not self._files.isfile(path):  # the cache lacks the list of the directory's files
+                raise FileNotFoundError
+            self._files.get_file(path, str(target / name))
         except FileNotFoundError:
-            raise UserError(f"{self.name} has no {path}; {self._rerun()}") from None
+            raise UserError(
+                f'{self.name}: {directory} is not in the cache; check it out and run "dvc pull", or run it again'
+            ) from None
+
+    def _yaml(self, path: Path) -> Any:
+        """The content of a YAML file, by YAML 1.2 as DVC reads it: to 1.1, 3e-05 is text."""
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
+
+        try:
+            return YAML(typ="safe", pure=True).load(self._text(path))
+        except YAMLError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{self.name}: {path} cannot be read ({reason}); {self._rerun()}") from None
+
+    def _text(self, path: Path) -> str:
+        if self.commit is None:
+            text = path.read_text(encoding="utf-8") if path.exists() else None
+        else:
+            text = _git("show", f"{self.commit}:./{path}")
+        if text is None:
+            raise UserError(f"{self.name} has no {path}; {self._rerun()}")
+        return text
 
     def _rerun(self) -> str:
         return 'run "dvc repro"' if self.name == WORKSPACE else 'it needs a committed result: "dvc repro", "git commit"'
@@ -163,39 +177,65 @@ def _at(tree: Any, key: str) -> Any:
     return tree
 
 
+def _uncommitted() -> dict[str, str]:
+    """The outputs in the workspace that are not what dvc.lock records, each with its state, such as "modified"."""
+    done = subprocess.run(["dvc", "data", "status", "--json"], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise UserError(f"{WORKSPACE}: dvc data status fails; its message stands above")
+    states = {}
+    for state, changes in json.loads(done.stdout).get("uncommitted", {}).items():
+        for change in changes:
+            for path in change.values() if isinstance(change, dict) else [change]:  # a renamed output: both its paths
+                states[str(Path(path))] = state
+    return states
+
+
 @contextmanager
 def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
     """Open a revision by its name; `reference` is git's name for it, where that is another.
 
     Raises NoSuchRevision, and UserError where there is no repository.
     """
-    from dvc.exceptions import NotDvcRepoError
-    from dvc.repo import Repo
-    from dvc.scm import RevError, SCMError
+    from dvc.api import DVCFileSystem
 
-    if not name:
-        raise NoSuchRevision(name)  # Repo would take the workspace
-    try:
-        repo = Repo(
-            rev=None if name == WORKSPACE else reference or name,
-            config={"core": {"remote": ""}},  # what is not in the cache is not waited for
-        )
-    except RevError:
-        raise NoSuchRevision(name) from None
-    except (NotDvcRepoError, SCMError) as error:
-        raise UserError(f"{error}; run in the directory that holds dvc.yaml") from None
-    with repo:
-        yield Revision(name, None if name == WORKSPACE else repo.get_rev(), repo)
+    commit = None if name == WORKSPACE else _commit(reference or name)
+    # No remote: what is not in the cache is not waited for.
+    with closing(DVCFileSystem(rev=commit, config={"core": {"remote": ""}})) as files:
+        yield Revision(name, commit, files)
+
+
+def _commit(name: str) -> str:
+    """The commit that a name of git's or of an experiment stands for; of experiments of one name, the newest."""
+    for reference in (name, dict(_experiments()).get(name)):
+        if reference and (commit := _git("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")):
+            return commit.strip()
+    raise NoSuchRevision(name)
+
+
+def _experiments() -> Iterator[tuple[str, str]]:
+    """Name and git reference of each experiment, whatever commit it is based on; oldest first."""
+    listed = _git("for-each-ref", "--sort=creatordate", "--format=%(refname)", EXPERIMENTS) or ""
+    for reference in listed.splitlines():
+        yield reference.rpartition("/")[2], reference
+
+
+# Where DVC keeps experiments: refs/exps/<first 2 digits of the commit it is based on>/<the other 38>/<name>. Read from
+# git, since "dvc exp list" gives no full hashes beside the names, and not the order in which they were made.
+EXPERIMENTS = "refs/exps/[0-9a-f][0-9a-f]/*/*"
+
+
+def _git(*arguments: str) -> str | None:
+    """What a git command prints, None where it fails. Raises UserError where there is no repository."""
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    if done.returncode == 128 and "not a git repository" in done.stderr:
+        raise UserError("there is no git repository here; run in the directory that holds dvc.yaml")
+    return None if done.returncode else done.stdout
 
 
 def experiments(group: str) -> dict[int, str]:
-    """The references of the experiments named `group-<seed>`, by seed, whatever commit they are based on."""
-    listed = subprocess.run(
-        ["git", "for-each-ref", "--sort=creatordate", "--format=%(refname)", "refs/exps/*/*/*"],
-        stdout=subprocess.PIPE, text=True,
-    ).stdout.splitlines()  # fmt: skip
-    matches = (re.fullmatch(rf"refs/exps/\w\w/\w{{38}}/{re.escape(group)}-(\d+)", reference) for reference in listed)
-    return dict(sorted({int(match[1]): match[0] for match in matches if match}.items()))  # of equal seeds, the newest
+    """The references of the experiments named `group-<seed>`, by seed; of those of one seed, the newest."""
+    matches = ((re.fullmatch(rf"{re.escape(group)}-(\d+)", name), reference) for name, reference in _experiments())
+    return dict(sorted({int(match[1]): reference for match, reference in matches if match}.items()))
 
 
 def runs(name: str) -> list[Run]:
