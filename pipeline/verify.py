@@ -12,12 +12,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from pipeline.cli import run
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError
 from pipeline.core.paths import METRICS, SCORED, users_path
+from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.uncertainty import SCORES
 
 _ENVIRONMENT = METRICS / "environment.json"
@@ -129,7 +128,7 @@ def _print_table(header: list[str], rows: list[list[str]], side: Literal["left",
 
 def _hashes(clone: Path) -> dict[tuple[str, str], str]:
     """The hash of each output in dvc.lock, by stage and path."""
-    stages = yaml.safe_load((clone / "dvc.lock").read_text(encoding="utf-8"))["stages"]
+    stages = load_yaml((clone / "dvc.lock").read_text(encoding="utf-8"))["stages"]
     return {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock["outs"]}
 
 

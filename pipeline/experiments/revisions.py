@@ -14,6 +14,7 @@ import numpy as np
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import METRICS, PREDICTIONS, RAW, SCORED
+from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import Floats, Ints
 from pipeline.experiments.provenance import provenance
 from pipeline.params import PARAMS
@@ -148,15 +149,10 @@ class Revision:
             ) from None
 
     def _yaml(self, path: Path) -> Any:
-        """The content of a YAML file, by YAML 1.2 as DVC reads it: to 1.1, 3e-05 is text."""
-        from ruamel.yaml import YAML
-        from ruamel.yaml.error import YAMLError
-
         try:
-            return YAML(typ="safe", pure=True).load(self._text(path))
-        except YAMLError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{self.name}: {path} cannot be read ({reason}); {self._rerun()}") from None
+            return load_yaml(self._text(path))
+        except ValueError as error:
+            raise UserError(f"{self.name}: {path} cannot be read: {error}; {self._rerun()}") from None
 
     def _text(self, path: Path) -> str:
         if self.commit is None:

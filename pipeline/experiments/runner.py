@@ -17,11 +17,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import SCORED
+from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.uncertainty import SCORES, mean_interval
 from pipeline.experiments.revisions import experiments, opened
 from pipeline.params import PARAMS, Params, load_params
@@ -81,7 +81,7 @@ def _code() -> list[Path]:
 
     Without those of the report, which only shows results, and without params.yaml, which holds the seed.
     """
-    stages = yaml.safe_load(_PIPELINE.read_text(encoding="utf-8"))["stages"]
+    stages = load_yaml(_PIPELINE.read_text(encoding="utf-8"))["stages"]
     stages = [stage for name, stage in stages.items() if name != "report"]
     outs = [out for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
     written = {Path(out if isinstance(out, str) else next(iter(out))) for out in outs}
