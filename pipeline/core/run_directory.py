@@ -16,6 +16,7 @@ from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
 
 _STALE_SECONDS = 7 * 24 * 3600
 _FINISHED = "finished"
+_PACKAGE = Path(__file__).parents[1]
 
 
 def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
@@ -24,12 +25,9 @@ def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
     The code is that of the modules imported by now.
     """
     digest = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode())
-    specs = [
-        getattr(module, "__spec__", None) for module in sys.modules.values()
-    ]  # the stage's own module goes by the name __main__
-    code = {spec.origin for spec in specs if spec and spec.origin and spec.name.startswith("pipeline.")}
-    files = [*map(Path, code), *(file for directory in directories for file in directory.iterdir())]
-    for file in sorted(files):
+    modules = {Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()}
+    code = {file for file in modules if file.is_relative_to(_PACKAGE)}  # also of __main__, the stage's own
+    for file in sorted([*code, *(file for directory in directories for file in directory.iterdir())]):
         with file.open("rb") as content:
             digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()[:16]
