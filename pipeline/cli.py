@@ -47,8 +47,8 @@ def as_command() -> Iterator[None]:
     handler.setFormatter(_OneLine())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     log.setLevel(logging.INFO)
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report, in colour, says little
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # the Hub's client tells each of its many retries twice
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report is noise
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # the Hub's client logs each of its many retries twice
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars are for terminals
     try:
@@ -60,7 +60,7 @@ def as_command() -> Iterator[None]:
 
 
 class _OneLine(logging.Formatter):
-    """A message as one line, whatever it quotes; a traceback below it keeps its lines."""
+    """Format a message as one line, whatever it quotes; a traceback below it keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))

@@ -1,9 +1,9 @@
 """Is B better than A? Compare the predictions of two revisions, pair by pair.
 
-A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of seeds that pipeline.seeds has run.
-The verdict is about accuracy on test: validation has chosen the epoch, and flatters. Two groups are tested over seeds
-and examples both, and B is better, or worse, where the 95 % interval of the difference excludes 0. Of two runs it is
-only told whether these two models differ: by the interval, and by McNemar's exact test, p < 0.05.
+A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of runs made by pipeline.seeds.
+The verdict is about accuracy on test: validation has chosen the epoch, so its scores are optimistic. Two groups are
+compared over both seeds and examples: B is better, or worse, where the 95 % interval of the difference excludes 0. For
+two runs, the verdict only says whether these two models differ: by the interval, and McNemar's exact test, p < 0.05.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""`params.yaml`, read, typed and checked: the only configuration, and this is its only reader.
+"""Read `params.yaml`, the only configuration, into typed and checked dataclasses; nothing else reads it.
 
-The comments in `params.yaml` say what each key means; here stand its type and its bounds.
+The comments in `params.yaml` say what each key means; its type and bounds are here.
 """
 
 import dataclasses
@@ -94,9 +94,9 @@ class PredictParams:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeParams:
-    """What cannot change a result: no stage of dvc.yaml depends on it."""
+    """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
 
-    launcher: str  # dvc.yaml puts it into the command of train; no stage reads it
+    launcher: str  # dvc.yaml inserts it into the command of train; no stage reads it
     timeout: int = at_least(1)
     num_proc: int = at_least(1)
     save_steps: int = at_least(1)
@@ -114,7 +114,7 @@ class Params:
     runtime: RuntimeParams
 
 
-# Fields of TrainingArguments that go by another name here.
+# Fields of TrainingArguments that have another name here.
 RENAMED = {
     "learning_rate": "train.lr",
     "num_train_epochs": "train.epochs",
@@ -143,7 +143,7 @@ def load_params(path: Path = PARAMS) -> Params:
         raise UserError(f"{path} is missing; run in the directory that holds dvc.yaml") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {_line(error)}") from None
-    # With aliases a short text makes a huge tree, or one without end.
+    # With aliases, a short text makes a huge tree, or an endless one.
     if alias := next((event for event in YAML(pure=True).parse(text) if isinstance(event, AliasEvent)), None):
         raise UserError(f"{path} cannot be read: *{_line(alias.anchor, 60)} is an alias; write the value out")
     _require_plain(tree, f"{path}:", " ")
@@ -229,7 +229,7 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def _shown(value: Any) -> str:
-    """A value as it stands in YAML, cut to a length that one reads."""
+    """A value as YAML, cut to a readable length."""
     writer, text = YAML(typ="safe", pure=True), io.StringIO()
     writer.default_flow_style, writer.width = True, sys.maxsize
     writer.dump(value, text)

@@ -1,7 +1,7 @@
-"""Run one configuration over the seeds 1 to n, and print what its scores scatter around.
+"""Run one configuration with the seeds 1 to n, and print the mean and spread of its scores.
 
-Each seed is a DVC experiment of its own, run in a temporary directory: the workspace and the queue are left alone.
-Finished ones are found again by their name, and not repeated; Ctrl-C stops, and the next call goes on.
+Each seed is a DVC experiment, run in a temporary directory: the workspace and the queue are not touched. Finished
+experiments are found by name and not repeated; after Ctrl-C, the next call continues.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with as_command():
         if arguments.n < 2:
-            raise UserError(f"--n is {arguments.n}; it must be at least 2, since one run scatters around nothing")
+            raise UserError(f"--n is {arguments.n}; it must be at least 2, since one run has no spread")
         require_locked()
         run_seeds(arguments.n, arguments.overrides)
 

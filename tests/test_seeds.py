@@ -143,7 +143,7 @@ def test_a_run_that_fails_ends_it_with_its_last_lines(toy: Project) -> None:
     experiment(toy, f"{group}-1", train__lr="2", train__seed="1")
     out = seeds(toy, "--n", "3", "-S", "train.lr=2", ok=False)
     assert "error: the loss is not a number" in out
-    assert out.endswith(f"error: {group}-2 failed; its last lines stand above\n")
+    assert out.endswith(f"error: {group}-2 failed; see its last lines above\n")
     assert list(experiments(group)) == [1]
 
 

@@ -38,7 +38,7 @@ def directory_lock(directory: Path) -> Iterator[bool]:
 
 @contextmanager
 def output_errors(target: Path) -> Iterator[None]:
-    """Raise UserError where the block fails since `target`, or what lies beside it, cannot be written."""
+    """Raise UserError where the block fails because `target`, or a file beside it, cannot be written."""
     try:
         yield
     except OSError as error:
@@ -50,10 +50,10 @@ def output_errors(target: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_output(target: Path) -> Iterator[Path]:
-    """Yield a path to write a file or a directory to; it becomes `target` when the block ends well, else it vanishes.
+    """Yield a path for a file or directory; it becomes `target` when the block succeeds, else it is removed.
 
-    The draft lies in a hidden directory beside `target`, so that the last step is a rename within one file system.
-    Drafts that a killed process has left are removed. Raises UserError where `target` cannot be written.
+    The draft is in a hidden directory beside `target`, so that the last step is a rename within one file system.
+    Drafts of killed processes are removed. Raises UserError where `target` cannot be written.
     """
     with output_errors(target), ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ _UNWRITABLE = {
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small text file whole, with the same bytes on every system."""
+    """Write a small text file atomically, with the same bytes on every system."""
     with atomic_output(path) as draft:
         draft.write_text(text, encoding="utf-8", newline="\n")
 

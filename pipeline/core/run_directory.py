@@ -1,4 +1,4 @@
-"""The directory of a run's checkpoints, found again by the next run that would give the same bytes."""
+"""Directories of checkpoints, keyed so that the next run with the same inputs finds its own."""
 
 import hashlib
 import json
@@ -20,9 +20,9 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
-    """A hash of all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code.
+    """Hash all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code.
 
-    The code is that of the modules imported by now.
+    The code is that of the modules imported so far.
     """
     digest = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode())
     modules = {Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()}
@@ -35,10 +35,10 @@ def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
 
 @contextmanager
 def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
-    """The directory `root/<key>`, held by this run alone; where another run holds it, a fresh one for this run only.
+    """Lock and yield the directory `root/<key>`; where another run has locked it, a temporary one instead.
 
-    It is emptied first where `fresh`, and marked as finished when the block ends well. Those of other keys that are
-    finished, or that no run has written to for seven days, are removed. Raises UserError where it cannot be written.
+    It is emptied first where `fresh`, and marked as finished when the block succeeds. Directories of other keys are
+    removed when finished, or unused for seven days. Raises UserError where it cannot be written.
     """
     home = root / key
     with output_errors(root):
@@ -52,13 +52,13 @@ def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
                 yield home
             except BaseException:
                 if _content(home):
-                    log.info("what is done lies in %s; the next run resumes there", home)
+                    log.info("checkpoints are kept in %s; the next run resumes there", home)
                 else:
                     _remove(home)
                 raise
             (home / _FINISHED).touch()
             return
-    log.info("another run with the same inputs is under way; this one keeps its checkpoints apart, and starts anew")
+    log.info("another run with the same inputs is under way; this one starts over in a directory of its own")
     with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=root) as apart:
         yield Path(apart)
 
@@ -79,10 +79,10 @@ def _remove(home: Path) -> None:
 
 
 def remove_finished(root: Path, but: str = "") -> None:
-    """Remove the checkpoints of runs that ended well, once DVC has recorded their models.
+    """Remove the checkpoints of finished runs, except those of the key `but`.
 
-    It does so after the stage has ended; killed, or with a full disk, before that, it runs the stage again, which then
-    resumes from the last step.
+    Not at the end of their own run: DVC records the model after the stage, and if that fails (killed, disk full), it
+    runs the stage again, which then resumes from the last step.
     """
     for home in root.glob("*/"):
         if home.name != but and (home / _FINISHED).exists():
@@ -100,16 +100,16 @@ def _remove_stale(root: Path, but: str) -> None:
                 if mine:
                     size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
                     _remove(home)
-                    log.info("removed %s: checkpoints of a run given up a week ago, %.1f MB", home, size / 1e6)
+                    log.info("removed %s: checkpoints unused for a week, %.1f MB", home, size / 1e6)
 
 
 @contextmanager
 def _claimed(home: Path) -> Iterator[bool]:
-    """Make and lock a directory; False where another process has locked it."""
+    """Make and lock a directory. Yields False where another process has locked it."""
     while True:
         with output_errors(home):
             home.mkdir(exist_ok=True)
         with directory_lock(home) as mine:
-            if mine or home.exists():  # else its holder has just finished and removed it: once more
+            if mine or home.exists():  # else its owner has just finished and removed it: try again
                 yield mine
                 return

@@ -31,7 +31,7 @@ def _score_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """What stands under the scores."""
+    """The lines below the scores."""
     test, validation = comparison.splits["test"], comparison.splits["validation"]
     over = f"{test.n} test and {validation.n} validation pairs"
     if comparison.seeds is None:
@@ -50,7 +50,7 @@ def _notes(comparison: Comparison) -> list[str]:
 
 
 def _changes(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
-    """What A and B were made with and differ in: each kind's title, and its rows."""
+    """Title and rows of each kind of thing in which A and B differ: parameters, environment, code."""
     return [
         (title, [[key, *map(_shown, of)] for key, of in entries.items()])
         for title, entries in (
@@ -62,7 +62,7 @@ def _changes(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
 
 
 def _changed(comparison: Comparison) -> list[tuple[str, list[Example]]]:
-    """The test pairs that changed, each kind under its heading."""
+    """Heading and examples of each kind of changed test pair."""
     test = comparison.splits["test"]
     by = "" if comparison.seeds is None else ", by the mean probability over runs"
     return [

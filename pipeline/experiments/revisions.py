@@ -30,7 +30,7 @@ _ENVIRONMENT = METRICS / "environment.json"
 
 
 class NoSuchRevision(UserError):
-    """Neither git nor DVC knows the name."""
+    """A name that neither git nor DVC knows."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class Run(NamedTuple):
     name: str
     commit: str | None  # None: the workspace
     parameters: dict[str, Any]  # as dvc.lock records them: params.yaml may have been edited since
-    code: dict[str, str]  # hashes of the files that no stage makes: modules, the list of packages
+    code: dict[str, str]  # hashes of the files that no stage writes: modules, the lock file of the packages
     environment: dict[str, Any]
     splits: dict[str, Scored]
 
@@ -70,7 +70,7 @@ class Revision:
     def run(self) -> Run:
         """The run that made the predictions.
 
-        Raises UserError where the revision holds no whole result or one of several runs, and where the cache lacks it.
+        Raises UserError where the result is incomplete, of several runs, or not in the cache.
         """
         pipeline, lock, params = map(self._yaml, (_PIPELINE, _LOCK, PARAMS))
         # DVC leaves stages that dvc.yaml no longer has in dvc.lock.
@@ -85,7 +85,7 @@ class Revision:
                 "%s: %s has another %s than the run in %s, whose predictions these are",
                 self.name, PARAMS, ", ".join(edited), _LOCK,
             )  # fmt: skip
-        # What one parameter names may have changed: the training pairs where the scored ones agree, a local checkpoint.
+        # The same parameter may name other content: other training pairs, another local checkpoint.
         parameters = made.parameters | made.sources
         return Run(self.name, self.commit, parameters, made.code, self.metrics("environment"), self._splits())
 
@@ -177,7 +177,7 @@ def _uncommitted() -> dict[str, str]:
     """The outputs in the workspace that are not what dvc.lock records, each with its state, such as "modified"."""
     done = subprocess.run(["dvc", "data", "status", "--json"], stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        raise UserError(f"{WORKSPACE}: dvc data status fails; its message stands above")
+        raise UserError(f"{WORKSPACE}: dvc data status fails; see its message above")
     states = {}
     for state, changes in json.loads(done.stdout).get("uncommitted", {}).items():
         for change in changes:
@@ -235,9 +235,9 @@ def experiments(group: str) -> dict[int, str]:
 
 
 def runs(name: str) -> list[Run]:
-    """The runs that a name stands for: one, or a group's experiments `name-<seed>`, in the order of their seeds.
+    """The runs that a name stands for: one, or a group's experiments `name-<seed>` by seed.
 
-    Raises UserError where there is none, and where one is not a whole result.
+    Raises UserError where there is none, and where a result is incomplete.
     """
     try:
         with opened(name) as revision:

@@ -30,8 +30,8 @@ _SEED = "train.seed"
 _PIPELINE = Path("dvc.yaml")
 _CODE = {".py", ".jinja", ".js"}  # of a sub-package's files, those that are DVC's: see .dvcignore
 _PROGRESS = re.compile(  # the lines of a run that are shown
-    r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test): accuracy|SIG\w+:|stopped|what is done"
-    r"|error:"
+    r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test): accuracy|SIG\w+:|stopped"
+    r"|checkpoints are kept|error:"
 )
 _TAIL = 20  # lines shown of a run that failed
 
@@ -133,7 +133,7 @@ def _run(group: str, seed: int, n: int, overrides: list[str]) -> None:
     if process.returncode or seed not in experiments(group):
         for line in lines[-_TAIL:]:
             log.error("%s", line.rstrip())
-        raise UserError(f"{name} failed; its last lines stand above")
+        raise UserError(f"{name} failed; see its last lines above")
     tell("done")
 
 
