@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,9 @@ def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
     _remove_stale(root, but=key)
     with _claimed(home) as mine:
         if mine:
-            _remove_all(_content(home) if fresh else home.glob(_FINISHED))
+            if fresh:
+                _empty(home)
+            (home / _FINISHED).unlink(missing_ok=True)
             try:
                 yield home
             except BaseException:
@@ -67,14 +69,14 @@ def _content(home: Path) -> list[Path]:
     return [path for path in home.iterdir() if path.name != LOCK_FILE]
 
 
-def _remove_all(paths: Iterable[Path]) -> None:
-    for path in paths:
+def _empty(home: Path) -> None:
+    for path in _content(home):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _remove(home: Path) -> None:
     """Remove a locked directory, the lock file last: without it, another run could claim a directory half removed."""
-    _remove_all(_content(home))
+    _empty(home)
     shutil.rmtree(home, ignore_errors=True)  # fails where another run has claimed the empty directory meanwhile
 
 

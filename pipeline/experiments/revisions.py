@@ -90,10 +90,8 @@ class Revision:
         return Run(self.name, self.commit, parameters, made.code, self.metrics("environment"), self._splits())
 
     def _require_recorded(self, outs: dict[str, str]) -> None:
-        """Raises UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
-        states = {}
-        if self.name == WORKSPACE:
-            states = _uncommitted()
+        """Raise UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
+        states = _uncommitted() if self.name == WORKSPACE else {}
         environment = self._text(_ENVIRONMENT).encode()  # git's, not DVC's
         if hashlib.md5(environment, usedforsecurity=False).hexdigest()[:8] != outs.get(str(_ENVIRONMENT)):
             states[str(_ENVIRONMENT)] = "modified"
