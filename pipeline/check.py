@@ -1,4 +1,4 @@
-"""Stage check: hold params.yaml and the installed packages to what the stages expect, before DVC removes an output."""
+"""Stage check: check params.yaml and the installed packages before DVC removes an output."""
 
 from pathlib import Path
 
@@ -11,17 +11,17 @@ from pipeline.params import Params, load_params
 from pipeline.sources.checkpoints import find
 from pipeline.training.arguments import check_training
 
-_HERE = "python -m"  # runtime.launcher, where this machine is the one that trains
+_LOCAL = "python -m"  # runtime.launcher where training runs on this machine
 
 
 def check(params: Params, out: Path) -> None:
-    """Write `out`, whose content is always the same: what depends on it runs after this stage, and never because of it.
+    """Write `out`, always with the same content: stages that depend on it run after this one, never because of it.
 
-    Raises UserError for a value that a stage would refuse. What only the data or the weights can tell, such as a
-    max_length that the model has no positions for, is left to the stages.
+    Raises UserError for a value that a stage would refuse. What depends on the data or the weights, such as a
+    max_length beyond the model's positions, is checked by the stages.
     """
     find(params.model.checkpoint)
-    if params.runtime.launcher == _HERE:
+    if params.runtime.launcher == _LOCAL:
         if params.train.precision != "fp32":  # which every device has
             usable_device(params.train.precision)
         check_training(params.train, params.runtime)

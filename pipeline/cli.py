@@ -7,17 +7,24 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pipeline.core.messages import UserError, log, printable
+
+# `python pipeline/train.py` puts the directory of train.py first on the path, where evaluate.py would be imported for
+# the package `evaluate`.
+_HERE = Path(__file__).resolve().parent
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
 
 
 def run(stage: Callable[..., None], **flags: str) -> None:
     """Run a stage's `main` as a command, with `--help` from its module's docstring; see `as_command`.
 
-    flags: switches of the command, each with its help; `main` gets them by their names.
+    flags: switches of the command, each with its help; `main` gets them by name.
     """
     module = sys.modules[stage.__module__]
-    parser = argparse.ArgumentParser(prog=f"python -m {module.__spec__.name}", description=module.__doc__)  # type: ignore[union-attr]
+    prog = f"python -m pipeline.{Path(str(module.__file__)).stem}"
+    parser = argparse.ArgumentParser(prog=prog, description=module.__doc__)
     for name, text in flags.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     arguments = vars(parser.parse_args())
@@ -31,14 +38,17 @@ def as_command() -> Iterator[None]:
 
     SIGINT and SIGTERM end the command with status 130 and 143, and leave no drafts.
     """
+    script = Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
+    if script.parent.name == _HERE.name and script.parent != _HERE:  # another checkout's, with the modules of this one
+        sys.exit(f"error: {script} is not of the installed pipeline, {_HERE}; use python -m pipeline.{script.stem}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     log.setLevel(logging.INFO)
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report, in colour, says little
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # the Hub's client tells each of its many retries twice
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report is noise
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # the Hub's client logs each of its many retries twice
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars are for terminals
     try:
@@ -50,7 +60,7 @@ def as_command() -> Iterator[None]:
 
 
 class _OneLine(logging.Formatter):
-    """A message as one line, whatever it quotes; a traceback below it keeps its lines."""
+    """Format a message as one line, whatever it quotes; a traceback below it keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))

@@ -18,7 +18,7 @@ def download(out: Path, params: DataParams) -> None:
     """Write `out/{train,validation,test}.parquet`: `sentence1, sentence2, label (ClassLabel), idx`, and source.json.
 
     source.json names the task, where it is published, and the sha256 of each split's rows (see `rows_sha256`).
-    Raises UserError where no source has the corpus as pinned, and for a pair with an empty sentence.
+    Raises UserError where no source has the corpus with the known checksums, and for a pair with an empty sentence.
     """
     with atomic_output(out) as draft:
         corpus = CORPORA[params.task]()

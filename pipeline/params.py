@@ -1,21 +1,24 @@
-"""`params.yaml`, read, typed and checked: the only configuration, and this is its only reader.
+"""Read `params.yaml`, the only configuration, into typed and checked dataclasses; nothing else reads it.
 
-The comments in `params.yaml` say what each key means; here stand its type and its bounds.
+The comments in `params.yaml` say what each key means; its type and bounds are here.
 """
 
 import dataclasses
 import difflib
+import io
 import math
-import re
+import sys
 import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.events import AliasEvent
 
 from pipeline.core.messages import UserError
+from pipeline.core.yaml12 import load_yaml
 
 PARAMS = Path("params.yaml")
 _MOST_BYTES = 100_000  # ours has 4,000; a file that takes seconds to read is a mistake
@@ -91,9 +94,9 @@ class PredictParams:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeParams:
-    """What cannot change a result: no stage of dvc.yaml depends on it."""
+    """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
 
-    launcher: str  # dvc.yaml puts it into the command of train; no stage reads it
+    launcher: str  # dvc.yaml inserts it into the command of train; no stage reads it
     timeout: int = at_least(1)
     num_proc: int = at_least(1)
     save_steps: int = at_least(1)
@@ -111,7 +114,7 @@ class Params:
     runtime: RuntimeParams
 
 
-# Fields of TrainingArguments that go by another name here.
+# Fields of TrainingArguments that have another name here.
 RENAMED = {
     "learning_rate": "train.lr",
     "num_train_epochs": "train.epochs",
@@ -134,67 +137,32 @@ def load_params(path: Path = PARAMS) -> Params:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UserError(f"{path} has {path.stat().st_size} bytes; one of more than {_MOST_BYTES} is not read")
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Yaml12Loader)
+        text = path.read_text(encoding="utf-8")
+        tree = load_yaml(text)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run in the directory that holds dvc.yaml") from None
-    except RecursionError:
-        raise UserError(f"{path} cannot be read: it is nested too deeply") from None
-    except (OSError, ValueError, LookupError, yaml.YAMLError) as error:  # no UTF-8, no number, no end of digits
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {_line(error)}") from None
+    # With aliases, a short text makes a huge tree, or an endless one.
+    if alias := next((event for event in YAML(pure=True).parse(text) if isinstance(event, AliasEvent)), None):
+        raise UserError(f"{path} cannot be read: *{_line(alias.anchor, 60)} is an alias; write the value out")
+    _require_plain(tree, f"{path}:", " ")
     return _section(Params, tree, f"{path}:", "")
 
 
-class _Yaml12Loader(yaml.SafeLoader):
-    """PyYAML with the core schema of YAML 1.2, the version that DVC reads and writes, and nothing besides.
-
-    `dvc exp run -S train.lr=3e-5` writes `lr: 3e-05`, which YAML 1.1, and so PyYAML, takes for a string; it takes `no`
-    for false, `010` for 8 and `12:30` for 750. A key that stands twice is refused, since one of the two would be lost;
-    so are aliases, with which a short text makes a huge tree or one without end.
-    """
-
-    yaml_constructors: typing.ClassVar[dict[Any, Any]] = {
-        tag: yaml.SafeLoader.yaml_constructors[tag]
-        for tag in (None, *(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "float", "str", "seq", "map")))
-    }
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(
-                None, None, f"*{event.anchor} is an alias; write the value out", event.start_mark
-            )
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        mapping = super().construct_mapping(node, deep)
-        for key in mapping:
+def _require_plain(value: Any, name: str, separator: str = ".") -> None:
+    """Raise UserError for values that only YAML has, such as dates, and for keys that are no text."""
+    if isinstance(value, dict):
+        for key, item in value.items():
             if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(None, None, f"the key {key} is no text", node.start_mark)
-        if len(mapping) < len(node.value):
-            seen = set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(None, None, f"the key {key.value} stands twice", key.start_mark)
-                seen.add(key.value)
-        return mapping
+                raise UserError(f"{name} has the key {_line(key, 60)}, which is no text; put it in quotes")
+            _require_plain(item, f"{name}{separator}{_line(key, 60)}")
+    elif isinstance(value, list):
+        for item in value:
+            _require_plain(item, name)
+    elif not (value is None or isinstance(value, str | int | float)):
+        raise UserError(f"{name} is {_line(value, 60)}; it must be text, a number, true, false or null")
 
-    def construct_int(self, node: Any) -> int:
-        text = str(self.construct_scalar(node))
-        return int(text, 0 if text.startswith(("0o", "0x")) else 10)
-
-
-_Yaml12Loader.yaml_implicit_resolvers = {}
-_Yaml12Loader.add_constructor("tag:yaml.org,2002:int", _Yaml12Loader.construct_int)
-
-# https://yaml.org/spec/1.2.2/#1032-tag-resolution
-for _kind, _first, _pattern in (
-    ("null", ["", *"~nN"], r"(null|Null|NULL|~|)$"),
-    ("bool", [*"tTfF"], r"(true|True|TRUE|false|False|FALSE)$"),
-    ("int", [*"-+0123456789"], r"([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
-    ("float", [*"-+.0123456789"], r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"),
-    ("float", [*"-+."], r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
-):
-    _Yaml12Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), _first)
 
 _Section = TypeVar("_Section")
 
@@ -261,8 +229,11 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def _shown(value: Any) -> str:
-    """A value as it stands in YAML, cut to a length that one reads."""
-    return _line(yaml.safe_dump(value, default_flow_style=True, width=math.inf).replace("\n...", ""), 60)
+    """A value as YAML, cut to a readable length."""
+    writer, text = YAML(typ="safe", pure=True), io.StringIO()
+    writer.default_flow_style, writer.width = True, sys.maxsize
+    writer.dump(value, text)
+    return _line(text.getvalue().replace("\n...", ""), 60)
 
 
 def _line(text: object, length: int = 300) -> str:

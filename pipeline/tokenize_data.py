@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from transformers import PreTrainedTokenizerBase
 
-_BATCH_PAIRS = 10_000  # tokenized, and held in memory, at a time
+_BATCH_PAIRS = 10_000  # in memory at a time
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
     """Write `out/{train,validation,test}.parquet`: `input_ids, attention_mask, labels, idx`, and token_type_ids.
 
-    token_type_ids only where the model has them (BERT has, DistilBERT, RoBERTa and MPNet have none). Pairs longer than
-    `params.max_length` tokens are truncated, the longer sentence first. {validation,test}_swapped.parquet hold the
-    same pairs, the second sentence first. lengths.json tells of each split its `pairs`, their `mean` and `longest`
-    number of tokens, and how many were `truncated`; source.json, where the pairs are from, comes along from `raw`.
-    Raises UserError where an input is missing or `max_length` is more than the model can take.
+    token_type_ids only where the model has them (BERT, not DistilBERT, RoBERTa or MPNet). Pairs longer than
+    `params.max_length` tokens are truncated, the longer sentence first. {validation,test}_swapped.parquet: the same
+    pairs with the sentences swapped. lengths.json, per split: number of `pairs`, `mean` and `longest` length in
+    tokens, number `truncated`. source.json is copied from `raw`.
+    Raises UserError where an input is missing or `max_length` is out of the model's range.
     """
     require(pretrained, "pretrained")
 
@@ -51,7 +51,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         raise UserError(
             f"params.yaml: tokenize.max_length is {params.max_length}; for this model it must be {least} to {most}"
         )
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # num_proc alone says how many cores it takes
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # num_proc alone sets the number of cores
     with atomic_output(out) as draft, _workers(num_proc) as in_order:
         draft.mkdir()
         summaries = {}
@@ -85,7 +85,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
 
 
 class Encoded(NamedTuple):
-    """A batch of tokenized pairs. lengths: tokens of each, without padding. truncated: how many were too long."""
+    """A batch of tokenized pairs. lengths: tokens of each, without padding. truncated: number of pairs cut."""
 
     batch: "pa.RecordBatch"
     lengths: "np.ndarray[Any, Any]"
@@ -100,7 +100,7 @@ def encode(
     padding: str,
     schema: "pa.Schema",
 ) -> Encoded:
-    """Tokenize a batch of pairs. order: the sentences' columns. At module level, so that other processes find it."""
+    """Tokenize a batch of pairs. order: the two columns of sentences. At module level, so that it can be pickled."""
     import numpy as np
     import pyarrow as pa
 
@@ -121,7 +121,7 @@ def encode(
 
 @contextmanager
 def _workers(processes: int) -> Iterator[Callable[..., Iterator[Encoded]]]:
-    """`map` over so many processes. It runs ahead of what is taken from it by two batches a process, and no more."""
+    """Yield an ordered `map` over worker processes that reads ahead by at most two batches per process."""
     if processes == 1:
         yield map
         return
@@ -139,10 +139,10 @@ def _workers(processes: int) -> Iterator[Callable[..., Iterator[Encoded]]]:
 
 
 def _cut(sentence: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
-    """A sentence without what lies far behind the tokens that can be kept.
+    """Cut a sentence far behind the last token that can be kept.
 
-    Of a pair that it truncates, the tokenizer makes every combination of the pieces left over: for two sentences of
-    100,000 characters, minutes and gigabytes.
+    For a truncated pair, the tokenizer builds every combination of the overflowing pieces: with two sentences of
+    100,000 characters, that takes minutes and gigabytes.
     """
     if len(sentence) <= 8 * max_length:
         return sentence
@@ -151,7 +151,7 @@ def _cut(sentence: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -
 
 
 def _length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
-    """The longest input, in tokens, that the model has positions for."""
+    """Longest input, in tokens, that the model has positions for."""
     config = json.loads((pretrained / "config.json").read_text(encoding="utf-8"))
     positions = config.get("max_position_embeddings", sys.maxsize)
     if config.get("model_type") in _OFFSET_POSITIONS:
@@ -159,7 +159,7 @@ def _length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int
     return min(int(positions), tokenizer.model_max_length)
 
 
-# Their positions start behind the padding token's id, as in fairseq: 514 positions hold 512 tokens.
+# Their positions start after the padding token's id, as in fairseq: 514 positions for 512 tokens.
 _OFFSET_POSITIONS = {
     "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
     "xlm-roberta-xl", "xmod",

@@ -1,8 +1,8 @@
-"""Check that the committed result can be had again: run the committed pipeline from nothing and compare every output.
+"""Check that the committed result can be reproduced: run the committed pipeline from scratch and compare every output.
 
 HEAD is cloned into a temporary directory and run there with an empty cache. The outputs' hashes are compared with those
-of the committed dvc.lock. Data, checkpoint and tokens must be the committed ones anywhere. So must all else in the same
-environment, as metrics/environment.json records it; in another one the weights differ, and the scores may a little.
+of the committed dvc.lock. Data, checkpoint and tokens must be equal anywhere; everything else must be in the same
+environment, as recorded in metrics/environment.json. In another one the weights differ, and the scores by a little.
 """
 
 import json
@@ -10,30 +10,29 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, Literal
 
 from pipeline.cli import run
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError
 from pipeline.core.paths import METRICS, SCORED, users_path
+from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.uncertainty import SCORES
 
 _ENVIRONMENT = METRICS / "environment.json"
 _EVALUATION = METRICS / "evaluation.json"
 _MIRRORS = ("MRPC_MIRROR", "CHECKPOINT_MIRROR")
-_DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # the stages whose bits do
-# Points that a score may move in another environment. Another CPU rounds in another order, and training makes of that
-# what it makes of another seed. Five seeds of the committed model have a standard deviation of 0.9 points of accuracy
-# on validation, two of them thus differ by 1.3, and by more than 3 in one case of fifty.
+_DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # stages whose outputs differ between CPUs
+# Points by which a score may differ in another environment. Another CPU rounds in another order, which changes training
+# as much as another seed does. Over five seeds of the committed model, accuracy on validation has a standard deviation
+# of 0.9 points: two of them differ by 1.3 on average, and by more than 3 in one case of fifty.
 TOLERANCE = 3.0
 
 
 def verify(repository: Path) -> None:
-    """Run HEAD of `repository` in a temporary clone, and compare what comes out with what is committed.
+    """Run HEAD of `repository` in a temporary clone, and compare its outputs with the committed ones.
 
-    Raises UserError where there is nothing to compare with, where the run fails, and as `compare` does.
+    Raises UserError where there is nothing to compare with, where the run fails, and as `compare`.
     """
     with tempfile.TemporaryDirectory(prefix="verify-") as scratch:
         committed, here = Path(scratch, "committed"), Path(scratch, "here")
@@ -47,22 +46,22 @@ def verify(repository: Path) -> None:
         mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
         environ = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"} | mirrors
         if subprocess.run(["dvc", "repro", "--force"], cwd=here, env=environ).returncode:
-            raise UserError("dvc repro fails in a fresh clone of HEAD; its message stands above")
+            raise UserError("dvc repro fails in a fresh clone of HEAD; see its message above")
         compare(committed, here)
 
 
 def compare(committed: Path, here: Path) -> None:
-    """Print the outputs of two checkouts' dvc.lock files, and what explains that some differ: environment and scores.
+    """Print the outputs in the dvc.lock of two checkouts; where some differ, also the environments and the scores.
 
-    Raises UserError where an output is missing on one side, where one differs that no environment or the same one made,
-    and where a score is further than TOLERANCE from the committed one.
+    Raises UserError where an output is missing on one side, where one differs though it should not depend on the
+    environment or the environment is the same, and where a score differs by more than TOLERANCE.
     """
     expected, found = _hashes(committed), _hashes(here)
     rows = []
     for stage, path in expected | found:
         old, new = (side.get((stage, path), "-") for side in (expected, found))
         rows.append([stage, path, old[:12], new[:12], "same" if old == new else "DIFFERS"])
-    _print_table(["stage", "output", "committed", "here", ""], rows, "<")
+    _print_table(["stage", "output", "committed", "here", ""], rows, "left")
     for side, without in (("the committed dvc.lock", found.keys() - expected), ("this run", expected.keys() - found)):
         for stage, path in sorted(without):
             raise UserError(
@@ -80,17 +79,17 @@ def compare(committed: Path, here: Path) -> None:
         titled = [
             [_TITLES.get(key, key), *(str(of.get(key, "not set")) for of in (of_committed, of_here))] for key in changed
         ]
-        _print_table(["", "committed", "here"], titled, "<")
+        _print_table(["", "committed", "here"], titled, "left")
     for stage, path in different:
         if stage not in _DEPEND_ON_ENVIRONMENT:
             raise UserError(
                 f"{path} differs from the committed dvc.lock, and it must be the same on every CPU; install the locked "
-                'packages ("make setup") and verify again, or run "dvc repro" and commit what that gives'
+                'packages ("make setup") and verify again, or run "dvc repro" and commit the result'
             )
     if not changed:
         raise UserError(
             f"{len(different)} of {len(found)} outputs differ from the committed dvc.lock in the same environment; "
-            "commit what a new dvc repro gives, or find what is not repeatable"
+            "commit the result of a new dvc repro, or find what is not deterministic"
         )
     print(_WHY)
     _compare_scores(_read(committed / _EVALUATION), _read(here / _EVALUATION))
@@ -98,14 +97,14 @@ def compare(committed: Path, here: Path) -> None:
 
 _TITLES = {"cpu": "CPU", "instruction_set": "instruction set", "threads": "CPU threads"}
 _WHY = f"""
-Data, checkpoint and tokens are byte for byte the committed ones. The weights cannot be: in another environment, sums
-are rounded in another order, and step by step that leads training elsewhere, about as far as another seed does.
-Therefore the scores, in percent, are held to {TOLERANCE:g} points:
+Data, checkpoint and tokens are byte for byte the committed ones. The weights cannot be: another environment rounds sums
+in another order, and over many steps training drifts about as far as with another seed.
+So the scores, in percent, may differ by {TOLERANCE:g} points:
 """
 
 
 def _compare_scores(committed: dict[str, Any], here: dict[str, Any]) -> None:
-    """Print the scores side by side. Raises UserError where one is beyond the tolerance."""
+    """Print the scores side by side. Raises UserError where one differs by more than the tolerance."""
     moved = {}
     rows = []
     for split in reversed(SCORED):
@@ -113,23 +112,23 @@ def _compare_scores(committed: dict[str, Any], here: dict[str, Any]) -> None:
             old, new = (100 * of[split][name] for of in (committed, here))
             moved[f"{split} {title}"] = new - old
             rows.append([f"{split} {title}", f"{old:.2f}", f"{new:.2f}", f"{new - old:+.2f}"])
-    _print_table(["", "committed", "here", "difference"], rows, ">")
+    _print_table(["", "committed", "here", "difference"], rows, "right")
     score = max(moved, key=lambda score: abs(moved[score]))
     if abs(moved[score]) > TOLERANCE:
         raise UserError(
             f"{score} is {moved[score]:+.2f} points from the committed one, and another environment explains "
-            f'{TOLERANCE:g}; verify where the result was made, or run "dvc repro" and commit what that gives'
+            f'{TOLERANCE:g}; verify where the result was made, or run "dvc repro" and commit the result'
         )
-    print(f"\nThe committed result holds here: no score is further than {TOLERANCE:g} points from the committed one.")
+    print(f"\nThe committed result is reproduced: no score differs by more than {TOLERANCE:g} points.")
 
 
-def _print_table(header: list[str], rows: list[list[str]], side: str) -> None:
+def _print_table(header: list[str], rows: list[list[str]], side: Literal["left", "right"]) -> None:
     print("\n".join(aligned([header, *rows], side)))
 
 
 def _hashes(clone: Path) -> dict[tuple[str, str], str]:
     """The hash of each output in dvc.lock, by stage and path."""
-    stages = yaml.safe_load((clone / "dvc.lock").read_text(encoding="utf-8"))["stages"]
+    stages = load_yaml((clone / "dvc.lock").read_text(encoding="utf-8"))["stages"]
     return {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock["outs"]}
 
 

@@ -43,7 +43,7 @@ def test_whatever_is_accepted_leaves_the_same_file(good: Params, tmp_path: Path)
         ("train", {"extra": {"learning_rate": 0.1}}, "train.extra.learning_rate is set by train.lr"),
         ("train", {"engine": "loop", "torch_compile": True}, "train.torch_compile is True; with train.engine loop"),
         ("train", {"precision": "fp16"}, "train.precision is fp16; there is no GPU"),
-        ("model", {"checkpoint": "gpt2"}, "model.checkpoint is gpt2, which is no directory and not pinned"),
+        ("model", {"checkpoint": "gpt2"}, "model.checkpoint is gpt2, which is no directory and has no commit"),
     ],
 )
 def test_what_a_stage_would_refuse_is_refused_first(

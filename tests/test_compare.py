@@ -20,10 +20,10 @@ from dvc.repo import Repo
 from sklearn.metrics import accuracy_score, f1_score
 from toy import WICKED, experiment, toy_project
 
-from pipeline.compare import as_markdown, as_text
 from pipeline.core.messages import UserError
 from pipeline.evaluation.uncertainty import mcnemar, paired_differences
 from pipeline.experiments.comparison import Comparison, Side, compare
+from pipeline.experiments.render import as_markdown, as_text
 from pipeline.experiments.revisions import Run, experiments, runs
 
 # An escape sequence that colorama trips over, one that clears the line, and a line of its own.
@@ -403,6 +403,16 @@ def test_a_stage_that_dvc_yaml_has_no_longer_does_not_count(toy: Project) -> Non
         lock.write("  fit:\n    cmd: fit\n    outs:\n    - path: models/classifier\n      md5: 0123456789abcdef\n")
     assert compared("main", "workspace").verdict.startswith("no difference")
     restore(toy)
+
+
+@pytest.mark.parametrize("file", ["dvc.lock", "dvc.yaml", "params.yaml"])
+def test_conflict_marks_of_a_merge_are_told_in_one_line(file: str, toy: Project) -> None:
+    with (toy.root / file).open("a") as content:
+        content.write("<<<<<<< HEAD\n")
+    with pytest.raises(UserError) as error:
+        compared("main", "workspace")
+    toy.git("checkout", "--quiet", file)
+    assert re.match(rf'workspace: {file} cannot be read: .* line \d+; run "dvc repro"$', str(error.value))
 
 
 def test_an_environment_that_is_not_the_runs_is_refused(toy: Project) -> None:

@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 import typing
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT, committed
+from packaging.requirements import Requirement
 
 from pipeline.params import Params
 
@@ -21,6 +23,7 @@ STAGES: dict[str, Any] = DVC["stages"]
 PARAMS_YAML = (ROOT / "params.yaml").read_text()
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 PIPELINE = ROOT / "pipeline"
 TOP = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__"}
@@ -108,6 +111,17 @@ def test_no_module_imports_itself_by_way_of_others(module: str) -> None:
     assert not any(module in reached(name) for name in imports(module))
 
 
+def test_every_package_that_is_imported_is_declared() -> None:
+    declared = {Requirement(line).name.lower() for line in PROJECT["project"]["dependencies"]}
+    names = {"vl_convert": "vl-convert-python", "ruamel": "ruamel.yaml"}  # modules that are not called as their package
+    for module in ALL:
+        for node in ast.walk(ast.parse(file(module).read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            tops = {part(name) for name in modules} - sys.stdlib_module_names - {"pipeline"}
+            assert {names.get(top, top) for top in tops} <= declared, f"pipeline.{module}"
+
+
 def test_what_people_run_hides_no_module_of_the_standard_library() -> None:
     """`python pipeline/train.py` puts the directory of train.py before the standard library."""
     assert TOP.isdisjoint(sys.stdlib_module_names)
@@ -177,18 +191,13 @@ def test_the_graph_of_the_pages_is_that_of_dvc_dag() -> None:
 
 
 def test_the_lock_has_what_pyproject_asks_for_and_no_addresses() -> None:
-    import tomllib
-
-    from packaging.requirements import Requirement
-
     lock = (ROOT / "requirements.lock").read_text()
     assert "-r compute.lock" in lock
     lock += (ROOT / "compute.lock").read_text()
     assert "://" not in lock
     locked = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", lock, re.M))
     versions = {name.lower().replace("_", "-"): version for name, version in locked.items()}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    for line in project["project"]["dependencies"] + project["dependency-groups"]["dev"]:
+    for line in PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]:
         requirement = Requirement(line)
         assert versions[requirement.name.lower().replace("_", "-")] in requirement.specifier, line
 

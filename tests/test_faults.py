@@ -277,7 +277,7 @@ def test_a_killed_run_resumes_while_the_processes_that_loaded_its_data_live_on(s
     process.wait()
     with launched(stage_directory) as second:
         assert second.stderr
-        told = next(line for line in second.stderr if "resuming from" in line or "starts anew" in line)
+        told = next(line for line in second.stderr if "resuming from" in line or "another run" in line)
         second.kill()
     for loader in loaders:
         loader.kill()
@@ -388,7 +388,7 @@ def test_an_input_that_goes_while_tokenize_runs_is_told_in_one_line(
 ) -> None:  # fmt: skip
     shutil.copytree(raw, tmp_path / "raw")
     at_the_first(tokenizing, "encode", lambda: spoil(tmp_path / "raw" / "test.parquet"), monkeypatch)
-    with pytest.raises(UserError, match=r'test\.parquet is (missing|not a whole parquet file).*; run "dvc repro'):
+    with pytest.raises(UserError, match=r'test\.parquet is (missing|not a complete parquet file).*; run "dvc repro'):
         tokenize(tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     assert not (tmp_path / "out").exists()
 

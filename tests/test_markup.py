@@ -14,7 +14,7 @@ HOSTILE = "| <img src=x onerror=alert(1)> `tick` @everyone https://example.org [
 
 
 def test_cells_stay_on_their_line_and_in_their_columns() -> None:
-    lines = aligned([["", "A", "B"], ["cpu", "x\x1b]0;t\x07\r\n\u2028\u202eVerdict: B is better", "y"]], "<")
+    lines = aligned([["", "A", "B"], ["cpu", "x\x1b]0;t\x07\r\n\u2028\u202eVerdict: B is better", "y"]], "left")
     assert all(line.isprintable() for line in lines)
     assert lines[1] == "cpu  x ]0;t     Verdict: B is better  y"
 

@@ -71,9 +71,9 @@ def test_a_mirror_comes_first_and_is_held_to_the_pins(
 
 
 def test_a_bare_name_outside_the_catalogue_must_be_pinned(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"not pinned; write roberta-base@<40-hex commit>"):
+    with pytest.raises(UserError, match=r"has no commit; write roberta-base@<40-hex commit>"):
         fetch(tmp_path / "out", "roberta-base")
-    with pytest.raises(UserError, match="not pinned"):
+    with pytest.raises(UserError, match="has no commit"):
         fetch(tmp_path / "out", "roberta-base@main")
 
 

@@ -15,7 +15,7 @@ from toy import experiment, toy_project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.revisions import experiments
-from pipeline.seeds import group_name, run_seeds
+from pipeline.experiments.runner import group_name, run_seeds
 
 
 def seeds(project: Project, *arguments: str, ok: bool = True) -> str:
@@ -45,7 +45,7 @@ def test_finished_runs_are_found_and_the_table_is_that_of_their_scores(
     experiment(toy, f"{group}-1", train__epochs="3", train__seed="1")
     toy.run("dvc", "checkout", "--quiet", "--force")
     out = seeds(toy, "--n", "2", "-S", "train.epochs=3")
-    assert f"{group}: 1 of 2 seeds are there" in out
+    assert f"{group}: 1 of 2 seeds are finished" in out
     assert re.search(r"seed 2 of 2, 0:00:\d\d: epoch 3/3: train loss 0\.5", out)
     assert "seed 1 of 2" not in out
     assert list(experiments(group)) == [1, 2]
@@ -98,6 +98,28 @@ def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(
     toy.git("checkout", "--quiet", "dvc.yaml", "metrics/evaluation.json")
 
 
+def test_experiments_of_other_code_in_a_sub_package_are_not_reused(toy: Project) -> None:
+    """The toy depends on all of pipeline/core, as real stages do."""
+    group = group_name([])
+    experiment(toy, f"{group}-1", train__seed="1")
+    core = Path("pipeline/core")
+    (core / ".paths.py.swp").touch()
+    assert group_name([]) == group, "an editor's file is no code"
+    (core / ".paths.py.swp").unlink()
+    for change in ("an edit", "a new module", "a new name"):
+        if change == "an edit":
+            with (core / "paths.py").open("a") as module:
+                module.write("# changed\n")
+        elif change == "a new module":
+            (core / "new.py").write_text("")
+        else:
+            (core / "paths.py").rename(core / "places.py")
+        assert not experiments(group_name([])), change
+        toy.git("checkout", "--quiet", "pipeline")
+        toy.git("clean", "--quiet", "--force", "pipeline")
+    assert list(experiments(group_name([]))) == [1]
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -121,7 +143,7 @@ def test_a_run_that_fails_ends_it_with_its_last_lines(toy: Project) -> None:
     experiment(toy, f"{group}-1", train__lr="2", train__seed="1")
     out = seeds(toy, "--n", "3", "-S", "train.lr=2", ok=False)
     assert "error: the loss is not a number" in out
-    assert out.endswith(f"error: {group}-2 failed; its last lines stand above\n")
+    assert out.endswith(f"error: {group}-2 failed; see its last lines above\n")
     assert list(experiments(group)) == [1]
 
 

@@ -99,6 +99,6 @@ def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyM
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "train.parquet").write_bytes((raw / "train.parquet").read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"broken.train\.parquet is not a whole parquet file"):
+    with pytest.raises(UserError, match=r"broken.train\.parquet is not a complete parquet file"):
         tokenize(broken, tiny(), tmp_path / "out", params(), 1)
     assert not (tmp_path / "out").exists()

@@ -35,7 +35,7 @@ stages:
     outs: [data/params_checked]
   download:
     cmd: python toy.py download
-    deps: [toy.py, data/params_checked]
+    deps: [toy.py, data/params_checked, pipeline/core]
     params: [data.task, tokenize.max_length]
     outs: [data/raw]
   train:

@@ -1,13 +1,14 @@
 """Tables for a terminal."""
 
+from typing import Literal
+
+from tabulate import tabulate
+
 from pipeline.core.messages import printable
 
 
-def aligned(rows: list[list[str]], side: str) -> list[str]:
-    """Printable lines of columns as wide as their widest cell; all but the first are aligned to a side, "<" or ">"."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = ["<", *side * (len(widths) - 1)]
-    return [
-        printable("  ".join(f"{cell:{to}{width}}" for cell, to, width in zip(row, sides, widths, strict=True))).rstrip()
-        for row in rows
-    ]
+def aligned(rows: list[list[str]], side: Literal["left", "right"]) -> list[str]:
+    """Lines of a table with aligned columns: the first to the left, the others to `side`. No control characters."""
+    cells = [list(map(printable, row)) for row in rows]
+    align = ["left", *[side] * (len(rows[0]) - 1)]
+    return tabulate(cells, tablefmt="plain", disable_numparse=True, colalign=align).split("\n")

@@ -1,4 +1,4 @@
-"""Text that others wrote, harmless in Markdown, and tables of it."""
+"""Markdown tables, and untrusted text escaped for Markdown."""
 
 import re
 
@@ -9,10 +9,10 @@ _MARKUP = re.compile(r"[!-&*+.:-@\[-^`{-~]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def code(text: str) -> str:
-    """Any text, also in a cell of a table: no markup of its own, no mention of anybody, no line break."""
+    """Escape untrusted text, also for a table cell: no markup, no @mention, no line break."""
     return f"<code>{_MARKUP.sub(lambda found: f'&#{ord(found[0])};', printable(text))}</code>"
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a table. Cells are Markdown: give text that others wrote as `code`."""
+    """Lines of a table. Cells are Markdown: pass untrusted text through `code`."""
     return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]

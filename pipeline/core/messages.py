@@ -1,4 +1,4 @@
-"""What people are told: the log, and errors that they can mend."""
+"""Messages to people: the log, and errors that a user can fix."""
 
 import logging
 
@@ -6,9 +6,9 @@ log = logging.getLogger("pipeline")
 
 
 class UserError(Exception):
-    """Something that the user can mend. Its text is one line: the key or file, what was found there, what to do."""
+    """An error that the user can fix. Its text is one line: the key or file, what was found, what to do."""
 
 
 def printable(text: str) -> str:
-    """Replace line breaks and the characters that a terminal obeys: what others wrote must not pass for our lines."""
+    """Replace line breaks and control characters by spaces, so that untrusted text cannot forge lines of output."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,9 +1,7 @@
-"""Files and directories that appear as a whole or not at all."""
+"""Atomic output: files and directories appear complete or not at all. Locks on directories."""
 
 import errno
-import fcntl
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -12,49 +10,35 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from pipeline.core.messages import UserError
+
+LOCK_FILE = ".lock"  # in a directory that has been locked
 
 
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[bool]:
     """Lock a directory for the block. Yields False where another process has locked it, and where it is gone.
 
-    The kernel drops the lock when the process dies.
+    The lock vanishes with the process, and a forked child (one that loads data, say) does not inherit it.
+    Raises UserError where the lock file cannot be written.
     """
+    lock = FileLock(directory / LOCK_FILE, blocking=False)
+    mine = False
+    if directory.is_dir():  # FileLock would make it
+        with output_errors(directory), suppress(Timeout):
+            lock.acquire()
+            mine = True
     try:
-        descriptor = os.open(directory, os.O_RDONLY)
-    except FileNotFoundError:
-        yield False
-        return
-    _locks.add(descriptor)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = directory.stat().st_ino == os.fstat(descriptor).st_ino  # no: removed and made anew in between
-        except (BlockingIOError, FileNotFoundError):
-            mine = False
         yield mine
     finally:
-        _locks.remove(descriptor)
-        os.close(descriptor)
-
-
-_locks: set[int] = set()
-
-
-def _let_go() -> None:
-    while _locks:
-        os.close(_locks.pop())
-
-
-# A lock is that of an open file, which a forked process shares. One that loads data for a killed run lives on for
-# seconds, and the next run would find its checkpoints locked.
-os.register_at_fork(after_in_child=_let_go)
+        lock.release()
 
 
 @contextmanager
 def output_errors(target: Path) -> Iterator[None]:
-    """Raise UserError where the block fails since `target`, or what lies beside it, cannot be written."""
+    """Raise UserError where the block fails because `target`, or a file beside it, cannot be written."""
     try:
         yield
     except OSError as error:
@@ -66,17 +50,20 @@ def output_errors(target: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_output(target: Path) -> Iterator[Path]:
-    """Yield a path to write a file or a directory to; it becomes `target` when the block ends well, else it vanishes.
+    """Yield a path for a file or directory; it becomes `target` when the block succeeds, else it is removed.
 
-    The draft lies in a hidden directory beside `target`, so that the last step is a rename within one file system.
-    Drafts that a killed process has left are removed. Raises UserError where `target` cannot be written.
+    The draft is in a hidden directory beside `target`, so that the last step is a rename within one file system.
+    Drafts of killed processes are removed. Raises UserError where `target` cannot be written.
     """
     with output_errors(target), ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f".{target.name}.*"):
-            with suppress(FileNotFoundError), directory_lock(left) as mine:
-                if mine and time.time() - left.stat().st_mtime > _YOUNG_SECONDS:
-                    shutil.rmtree(left)
+            with suppress(FileNotFoundError):  # another process is removing it
+                if time.time() - left.stat().st_mtime < _YOUNG_SECONDS:
+                    continue
+                with directory_lock(left) as mine:
+                    if mine:
+                        shutil.rmtree(left, ignore_errors=True)
         workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         stack.callback(shutil.rmtree, workshop, ignore_errors=True)
         stack.enter_context(directory_lock(workshop))
@@ -95,7 +82,7 @@ _UNWRITABLE = {
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small text file whole, with the same bytes on every system."""
+    """Write a small text file atomically, with the same bytes on every system."""
     with atomic_output(path) as draft:
         draft.write_text(text, encoding="utf-8", newline="\n")
 

@@ -1,4 +1,4 @@
-"""The packages that decide results, locked in `compute.lock`: a dependency of every stage that computes with them."""
+"""The packages that determine results. `compute.lock` pins them; every stage that computes depends on it."""
 
 import re
 from importlib.metadata import PackageNotFoundError, version
@@ -10,28 +10,28 @@ LOCK = Path(__file__).parents[2] / "compute.lock"
 
 
 def locked() -> dict[str, str]:
-    """The locked versions, by package."""
+    """Locked version of each package."""
     return dict(re.findall(r"^([\w.-]+)==(\S+)$", LOCK.read_text(encoding="utf-8"), re.M))
 
 
 def installed() -> dict[str, str]:
-    """The versions of the same packages that are installed here, "none" where one is not."""
+    """Installed version of each of these packages, "none" where it is missing."""
     return {name: _version(name) for name in locked()}
 
 
 def require_locked() -> None:
-    """Raise UserError where a package is installed in another version than the locked one.
+    """Raise UserError where the installed version of a package is not the locked one.
 
-    DVC records the lock, not what is installed: a result of other packages would pass for one of these.
+    DVC records the lock file only, so a result of other packages would be recorded as one of these.
     """
     found = installed()
-    # torch's version has its build behind a plus sign: the CPU's and the GPU's have one lock.
+    # torch appends its build after a plus sign; CPU and GPU builds share one lock.
     other = {name: of for name, of in locked().items() if found[name].partition("+")[0] != of}
     if other:
         named = ", ".join(f"{name} {found[name]} (locked: {of})" for name, of in other.items())
         raise UserError(
-            f'{LOCK.name}: installed is {named}; install what is locked with "make setup", or write into '
-            f"{LOCK.name} what you have: the stages that compute with it then run again"
+            f'{LOCK.name}: installed is {named}; install the locked versions with "make setup", or write yours into '
+            f"{LOCK.name}: the stages that depend on it then run again"
         )
 
 

@@ -1,4 +1,4 @@
-"""Where things are: the artefacts that flow from stage to stage, and the names of the splits."""
+"""Paths of the artefacts that flow from stage to stage, and names of the splits."""
 
 import os
 from pathlib import Path
@@ -18,20 +18,20 @@ CHECKPOINTS = Path("models/.checkpoints")
 
 SPLITS = ("train", "validation", "test")
 SCORED = SPLITS[1:]
-SOURCE = "source.json"  # in a directory of data or of a checkpoint: where it is from, and its hashes
-SWAPPED = "_swapped"  # behind a split's name: the same pairs with their sentences changed round
+SOURCE = "source.json"  # in a directory of data or of a checkpoint: its origin and checksums
+SWAPPED = "_swapped"  # suffix of a split: the same pairs with the two sentences swapped
 
 
 def require(path: Path, producer: str) -> Path:
-    """Return `path`, the output of the stage `producer`, or raise UserError where it has not been made yet."""
+    """Return `path`, an output of the stage `producer`. Raises UserError where it does not exist yet."""
     if not path.exists():
         raise UserError(f'{path} is missing; run "dvc repro {producer}"')
     return path
 
 
 def users_path(text: str | Path) -> Path:
-    """A path as the user gave it; a relative one counts from the user's repository.
+    """Resolve a path that the user gave, relative to the user's repository.
 
-    DVC runs queued and temporary experiments in a directory of its own, and tells by DVC_ROOT where they come from.
+    DVC runs queued and temporary experiments in another directory, and sets DVC_ROOT to the repository.
     """
     return Path(os.environ.get("DVC_ROOT", ""), Path(text).expanduser())

@@ -1,4 +1,4 @@
-"""The directory of a run's checkpoints, found again by the next run that would give the same bytes."""
+"""Directories of checkpoints, keyed so that the next run with the same inputs finds its own."""
 
 import hashlib
 import json
@@ -12,24 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.messages import log
-from pipeline.core.output import directory_lock, output_errors
+from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
 
 _STALE_SECONDS = 7 * 24 * 3600
 _FINISHED = "finished"
+_PACKAGE = Path(__file__).parents[1]
 
 
 def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
-    """A hash of all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code.
+    """Hash all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code.
 
-    The code is that of the modules imported by now.
+    The code is that of the modules imported so far.
     """
     digest = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode())
-    specs = [
-        getattr(module, "__spec__", None) for module in sys.modules.values()
-    ]  # the stage's own module goes by the name __main__
-    code = {spec.origin for spec in specs if spec and spec.origin and spec.name.startswith("pipeline.")}
-    files = [*map(Path, code), *(file for directory in directories for file in directory.iterdir())]
-    for file in sorted(files):
+    modules = {Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()}
+    code = {file for file in modules if file.is_relative_to(_PACKAGE)}  # also of __main__, the stage's own
+    for file in sorted([*code, *(file for directory in directories for file in directory.iterdir())]):
         with file.open("rb") as content:
             digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()[:16]
@@ -37,10 +35,10 @@ def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
 
 @contextmanager
 def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
-    """The directory `root/<key>`, held by this run alone; where another run holds it, a fresh one for this run only.
+    """Lock and yield the directory `root/<key>`; where another run has locked it, a temporary one instead.
 
-    It is emptied first where `fresh`, and marked as finished when the block ends well. Those of other keys that are
-    finished, or that no run has written to for seven days, are removed. Raises UserError where it cannot be written.
+    It is emptied first where `fresh`, and marked as finished when the block succeeds. Directories of other keys are
+    removed when finished, or unused for seven days. Raises UserError where it cannot be written.
     """
     home = root / key
     with output_errors(root):
@@ -49,34 +47,50 @@ def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
     _remove_stale(root, but=key)
     with _claimed(home) as mine:
         if mine:
-            for left in home.iterdir() if fresh else home.glob(_FINISHED):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            if fresh:
+                _empty(home)
+            (home / _FINISHED).unlink(missing_ok=True)
             try:
                 yield home
             except BaseException:
-                if any(home.iterdir()):
-                    log.info("what is done lies in %s; the next run resumes there", home)
+                if _content(home):
+                    log.info("checkpoints are kept in %s; the next run resumes there", home)
                 else:
-                    home.rmdir()
+                    _remove(home)
                 raise
             (home / _FINISHED).touch()
             return
-    log.info("another run with the same inputs is under way; this one keeps its checkpoints apart, and starts anew")
+    log.info("another run with the same inputs is under way; this one starts over in a directory of its own")
     with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=root) as apart:
         yield Path(apart)
 
 
-def remove_finished(root: Path, but: str = "") -> None:
-    """Remove the checkpoints of runs that ended well, once DVC has recorded their models.
+def _content(home: Path) -> list[Path]:
+    return [path for path in home.iterdir() if path.name != LOCK_FILE]
 
-    It does so after the stage has ended; killed, or with a full disk, before that, it runs the stage again, which then
-    resumes from the last step.
+
+def _empty(home: Path) -> None:
+    for path in _content(home):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _remove(home: Path) -> None:
+    """Remove a locked directory, the lock file last: without it, another run could claim a directory half removed."""
+    _empty(home)
+    shutil.rmtree(home, ignore_errors=True)  # fails where another run has claimed the empty directory meanwhile
+
+
+def remove_finished(root: Path, but: str = "") -> None:
+    """Remove the checkpoints of finished runs, except those of the key `but`.
+
+    Not at the end of their own run: DVC records the model after the stage, and if that fails (killed, disk full), it
+    runs the stage again, which then resumes from the last step.
     """
     for home in root.glob("*/"):
         if home.name != but and (home / _FINISHED).exists():
             with _claimed(home) as mine:
                 if mine:
-                    shutil.rmtree(home)
+                    _remove(home)
 
 
 def _remove_stale(root: Path, but: str) -> None:
@@ -87,17 +101,17 @@ def _remove_stale(root: Path, but: str) -> None:
             with _claimed(home) as mine:
                 if mine:
                     size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
-                    shutil.rmtree(home)
-                    log.info("removed %s: checkpoints of a run given up a week ago, %.1f MB", home, size / 1e6)
+                    _remove(home)
+                    log.info("removed %s: checkpoints unused for a week, %.1f MB", home, size / 1e6)
 
 
 @contextmanager
 def _claimed(home: Path) -> Iterator[bool]:
-    """Make and lock a directory; False where another process has locked it."""
+    """Make and lock a directory. Yields False where another process has locked it."""
     while True:
         with output_errors(home):
             home.mkdir(exist_ok=True)
         with directory_lock(home) as mine:
-            if mine or home.exists():  # else its holder has just finished and removed it: once more
+            if mine or home.exists():  # else its owner has just finished and removed it: try again
                 yield mine
                 return

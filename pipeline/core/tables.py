@@ -1,4 +1,4 @@
-"""Tables on disk: one parquet file for each split, with the names of the classes in its schema."""
+"""Tables on disk: one parquet file per split, with the class names in its schema."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,46 +16,46 @@ from pipeline.core.paths import require
 def read_split(directory: Path, split: str, producer: str) -> Dataset:
     """Read `directory/split.parquet`, an output of the stage `producer`, into memory.
 
-    Not by `Dataset.from_parquet` or `load_from_disk`: they leave cache files behind, the latter inside the tracked
-    directory, and DVC would rerun every later stage. Raises UserError where the file is missing or is no parquet.
+    Not by `Dataset.from_parquet` or `load_from_disk`: they leave cache files, the latter in the tracked directory, so
+    that DVC would rerun every later stage. Raises UserError where the file is missing or not parquet.
     """
     path = require(directory / f"{split}.parquet", producer)
-    with _told_where_not_whole(path, producer):
-        # A name for the rows. Without one, Dataset pickles them all to make a hash: twice the memory.
+    with _parquet_errors(path, producer):
+        # Without a fingerprint, Dataset pickles all rows to hash them: twice the memory.
         return Dataset(pq.read_table(path), fingerprint=f"{producer}-{split}")
 
 
 def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple[Features, Iterator[pa.RecordBatch]]:
-    """As `read_split`, but at most so many rows at a time: the columns' types and the batches, in order."""
+    """As `read_split`, in batches of at most `rows`: returns the column types and the batches in order."""
     path = require(directory / f"{split}.parquet", producer)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with _told_where_not_whole(path, producer):
+        with _parquet_errors(path, producer):
             yield from file.iter_batches(rows)
 
-    with _told_where_not_whole(path, producer):
+    with _parquet_errors(path, producer):
         file = pq.ParquetFile(path)
     return Features.from_arrow_schema(file.schema_arrow), batches()
 
 
 @contextmanager
-def _told_where_not_whole(path: Path, producer: str) -> Iterator[None]:
+def _parquet_errors(path: Path, producer: str) -> Iterator[None]:
     try:
         yield
-    except PermissionError:  # pyarrow's has no file name to tell
+    except PermissionError:  # pyarrow's has no file name
         raise UserError(f"{path}: Permission denied; change its permissions") from None
     except (ArrowException, OSError) as error:
-        raise UserError(f'{path} is not a whole parquet file ({error}); run "dvc repro -f {producer}"') from None
+        raise UserError(f'{path} is not a complete parquet file ({error}); run "dvc repro -f {producer}"') from None
 
 
 def write_split(dataset: Dataset, directory: Path, split: str) -> None:
-    """Write `directory/split.parquet`: the same rows give the same bytes, for one version of pyarrow."""
+    """Write `directory/split.parquet`. With one version of pyarrow, the same rows give the same bytes."""
     table = dataset.with_format("arrow")[:]
     pq.write_table(table.cast(dataset.features.arrow_schema), directory / f"{split}.parquet")
 
 
 @contextmanager
 def writing_batches(features: Features, directory: Path, split: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """As `write_split`, by batches: yields the function that writes one."""
+    """As `write_split`, in batches: yields the function that writes one."""
     with pq.ParquetWriter(directory / f"{split}.parquet", features.arrow_schema) as writer:
         yield writer.write_batch

@@ -1,4 +1,4 @@
-"""Clock and memory of a stage, for `metrics/timing.json`: shown by `dvc metrics show`, an output of no stage."""
+"""Wall clock and peak memory of stages, for `metrics/timing.json`: shown by `dvc metrics show`, no stage's output."""
 
 import json
 import resource
@@ -11,9 +11,9 @@ from pipeline.core.output import write_json
 
 
 class Stopwatch:
-    """Times the block it is the context of, in seconds of wall clock."""
+    """Time a `with` block, in seconds of wall clock."""
 
-    earlier = 0.0  # seconds that a run took before it was stopped, where this block resumes it
+    earlier = 0.0  # seconds of the same run before it was stopped and resumed
 
     def __enter__(self) -> "Stopwatch":
         self._started = time.perf_counter()
@@ -23,15 +23,15 @@ class Stopwatch:
         self.seconds = self.so_far()
 
     def so_far(self) -> float:
-        """Seconds since the block began, and those of earlier."""
+        """Seconds since the block began, plus `earlier`."""
         return self.earlier + time.perf_counter() - self._started
 
     def write(self, path: Path, stage: str, samples: int) -> None:
-        """Put the stage's entry into the JSON file `path`, beside those of other stages."""
+        """Write the stage's entry into the JSON file `path`, beside those of other stages."""
         try:
             entries = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
-            entries = {}  # missing, or full of a merge's conflict marks: no reason to lose hours of work
+            entries = {}  # missing, or with conflict marks of a merge: no reason to lose hours of work
         entries[stage] = {
             "peak_memory_mib": round(_peak_memory() / 2**20),
             "samples_per_second": round(samples / self.seconds, 1),
@@ -41,7 +41,7 @@ class Stopwatch:
 
 
 def _peak_memory() -> int:
-    """The most bytes held so far: on the GPU where there is one in use, else by this process."""
+    """Peak memory so far in bytes: on the GPU where one is in use, else of this process."""
     import torch
 
     if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""What differs between the predictions of two sides, each a run or a group of runs over seeds, and how sure that is."""
+"""Compare the predictions of two sides, each a run or a group of runs over seeds: differences with their intervals."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Contrast:
-    """One split: the scores of both sides (means over runs), B minus A, and the pairs that changed, surest of B first.
+    """One split: scores of both sides (means over runs), B minus A, and the pairs that changed, by B's confidence.
 
     A group gets a pair right where the probability of its label, the mean over runs, is more than a half.
     """
@@ -54,7 +54,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` has found between A and B."""
+    """The result of `compare`."""
 
     a: str
     b: str
@@ -71,9 +71,9 @@ class Comparison:
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two groups.
 
-    They differ where the interval of the difference in test accuracy excludes 0, and McNemar's test of two runs has
-    p < 0.05: of a handful of changed pairs the interval alone is too sure. Test, since validation has chosen the epoch
-    and flatters. Of two groups that differ one is better; of two runs another seed might make the other so.
+    They differ where the interval of the difference in test accuracy excludes 0, and for two runs McNemar's p is below
+    0.05: with a handful of changed pairs, the interval alone is too narrow. On test, since validation has chosen the
+    epoch and is optimistic. Of two groups that differ, one is better; of two runs, another seed might swap them.
     Raises UserError where the sides were scored on different data, where one is a group and the other a run, and where
     a group is not of one configuration over seeds.
     """
@@ -120,7 +120,7 @@ def _seed(run: Run) -> int:
 
 
 def _by_seed(side: Side) -> Side:
-    """The side with its runs in the order of their seeds. Raises UserError where they are no group."""
+    """Sort the runs by seed. Raises UserError where they are not one configuration."""
     ordered = sorted(side.runs, key=_seed)
     if fault := next(_faults(ordered), None):
         raise UserError(
@@ -221,11 +221,11 @@ def _caveats(differ_in: list[str], *, groups: bool) -> list[str]:
     caveats = []
     if not groups:
         caveats.append(
-            "Two runs tell nothing of other seeds. Which configuration is better, two groups tell: "
-            "run each over seeds (python -m pipeline.seeds --n 5 -S key=value), and compare those."
+            "Two runs say nothing about other seeds. To see which configuration is better, "
+            "run each over seeds (python -m pipeline.seeds --n 5 -S key=value), and compare the groups."
         )
     if made_with := [kind for kind in differ_in if kind != "parameters"]:
-        caveats.append(f"A and B were not made alike ({', '.join(made_with)}): what is found may come from that.")
+        caveats.append(f"A and B were not made alike ({', '.join(made_with)}): that may explain the difference.")
     return caveats
 
 

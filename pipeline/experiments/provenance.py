@@ -1,4 +1,4 @@
-"""What a result was made from, as dvc.lock records it."""
+"""What a result was made from, according to dvc.lock."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +9,11 @@ from pipeline.core.paths import CHECKED
 
 
 class Provenance(NamedTuple):
-    """What led to a result. Files and directories are given by their path and the start of their hash."""
+    """All that led to a result. Files and directories: path and first digits of the hash."""
 
     parameters: dict[str, Any]
-    code: dict[str, str]  # what no stage makes: modules, the list of packages
-    sources: dict[str, str]  # what stages make that read nothing of another's: data and checkpoint, from outside
+    code: dict[str, str]  # dependencies that no stage writes: modules, the lock file of the packages
+    sources: dict[str, str]  # outputs of stages without inputs from other stages: data and checkpoint
     outs: dict[str, str]
 
 
@@ -26,8 +26,8 @@ class _Stage(NamedTuple):
 def provenance(result: Path, lock: Mapping[str, Any]) -> Provenance:
     """Follow a result back through the stages of a dvc.lock.
 
-    Raises UserError where no stage has made it, and where two stages on the way have recorded different versions of one
-    thing, be it what one makes and the other reads, a file or a parameter: the result is of no single run then.
+    Raises UserError where no stage writes it, and where two stages on the way recorded different versions of a
+    dependency, an output or a parameter: the result is not of a single run then.
     """
     stages = {name: _stage(entries) for name, entries in lock.items()}
     makers = {path: name for name, stage in stages.items() for path in stage.outs}
@@ -58,6 +58,6 @@ def provenance(result: Path, lock: Mapping[str, Any]) -> Provenance:
 
 def _stage(entries: Mapping[str, Any]) -> _Stage:
     deps, outs = ({item["path"]: item["md5"][:8] for item in entries.get(kind, [])} for kind in ("deps", "outs"))
-    deps.pop(str(CHECKED), None)  # has others run after the check of params.yaml; nothing is made from it
+    deps.pop(str(CHECKED), None)  # orders the stages after the check of params.yaml; nothing is made from it
     parameters = {key: value for file in entries.get("params", {}).values() for key, value in file.items()}
     return _Stage(parameters, deps, outs)

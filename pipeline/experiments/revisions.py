@@ -1,4 +1,4 @@
-"""What a revision of the project holds, read through DVC: nothing is checked out, and no remote is asked."""
+"""What a revision of the project holds, from git and from DVC's cache: no checkout, and no remote is asked."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,13 +14,14 @@ import numpy as np
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import METRICS, PREDICTIONS, RAW, SCORED
+from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import Floats, Ints
 from pipeline.experiments.provenance import provenance
 from pipeline.params import PARAMS
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from dvc.repo import Repo
+    from dvc.api import DVCFileSystem
 
 WORKSPACE = "workspace"
 _LOCK = Path("dvc.lock")
@@ -29,7 +30,7 @@ _ENVIRONMENT = METRICS / "environment.json"
 
 
 class NoSuchRevision(UserError):
-    """Neither git nor DVC knows the name."""
+    """A name that neither git nor DVC knows."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -54,7 +55,7 @@ class Run(NamedTuple):
     name: str
     commit: str | None  # None: the workspace
     parameters: dict[str, Any]  # as dvc.lock records them: params.yaml may have been edited since
-    code: dict[str, str]  # hashes of the files that no stage makes: modules, the list of packages
+    code: dict[str, str]  # hashes of the files that no stage writes: modules, the lock file of the packages
     environment: dict[str, Any]
     splits: dict[str, Scored]
 
@@ -62,20 +63,16 @@ class Run(NamedTuple):
 class Revision:
     """A branch, tag, commit or experiment, or the workspace, while it is open; see `opened`."""
 
-    def __init__(self, name: str, commit: str | None, repo: "Repo") -> None:
-        from dvc.api import DVCFileSystem
-
+    def __init__(self, name: str, commit: str | None, files: "DVCFileSystem") -> None:
         self.name, self.commit = name, commit
-        self._repo, self._files = repo, DVCFileSystem(repo)
+        self._files = files
 
     def run(self) -> Run:
         """The run that made the predictions.
 
-        Raises UserError where the revision holds no whole result or one of several runs, and where the cache lacks it.
+        Raises UserError where the result is incomplete, of several runs, or not in the cache.
         """
-        from dvc.utils.serialize import parse_yaml  # YAML 1.2; PyYAML takes 3e-05 for text
-
-        pipeline, lock, params = (parse_yaml(self._text(path), path) for path in (_PIPELINE, _LOCK, PARAMS))
+        pipeline, lock, params = map(self._yaml, (_PIPELINE, _LOCK, PARAMS))
         # DVC leaves stages that dvc.yaml no longer has in dvc.lock.
         stages = {name: entries for name, entries in lock["stages"].items() if name in pipeline["stages"]}
         try:
@@ -88,16 +85,13 @@ class Revision:
                 "%s: %s has another %s than the run in %s, whose predictions these are",
                 self.name, PARAMS, ", ".join(edited), _LOCK,
             )  # fmt: skip
-        # What one parameter names may have changed: the training pairs where the scored ones agree, a local checkpoint.
+        # The same parameter may name other content: other training pairs, another local checkpoint.
         parameters = made.parameters | made.sources
         return Run(self.name, self.commit, parameters, made.code, self.metrics("environment"), self._splits())
 
     def _require_recorded(self, outs: dict[str, str]) -> None:
-        """Raises UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
-        states = {}
-        if self.name == WORKSPACE:
-            uncommitted = self._repo.data_status(with_renames=False)["uncommitted"]
-            states = {str(Path(path)): state for state, paths in uncommitted.items() for path in paths}
+        """Raise UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
+        states = _uncommitted() if self.name == WORKSPACE else {}
         environment = self._text(_ENVIRONMENT).encode()  # git's, not DVC's
         if hashlib.md5(environment, usedforsecurity=False).hexdigest()[:8] != outs.get(str(_ENVIRONMENT)):
             states[str(_ENVIRONMENT)] = "modified"
@@ -129,8 +123,6 @@ class Revision:
         return splits
 
     def _tables(self, directory: Path, producer: str) -> dict[str, "Dataset"]:
-        from dvc_data.index import DataIndexDirError
-
         from pipeline.core.tables import read_split
 
         if self.name == WORKSPACE:  # what lies there, and not what DVC could restore
@@ -138,20 +130,36 @@ class Revision:
         if not self._files.exists(f"/{directory}"):
             raise UserError(f"{self.name} has no {directory}; {self._rerun()}")
         with tempfile.TemporaryDirectory() as scratch:
-            try:
-                for split in SCORED:
-                    self._files.get_file(f"/{directory}/{split}.parquet", f"{scratch}/{split}.parquet")
-            except (DataIndexDirError, FileNotFoundError):
-                raise UserError(
-                    f'{self.name}: {directory} is not in the cache; check it out and run "dvc pull", or run it again'
-                ) from None
+            for split in SCORED:
+                self._fetch(directory, f"{split}.parquet", Path(scratch))
             return {split: read_split(Path(scratch), split, producer) for split in SCORED}
 
-    def _text(self, path: Path) -> str:
+    def _fetch(self, directory: Path, name: str, target: Path) -> None:
+        """Copy a file of one of DVC's directories from the cache to another. Raises UserError where it is not there."""
+        path = f"/{directory}/{name}"
         try:
-            return str(self._files.read_text(f"/{path}"))
+            if not self._files.isfile(path):  # the cache lacks the list of the directory's files
+                raise FileNotFoundError
+            self._files.get_file(path, str(target / name))
         except FileNotFoundError:
-            raise UserError(f"{self.name} has no {path}; {self._rerun()}") from None
+            raise UserError(
+                f'{self.name}: {directory} is not in the cache; check it out and run "dvc pull", or run it again'
+            ) from None
+
+    def _yaml(self, path: Path) -> Any:
+        try:
+            return load_yaml(self._text(path))
+        except ValueError as error:
+            raise UserError(f"{self.name}: {path} cannot be read: {error}; {self._rerun()}") from None
+
+    def _text(self, path: Path) -> str:
+        if self.commit is None:
+            text = path.read_text(encoding="utf-8") if path.exists() else None
+        else:
+            text = _git("show", f"{self.commit}:./{path}")
+        if text is None:
+            raise UserError(f"{self.name} has no {path}; {self._rerun()}")
+        return text
 
     def _rerun(self) -> str:
         return 'run "dvc repro"' if self.name == WORKSPACE else 'it needs a committed result: "dvc repro", "git commit"'
@@ -163,45 +171,71 @@ def _at(tree: Any, key: str) -> Any:
     return tree
 
 
+def _uncommitted() -> dict[str, str]:
+    """The outputs in the workspace that are not what dvc.lock records, each with its state, such as "modified"."""
+    done = subprocess.run(["dvc", "data", "status", "--json"], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise UserError(f"{WORKSPACE}: dvc data status fails; see its message above")
+    states = {}
+    for state, changes in json.loads(done.stdout).get("uncommitted", {}).items():
+        for change in changes:
+            for path in change.values() if isinstance(change, dict) else [change]:  # a renamed output: both its paths
+                states[str(Path(path))] = state
+    return states
+
+
 @contextmanager
 def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
     """Open a revision by its name; `reference` is git's name for it, where that is another.
 
     Raises NoSuchRevision, and UserError where there is no repository.
     """
-    from dvc.exceptions import NotDvcRepoError
-    from dvc.repo import Repo
-    from dvc.scm import RevError, SCMError
+    from dvc.api import DVCFileSystem
 
-    if not name:
-        raise NoSuchRevision(name)  # Repo would take the workspace
-    try:
-        repo = Repo(
-            rev=None if name == WORKSPACE else reference or name,
-            config={"core": {"remote": ""}},  # what is not in the cache is not waited for
-        )
-    except RevError:
-        raise NoSuchRevision(name) from None
-    except (NotDvcRepoError, SCMError) as error:
-        raise UserError(f"{error}; run in the directory that holds dvc.yaml") from None
-    with repo:
-        yield Revision(name, None if name == WORKSPACE else repo.get_rev(), repo)
+    commit = None if name == WORKSPACE else _commit(reference or name)
+    # No remote: what is not in the cache is not waited for.
+    with closing(DVCFileSystem(rev=commit, config={"core": {"remote": ""}})) as files:
+        yield Revision(name, commit, files)
+
+
+def _commit(name: str) -> str:
+    """The commit that a name of git's or of an experiment stands for; of experiments of one name, the newest."""
+    for reference in (name, dict(_experiments()).get(name)):
+        if reference and (commit := _git("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")):
+            return commit.strip()
+    raise NoSuchRevision(name)
+
+
+def _experiments() -> Iterator[tuple[str, str]]:
+    """Name and git reference of each experiment, whatever commit it is based on; oldest first."""
+    listed = _git("for-each-ref", "--sort=creatordate", "--format=%(refname)", EXPERIMENTS) or ""
+    for reference in listed.splitlines():
+        yield reference.rpartition("/")[2], reference
+
+
+# Where DVC keeps experiments: refs/exps/<first 2 digits of the commit it is based on>/<the other 38>/<name>. Read from
+# git, since "dvc exp list" gives no full hashes beside the names, and not the order in which they were made.
+EXPERIMENTS = "refs/exps/[0-9a-f][0-9a-f]/*/*"
+
+
+def _git(*arguments: str) -> str | None:
+    """What a git command prints, None where it fails. Raises UserError where there is no repository."""
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    if done.returncode == 128 and "not a git repository" in done.stderr:
+        raise UserError("there is no git repository here; run in the directory that holds dvc.yaml")
+    return None if done.returncode else done.stdout
 
 
 def experiments(group: str) -> dict[int, str]:
-    """The references of the experiments named `group-<seed>`, by seed, whatever commit they are based on."""
-    listed = subprocess.run(
-        ["git", "for-each-ref", "--sort=creatordate", "--format=%(refname)", "refs/exps/*/*/*"],
-        stdout=subprocess.PIPE, text=True,
-    ).stdout.splitlines()  # fmt: skip
-    matches = (re.fullmatch(rf"refs/exps/\w\w/\w{{38}}/{re.escape(group)}-(\d+)", reference) for reference in listed)
-    return dict(sorted({int(match[1]): match[0] for match in matches if match}.items()))  # of equal seeds, the newest
+    """The references of the experiments named `group-<seed>`, by seed; of those of one seed, the newest."""
+    matches = ((re.fullmatch(rf"{re.escape(group)}-(\d+)", name), reference) for name, reference in _experiments())
+    return dict(sorted({int(match[1]): reference for match, reference in matches if match}.items()))
 
 
 def runs(name: str) -> list[Run]:
-    """The runs that a name stands for: one, or a group's experiments `name-<seed>`, in the order of their seeds.
+    """The runs that a name stands for: one, or a group's experiments `name-<seed>` by seed.
 
-    Raises UserError where there is none, and where one is not a whole result.
+    Raises UserError where there is none, and where a result is incomplete.
     """
     try:
         with opened(name) as revision:

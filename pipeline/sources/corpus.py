@@ -1,4 +1,4 @@
-"""A corpus of sentence pairs: rows of each split, and the checksum of all rows."""
+"""A corpus of sentence pairs: the rows of each split, and their checksum."""
 
 import hashlib
 import json

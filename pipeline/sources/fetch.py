@@ -1,4 +1,4 @@
-"""Files from elsewhere: a mirror directory, the Hugging Face Hub, the web; each checked by its hash."""
+"""Fetch files from a mirror directory, the Hugging Face Hub or the web, and verify their checksums."""
 
 import hashlib
 import os
@@ -17,20 +17,17 @@ from typing import TypeVar
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
-_ANSWER_SECONDS = 4  # for each of two sources: a machine without a network is told so within 10 seconds
+_ANSWER_SECONDS = 4  # for each of two sources: without a network, an error within 10 seconds
 _BODY_SECONDS = 60  # for a file of a megabyte at most
 _T = TypeVar("_T")
 
 
 class Unavailable(Exception):
-    """A source does not have what was asked for, or not as published; another source may."""
+    """A source lacks a file, or has another one than was published; the next source may have it."""
 
 
 def mirror(variable: str) -> Path | None:
-    """The directory that the environment variable names, or None where it is not set.
-
-    Raises UserError where it is no directory.
-    """
+    """Directory named by an environment variable, None where it is not set. Raises UserError where it is none."""
     value = os.environ.get(variable)
     if not value:
         return None
@@ -41,13 +38,13 @@ def mirror(variable: str) -> Path | None:
 
 
 def file_sha256(path: Path) -> str:
-    """The file's sha256, in hexadecimal."""
+    """sha256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def inside(directory: Path, name: str) -> Path:
-    """The file `name` of a directory. Raises Unavailable where there is none, or where it lies outside, by a link."""
+    """Path of the file `name` in a directory. Raises Unavailable where it is missing or a link out of the directory."""
     path = directory / name
     if not path.is_file():
         raise Unavailable(f"{path} is missing")
@@ -57,7 +54,7 @@ def inside(directory: Path, name: str) -> Path:
 
 
 def copy(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file, and check the copy's sha256 where it is known. Raises Unavailable, naming the source."""
+    """Copy a file, and verify the copy's sha256 where it is known. Raises Unavailable."""
     shutil.copyfile(source, target)
     if sha256:
         _check(target, sha256, str(source))
@@ -70,7 +67,7 @@ def _check(path: Path, expected: str, origin: str) -> None:
 
 
 def from_web(url: str, target: Path, sha256: str, size: int) -> None:
-    """Download `url` to `target`: at most `size` bytes, its sha256 checked. Raises Unavailable."""
+    """Download `url` to `target`, at most `size` bytes, and verify its sha256. Raises Unavailable."""
     try:
         with _in_time(lambda: urllib.request.urlopen(url, timeout=_ANSWER_SECONDS)) as response:
             target.write_bytes(_in_time(lambda: response.read(size + 1), _BODY_SECONDS))
@@ -84,14 +81,14 @@ def from_web(url: str, target: Path, sha256: str, size: int) -> None:
 def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
     """Download a file of a Hub repository at a commit into the Hub's cache, and return its path there.
 
-    The cache names each file by the hash that the Hub published for it, and the content is held to that name.
-    Raises Unavailable, within seconds where there is no network: the Hub's client alone would try for half a minute.
+    The cache names each file by the hash that the Hub published for it; the content is verified against that name.
+    Raises Unavailable, without a network within seconds: the Hub's client retries for half a minute.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 
     with _hub_errors(f"{file} at {revision[:12]}"):
         if not isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str):
-            # One question without retries; if it has no answer, nothing that follows would have one.
+            # A request without retries: where it fails, the client would retry whatever etag_timeout says.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
             _in_time(lambda: get_hf_file_metadata(url, timeout=_ANSWER_SECONDS))
         path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
@@ -110,7 +107,7 @@ def hub_files(repo: str, revision: str) -> list[str]:
 
 @contextmanager
 def _hub_errors(what: str) -> Iterator[None]:
-    """Turn whatever the Hub's client raises into Unavailable, in one line."""
+    """Raise Unavailable, with one line, for whatever the Hub's client raises."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     meaning = {
@@ -132,9 +129,9 @@ def _hub_errors(what: str) -> Iterator[None]:
 
 
 def _in_time(ask: Callable[[], _T], seconds: float = _ANSWER_SECONDS) -> _T:
-    """`ask()`, or TimeoutError where it has not come back in time.
+    """Return `ask()`. Raises TimeoutError where that takes longer.
 
-    A socket's own timeout counts from byte to byte, and looking up a name obeys none.
+    A socket's timeout restarts with every byte, and DNS lookups have none.
     """
     outcome: Future[_T] = Future()
 
@@ -144,7 +141,7 @@ def _in_time(ask: Callable[[], _T], seconds: float = _ANSWER_SECONDS) -> _T:
         except BaseException as error:
             outcome.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()  # a daemon: it must not keep the process from ending
+    threading.Thread(target=run, daemon=True).start()  # a daemon does not keep the process alive
     try:
         return outcome.result(timeout=seconds)
     except TimeoutError:
@@ -152,7 +149,7 @@ def _in_time(ask: Callable[[], _T], seconds: float = _ANSWER_SECONDS) -> _T:
 
 
 def _check_published(path: Path) -> None:
-    """Hold a file to its published hash, by which the Hub's cache names it: sha256, or git's for small files."""
+    """Verify a file against the hash by which the Hub's cache names it: sha256, or git's sha1 for small files."""
     name = path.resolve().name
     if re.fullmatch("[0-9a-f]{64}", name):
         found = file_sha256(path)

@@ -13,7 +13,7 @@ from pipeline.sources.fetch import Unavailable, from_hub, from_web, inside, mirr
 
 @dataclass(frozen=True)
 class SplitChecksum:
-    """What a split must hold: its rows, those of label 1, and the sha256 of all rows (see `rows_sha256`)."""
+    """What a split must have: number of rows, number with label 1, sha256 of all rows (see `rows_sha256`)."""
 
     rows: int
     equivalent: int
@@ -64,7 +64,7 @@ def load_mrpc() -> Corpus:
         try:
             corpus = _from_originals(directory)
         except Unavailable as error:
-            raise UserError(f"MRPC_MIRROR: {error}; mend or replace the file") from None
+            raise UserError(f"MRPC_MIRROR: {error}; fix or replace the file") from None
         log.info("MRPC from MRPC_MIRROR")
         return corpus
     failures = ["MRPC_MIRROR is not set"]
@@ -78,8 +78,8 @@ def load_mrpc() -> Corpus:
             log.info("MRPC from %s", name)
             return corpus
     raise UserError(
-        f"MRPC could not be had: {'; '.join(failures)}. Connect to a network, or set MRPC_MIRROR to a directory with "
-        f'{", ".join(ORIGINALS)}, or run "make demo", which needs neither'
+        f"MRPC could not be fetched: {'; '.join(failures)}. Connect to a network, or set MRPC_MIRROR to a directory "
+        f'with {", ".join(ORIGINALS)}, or run "make demo", which needs neither'
     )
 
 

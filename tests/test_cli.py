@@ -1,19 +1,15 @@
-"""The manners of every stage: help, one-line errors, and outputs that appear whole or not at all."""
+"""The manners of every command: help without heavy imports, one-line errors, and any way to start it."""
 
-import errno
 import os
 import re
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, params_file
-
-from pipeline.core.messages import UserError
-from pipeline.core.output import atomic_output, write_json
+from conftest import ROOT, TinyMaker, params_file
 
 STAGES = [
     stage["cmd"].rpartition(" pipeline.")[2]
@@ -84,74 +80,34 @@ def test_an_input_without_permission_is_told_in_one_line(tmp_path: Path) -> None
     assert done.stderr == "error: config.json: Permission denied; change its permissions\n"
 
 
-def test_drafts_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
-    code = """if True:
-        import os, pathlib, pipeline.core.output
-        with pipeline.core.output.atomic_output(pathlib.Path("out")) as draft:
-            draft.mkdir()
-            os.kill(os.getpid(), 9)
-    """
-    assert run("-c", code, cwd=tmp_path).returncode == -9
-    (left,) = tmp_path.iterdir()
-    with atomic_output(tmp_path / "out") as draft:
-        draft.mkdir()
-        for path in (left, draft.parent):
-            os.utime(path, times=(time.time() - 61,) * 2)
-        with atomic_output(tmp_path / "out") as other:
-            other.mkdir()
-            assert not left.exists()
-            assert draft.exists(), "another process is at work there"
+# The package is on the path, as after `make setup`; pipeline/ comes first on it, with an evaluate.py.
+@pytest.mark.parametrize("stage", STAGES)
+def test_as_a_script_a_stage_ends_in_one_line_too(stage: str, tmp_path: Path) -> None:
+    params_file(tmp_path, {"data.task": "mrpc"})
+    assert run(str(ROOT / "pipeline" / f"{stage}.py"), "--help", cwd=tmp_path).returncode == 0
+    done = run(str(ROOT / "pipeline" / f"{stage}.py"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
 
 
-def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
-    target = tmp_path / "out"
-    for content in ("first", "second"):
-        with atomic_output(target) as draft:
-            draft.mkdir()
-            (draft / content).touch()
-        assert [path.name for path in target.iterdir()] == [content]
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+def test_as_a_script_training_scores_with_the_package_evaluate(
+    tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+) -> None:
+    for name, path in (("data/tokenized", tokenized(tiny())), ("models/pretrained", tiny())):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).symlink_to(path)
+    params_file(tmp_path, {"train.max_train_samples": 32})
+    done = run(str(ROOT / "pipeline" / "train.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "models" / "classifier" / "model.safetensors").exists()
 
 
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
-    target = tmp_path / "out"
-    target.mkdir()
-    (target / "earlier").touch()
-    with pytest.raises(KeyError), atomic_output(target) as draft:
-        draft.mkdir()
-        (draft / "half").touch()
-        raise KeyError
-    assert [path.name for path in target.iterdir()] == ["earlier"]
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_an_unwritable_output_is_told_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("a file where a directory should be")
-    with (
-        pytest.raises(UserError, match=r"data/raw cannot be written: (File exists|Not a directory)"),
-        atomic_output(tmp_path / "data" / "raw"),
-    ):
-        pass
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
-    with (
-        pytest.raises(UserError, match="out cannot be written: No space left on device"),
-        atomic_output(tmp_path / "out") as draft,
-    ):
-        draft.mkdir()
-        with open("/dev/full", "w") as full:  # noqa: PTH123
-            full.write("x")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_input_that_cannot_be_read_is_not_blamed_on_the_output(tmp_path: Path) -> None:
-    trouble = PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
-    with pytest.raises(PermissionError, match="/somewhere/else"), atomic_output(tmp_path / "out"):
-        raise trouble
-
-
-def test_json_is_sorted_and_rounded(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {"b": {"x": 1 / 3}, "a": 1})
-    assert (tmp_path / "a.json").read_text() == '{\n  "a": 1,\n  "b": {\n    "x": 0.333333\n  }\n}\n'
+def test_a_script_of_another_checkout_than_the_installed_one_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "pipeline" / "train.py"
+    other.parent.mkdir()
+    other.write_bytes((ROOT / "pipeline" / "train.py").read_bytes())
+    done = run(str(other), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {other} is not of the installed pipeline")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,72 @@
+"""Contracts with what other packages keep private: each fails at an upgrade in one line that names it and its user."""
+
+import ast
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from pipeline.experiments.revisions import EXPERIMENTS
+
+
+def overrides_are_applied(scratch: Path) -> None:
+    from dvc.exceptions import InvalidArgumentError
+    from dvc.utils.hydra import apply_overrides
+
+    params = scratch / "params.yaml"
+    params.write_text("train:\n  lr: 0.1\n")
+    apply_overrides(params, ["train.lr=1e-5"])
+    assert yaml.safe_load(params.read_text()) == {"train": {"lr": "1e-05"}}, "as YAML 1.2 writes it"
+    with pytest.raises(InvalidArgumentError) as error:
+        apply_overrides(params, ["train.lrr=1"])
+    assert "train.lrr" in str(error.value.__cause__)
+
+
+def experiments_are_git_references(scratch: Path) -> None:
+    def run(*command: str) -> str:
+        return subprocess.run(command, cwd=scratch, check=True, capture_output=True, text=True).stdout
+
+    run("git", "init", "--quiet")
+    run("dvc", "init", "--quiet")
+    for key in ("user.name", "user.email"):
+        run("git", "config", key, "A")
+    (scratch / "dvc.yaml").write_text("stages:\n  a:\n    cmd: echo > a\n    outs: [a]\n")
+    run("git", "add", ".")
+    run("git", "commit", "--quiet", "--message", "start")
+    run("dvc", "exp", "run", "--quiet", "--name", "an-experiment")
+    base = run("git", "rev-parse", "HEAD").strip()
+    listed = run("git", "for-each-ref", "--format=%(refname)", EXPERIMENTS).split()
+    assert listed == [f"refs/exps/{base[:2]}/{base[2:]}/an-experiment"]
+
+
+# By its name: the file that uses it, and a function of a scratch directory that fails where it is not as used.
+CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "dvc.utils.hydra.apply_overrides": ("experiments/runner.py", overrides_are_applied),
+    "refs/exps": ("experiments/revisions.py", experiments_are_git_references),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_what_is_private_elsewhere_is_as_used_here(name: str, tmp_path: Path) -> None:
+    user, check = CONTRACTS[name]
+    assert name.rpartition(".")[2] in (ROOT / "pipeline" / user).read_text(), f"{user} does not use {name}: remove it"
+    reason = None
+    try:
+        check(tmp_path)
+    except (Exception, pytest.fail.Exception) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+    if reason:
+        pytest.fail(f"{name}, used in pipeline/{user}, has changed: {reason}", pytrace=False)
+
+
+def test_of_dvc_only_its_public_modules_are_imported_without_a_contract() -> None:
+    found = set()
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("dvc"):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            assert not (isinstance(node, ast.Import) and any(alias.name.startswith("dvc") for alias in node.names))
+    assert {name for name in found if not name.startswith(("dvc.api.", "dvc.exceptions."))} <= CONTRACTS.keys()

@@ -1,0 +1,130 @@
+"""Outputs appear complete or not at all, and a directory is locked by one process at a time."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from pipeline.core.messages import UserError
+from pipeline.core.output import atomic_output, directory_lock, write_json
+
+LOCK_AND = """if True:
+    import os, pathlib, sys, time, pipeline.core.output
+    with pipeline.core.output.directory_lock(pathlib.Path(sys.argv[1])) as mine:
+        print(mine, flush=True)
+        """
+
+
+def test_a_directory_is_locked_by_one_process_until_it_ends(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", LOCK_AND + "time.sleep(60)", str(tmp_path)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        with directory_lock(tmp_path) as mine:
+            assert not mine
+        other.kill()
+        other.wait()
+        with directory_lock(tmp_path) as mine:
+            assert mine
+
+
+def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """One that loads data outlives a killed run by seconds."""
+    fork_and_die = """
+        if os.fork() == 0:
+            os.close(1), os.close(2), time.sleep(5), os._exit(0)
+        os.kill(os.getpid(), 9)
+    """
+    assert run("-c", LOCK_AND + fork_and_die, str(tmp_path), cwd=tmp_path).returncode == -9
+    with directory_lock(tmp_path) as mine:
+        assert mine
+
+
+def test_a_directory_that_is_gone_is_not_locked_and_not_made(tmp_path: Path) -> None:
+    with directory_lock(tmp_path / "gone") as mine:
+        assert not mine
+    assert not list(tmp_path.iterdir())
+
+
+def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
+
+
+def test_drafts_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
+    code = """if True:
+        import os, pathlib, pipeline.core.output
+        with pipeline.core.output.atomic_output(pathlib.Path("out")) as draft:
+            draft.mkdir()
+            os.kill(os.getpid(), 9)
+    """
+    assert run("-c", code, cwd=tmp_path).returncode == -9
+    (left,) = tmp_path.iterdir()
+    with atomic_output(tmp_path / "out") as draft:
+        draft.mkdir()
+        for path in (left, draft.parent):
+            os.utime(path, times=(time.time() - 61,) * 2)
+        with atomic_output(tmp_path / "out") as other:
+            other.mkdir()
+            assert not left.exists()
+            assert draft.exists(), "another process is at work there"
+
+
+def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    for content in ("first", "second"):
+        with atomic_output(target) as draft:
+            draft.mkdir()
+            (draft / content).touch()
+        assert [path.name for path in target.iterdir()] == [content]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "earlier").touch()
+    with pytest.raises(KeyError), atomic_output(target) as draft:
+        draft.mkdir()
+        (draft / "half").touch()
+        raise KeyError
+    assert [path.name for path in target.iterdir()] == ["earlier"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_unwritable_output_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where a directory should be")
+    with (
+        pytest.raises(UserError, match=r"data/raw cannot be written: (File exists|Not a directory)"),
+        atomic_output(tmp_path / "data" / "raw"),
+    ):
+        pass
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match="out cannot be written: No space left on device"),
+        atomic_output(tmp_path / "out") as draft,
+    ):
+        draft.mkdir()
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            full.write("x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_input_that_cannot_be_read_is_not_blamed_on_the_output(tmp_path: Path) -> None:
+    trouble = PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
+    with pytest.raises(PermissionError, match="/somewhere/else"), atomic_output(tmp_path / "out"):
+        raise trouble
+
+
+def test_json_is_sorted_and_rounded(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"b": {"x": 1 / 3}, "a": 1})
+    assert (tmp_path / "a.json").read_text() == '{\n  "a": 1,\n  "b": {\n    "x": 0.333333\n  }\n}\n'
