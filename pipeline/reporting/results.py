@@ -1,0 +1,103 @@
+"""The results that the report shows: what the other stages wrote, read and checked."""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.messages import UserError
+from pipeline.core.paths import PROVENANCE, SCORED, SPLITS, require
+from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.predictions import Predictions, load_predictions
+
+_COMPARABLE = ("n", "majority_accuracy", "majority_f1")  # where one of these differs, the data do
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The n pairs of a split: their sentences, and their labels, shape (n,)."""
+
+    first: list[str]
+    second: list[str]
+    labels: Ints
+
+
+@dataclass(frozen=True)
+class Results:
+    """The data, the predictions and the content of the metrics' files, each under the name of its file.
+
+    pairs: of every split; predictions: of the scored ones. classes: the name of each class. Rows of CSV files are text
+    by column. baseline: an earlier evaluation.json, None where it is of other data.
+    """
+
+    pairs: dict[str, Pairs]
+    predictions: dict[str, Predictions]
+    classes: list[str]
+    evaluation: dict[str, Any]
+    baseline: dict[str, Any] | None
+    intervals: dict[str, Any]
+    diagnostics: dict[str, Any]
+    reliability: list[dict[str, str]]
+    precision_recall: list[dict[str, str]]
+    roc: list[dict[str, str]]
+    training: dict[str, Any]
+    history: list[dict[str, str]]
+    environment: dict[str, Any]
+    lengths: dict[str, Any]
+    provenance: dict[str, Any]
+
+
+def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
+    """Read the outputs of the other stages. Raises UserError where one is missing or does not fit the others."""
+    from pipeline.core.tables import read_split
+
+    tables = {split: read_split(raw, split, "download") for split in SPLITS}
+    rows = {split: table[:] for split, table in tables.items()}
+    pairs = {split: Pairs(of["sentence1"], of["sentence2"], np.asarray(of["label"])) for split, of in rows.items()}
+    predicted = {split: load_predictions(predictions, split) for split in SCORED}
+    for split, of in predicted.items():
+        if not np.array_equal(of.labels, pairs[split].labels):
+            raise UserError(f'{predictions / split}.parquet is not of the pairs in {raw}; run "dvc repro predict"')
+    evaluation = _read_json(metrics / "evaluation.json", "evaluate")
+    return Results(
+        pairs=pairs,
+        predictions=predicted,
+        classes=tables["test"].features["label"].names,
+        evaluation=evaluation,
+        baseline=_read_baseline(metrics / "baseline.json", evaluation),
+        intervals=_read_json(metrics / "intervals.json", "evaluate"),
+        diagnostics=_read_json(metrics / "diagnostics.json", "evaluate"),
+        reliability=_read_csv(metrics / "plots" / "reliability.csv", "evaluate"),
+        precision_recall=_read_csv(metrics / "plots" / "precision_recall.csv", "evaluate"),
+        roc=_read_csv(metrics / "plots" / "roc.csv", "evaluate"),
+        training=_read_json(metrics / "train.json", "train"),
+        history=_read_csv(metrics / "plots" / "history.csv", "train"),
+        environment=_read_json(metrics / "environment.json", "train"),
+        lengths=_read_json(tokenized / "lengths.json", "tokenize"),
+        provenance=_read_json(classifier / PROVENANCE, "train"),
+    )
+
+
+def _read_json(path: Path, producer: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(require(path, producer).read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise UserError(f'{path} is not a JSON object; run "dvc repro -f {producer}"') from None
+
+
+def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
+    with require(path, producer).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _read_baseline(path: Path, evaluation: dict[str, Any]) -> dict[str, Any] | None:
+    """The committed baseline, None where it is of other data: its scores then say nothing about these."""
+    try:
+        baseline = json.loads(path.read_text(encoding="utf-8"))
+        same = all(baseline[split][key] == evaluation[split][key] for split in SCORED for key in _COMPARABLE)
+        return baseline if same else None
+    except (OSError, ValueError, TypeError, KeyError):
+        raise UserError(f"{path} is not an evaluation.json; replace it with that of the run to compare with") from None
