@@ -146,7 +146,7 @@ def test_a_baseline_of_other_data_is_not_compared_with(inputs: Path, tmp_path: P
     page = make(tmp_path)
     assert "The committed baseline is of other data" in page
     assert "Against the committed baseline" not in page
-    assert "changed round" not in page, "predict did not score the sentences the other way round"
+    assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_confidence_is_judged_by_what_chance_would_do(
     assert found == [verdict] * 2, "in short, and in its section"
     assert re.search(rf"between\s+{100 * low:.1f} and {100 * high:.1f}&nbsp;%", page)
     floor = re.search(
-        r"([\d.]+) on average in a perfectly calibrated model as sure as this one, and up to\s+([\d.]+)", page
+        r"([\d.]+) on average for a perfectly calibrated model with these confidences, and up to\s+([\d.]+)", page
     )
     assert floor
     assert floor.groups() == ("2.3", "5.0")
@@ -390,7 +390,5 @@ def test_the_page_says_what_the_metrics_say(browser: Browser, inputs: Path, file
     expect(page.locator("#versions")).to_contain_text("a local directory")
     expect(page.locator("#versions")).to_contain_text("0f" * 32)
     first = page.locator(".mistake").first
-    expect(first).to_contain_text(
-        "Row 0: 99.9 % sure of equivalent. With the sentences changed round: the other answer"
-    )
+    expect(first).to_contain_text("Row 0: 99.9 % sure of equivalent. With the sentences swapped: the other answer")
     page.close()
