@@ -17,7 +17,9 @@ def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metr
     The same inputs give the same bytes. Raises UserError where an input is missing or does not fit the others.
     """
     results = load_results(raw, tokenized, classifier, predictions, metrics)
-    write_text(metrics / "model_card.md", model_card(results.evaluation, results.classes, results.provenance))
+    write_text(
+        metrics / "model_card.md", model_card(results.metrics["evaluation"], results.classes, results.provenance)
+    )
     write_text(metrics / "report.html", page(results))
     log.info("wrote %s; open it in a browser", metrics / "report.html")
 

@@ -11,17 +11,7 @@ from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json, write_text
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import (
-    CHECKPOINTS,
-    CLASSIFIER,
-    METRICS,
-    PRETRAINED,
-    PROVENANCE,
-    SOURCE,
-    TOKENIZED,
-    require,
-    users_path,
-)
+from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.environment import environment
@@ -90,7 +80,7 @@ def train(
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             provenance = {"checkpoint": checkpoint, "data": data, "run": ingredients}
             # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
-            write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+            write_text(draft / "provenance.json", json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         _write_report(metrics, result, kept, effective_batch_size, params.epochs)
         write_json(metrics / "environment.json", surroundings)
         epochs_run = len(epochs_scored(result.history))

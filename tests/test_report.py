@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sklearn import metrics as sklearn
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, PROVENANCE, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
 from pipeline.evaluate import evaluate
 from pipeline.report import report
 from pipeline.sources import synthetic
@@ -88,7 +88,7 @@ def write_inputs(root: Path) -> None:
         "checkpoint": {"checkpoint": "a local directory", "revision": None},
         "run": {"seed": 42, "torch": "2.13.0"},
     }
-    write(root / CLASSIFIER / PROVENANCE, provenance)
+    write(root / CLASSIFIER / "provenance.json", provenance)
 
 
 def make(root: Path) -> str:
@@ -131,7 +131,7 @@ def test_the_model_card_tells_the_scores_of_both_splits_in_the_hubs_form(inputs:
     for name in ("accuracy", "f1", "loss"):
         assert re.search("".join(rf".*\| {evaluation[split][name]:.4f} " for split in SCORED), text)
     assert json.loads(text.split("```json")[1].split("```")[0]) == json.loads(
-        (inputs / CLASSIFIER / PROVENANCE).read_text()
+        (inputs / CLASSIFIER / "provenance.json").read_text()
     )
 
 

@@ -19,7 +19,6 @@ CHECKPOINTS = Path("models/.checkpoints")
 SPLITS = ("train", "validation", "test")
 SCORED = SPLITS[1:]
 SOURCE = "source.json"  # in a directory of data or of a checkpoint: where it is from, and its hashes
-PROVENANCE = "provenance.json"  # in the classifier's directory: data, checkpoint, parameters and environment of its run
 SWAPPED = "_swapped"  # behind a split's name: the same pairs with their sentences changed round
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,15 +40,8 @@ class Predictions:
     def sorted_by_idx(self) -> "Predictions":
         """The same pairs in the order of `idx`."""
         order = np.argsort(self.idx, kind="stable")
-        return replace(
-            self,
-            idx=self.idx[order],
-            labels=self.labels[order],
-            predicted=self.predicted[order],
-            probability=self.probability[order],
-            logits=self.logits[order],
-            swapped=None if self.swapped is None else self.swapped[order],
-        )
+        columns: dict[str, Any] = {name: of[order] for name, of in vars(self).items() if isinstance(of, np.ndarray)}
+        return replace(self, **columns)
 
 
 def load_predictions(directory: Path, split: str) -> Predictions:

@@ -1,4 +1,4 @@
-"""The model card. To publish the model, copy it to README.md of the model directory: the Hub shows it as its page."""
+"""The model card. To publish the model, upload its directory with the card as README.md: the Hub shows it."""
 
 import json
 from collections.abc import Mapping

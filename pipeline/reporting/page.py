@@ -26,10 +26,11 @@ def page(results: Results) -> str:
     """The page as HTML. It has no date and no path in it: the same results give the same text."""
     from pipeline.reporting import charts
 
-    pairs, predictions, training = results.pairs, results.predictions, results.training
+    pairs, predictions, plots = results.pairs, results.predictions, results.plots
+    evaluation, training = results.metrics["evaluation"], results.metrics["train"]
     names = [name.replace("_", " ") for name in results.classes]
-    epochs = learning_curves.epochs(results.history)
-    steps = [int(row["step"]) for row in results.history if row["split"] == "validation"]
+    epochs = learning_curves.epochs(plots["history"])
+    steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
     sliced = {
         split: slices.slices(pairs[split].first, pairs[split].second, of.labels, of.predicted)
         for split, of in predictions.items()
@@ -42,25 +43,25 @@ def page(results: Results) -> str:
             baseline=results.baseline,
             charts={
                 "headline": charts.headline(_headline(results)),
-                "losses": charts.losses(results.history, steps[training["kept_epoch"] - 1]),
+                "losses": charts.losses(plots["history"], steps[training["kept_epoch"] - 1]),
                 "scores": charts.scores(epochs),
-                "reliability": charts.reliability(results.reliability),
-                "precision_recall": charts.precision_recall(results.precision_recall),
-                "roc": charts.roc(results.roc),
-                "slices": charts.slices(sliced["test"], results.evaluation["test"]["accuracy"]),
+                "reliability": charts.reliability(plots["reliability"]),
+                "precision_recall": charts.precision_recall(plots["precision_recall"]),
+                "roc": charts.roc(plots["roc"]),
+                "slices": charts.slices(sliced["test"], evaluation["test"]["accuracy"]),
             },
             confusion={
                 split: np.bincount(2 * of.labels + of.predicted, minlength=4).reshape(2, 2).tolist()
                 for split, of in predictions.items()
             },
-            diagnostics=results.diagnostics,
+            diagnostics=results.metrics["diagnostics"],
             duplicates={
                 split: data_card.duplicates(of.first, of.second, of.labels.tolist()) for split, of in pairs.items()
             },
             epochs=epochs,
-            evaluation=results.evaluation,
+            evaluation=evaluation,
             few=slices.FEW,
-            intervals=results.intervals,
+            intervals=results.metrics["intervals"],
             leakage=_leakage(pairs, predictions),
             lengths=results.lengths,
             majority=names[predictions["test"].majority],
@@ -79,7 +80,7 @@ def page(results: Results) -> str:
                 "The corpus": results.provenance["data"],
                 "The pretrained checkpoint": results.provenance["checkpoint"],
                 "The training run": training,
-                "Where it was trained": results.environment,
+                "Where it was trained": results.metrics["environment"],
                 "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
             },
         )
@@ -90,10 +91,10 @@ def _headline(results: Results) -> list[dict[str, Any]]:
     """The rows of the first chart: each score of the model, and the scores to compare it with."""
     rows = []
     for split in reversed(SCORED):
-        scores = results.evaluation[split]
+        scores, intervals = (results.metrics[name][split] for name in ("evaluation", "intervals"))
         for name, title in SCORES.items():
             compared = {
-                "this model": {"value": scores[name], **results.intervals[split][name]},
+                "this model": {"value": scores[name], **intervals[name]},
                 "majority class": {"value": scores[f"majority_{name}"]},
             }
             if results.baseline:

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import PROVENANCE, SCORED, SPLITS, require
+from pipeline.core.paths import SCORED, SPLITS, require
 from pipeline.evaluation.metrics import Ints
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
+# By the stage that writes them.
+_METRICS = {"evaluate": ("diagnostics", "evaluation", "intervals"), "train": ("environment", "train")}
+_PLOTS = {"evaluate": ("precision_recall", "reliability", "roc"), "train": ("history",)}
 _COMPARABLE = ("n", "majority_accuracy", "majority_f1")  # where one of these differs, the data do
 
 
@@ -27,25 +30,19 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Results:
-    """The data, the predictions and the content of the metrics' files, each under the name of its file.
+    """The data, the predictions, and the content of the files that the report shows.
 
-    pairs: of every split; predictions: of the scored ones. classes: the name of each class. Rows of CSV files are text
-    by column. baseline: an earlier evaluation.json, None where it is of other data.
+    pairs: of every split. predictions: of the scored splits. classes: the name of each class. metrics: JSON files by
+    name. plots: rows of CSV files by name, each row text by column. baseline: an earlier evaluation.json, None where it
+    is of other data. lengths: of the tokenized pairs. provenance: data, checkpoint, parameters and environment.
     """
 
     pairs: dict[str, Pairs]
     predictions: dict[str, Predictions]
     classes: list[str]
-    evaluation: dict[str, Any]
+    metrics: dict[str, dict[str, Any]]
+    plots: dict[str, list[dict[str, str]]]
     baseline: dict[str, Any] | None
-    intervals: dict[str, Any]
-    diagnostics: dict[str, Any]
-    reliability: list[dict[str, str]]
-    precision_recall: list[dict[str, str]]
-    roc: list[dict[str, str]]
-    training: dict[str, Any]
-    history: list[dict[str, str]]
-    environment: dict[str, Any]
     lengths: dict[str, Any]
     provenance: dict[str, Any]
 
@@ -58,26 +55,22 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     rows = {split: table[:] for split, table in tables.items()}
     pairs = {split: Pairs(of["sentence1"], of["sentence2"], np.asarray(of["label"])) for split, of in rows.items()}
     predicted = {split: load_predictions(predictions, split) for split in SCORED}
-    for split, of in predicted.items():
-        if not np.array_equal(of.labels, pairs[split].labels):
+    for split in SCORED:
+        if not np.array_equal(predicted[split].labels, pairs[split].labels):
             raise UserError(f'{predictions / split}.parquet is not of the pairs in {raw}; run "dvc repro predict"')
-    evaluation = _read_json(metrics / "evaluation.json", "evaluate")
+    content = {name: _read_json(metrics / f"{name}.json", stage) for stage, names in _METRICS.items() for name in names}
+    plots = {
+        name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for stage, names in _PLOTS.items() for name in names
+    }
     return Results(
         pairs=pairs,
         predictions=predicted,
         classes=tables["test"].features["label"].names,
-        evaluation=evaluation,
-        baseline=_read_baseline(metrics / "baseline.json", evaluation),
-        intervals=_read_json(metrics / "intervals.json", "evaluate"),
-        diagnostics=_read_json(metrics / "diagnostics.json", "evaluate"),
-        reliability=_read_csv(metrics / "plots" / "reliability.csv", "evaluate"),
-        precision_recall=_read_csv(metrics / "plots" / "precision_recall.csv", "evaluate"),
-        roc=_read_csv(metrics / "plots" / "roc.csv", "evaluate"),
-        training=_read_json(metrics / "train.json", "train"),
-        history=_read_csv(metrics / "plots" / "history.csv", "train"),
-        environment=_read_json(metrics / "environment.json", "train"),
+        metrics=content,
+        plots=plots,
+        baseline=_read_baseline(metrics / "baseline.json", content["evaluation"]),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
-        provenance=_read_json(classifier / PROVENANCE, "train"),
+        provenance=_read_json(classifier / "provenance.json", "train"),
     )
 
 
