@@ -1,4 +1,4 @@
-"""Stage evaluate: the scores of the predictions, how sure and how well calibrated they are, the data of the plots."""
+"""Stage evaluate: scores of the predictions with their intervals, calibration, and the data of the plots."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from pipeline.cli import run
 from pipeline.core.messages import log
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import METRICS, PREDICTIONS, SCORED, SWAPPED
+from pipeline.core.paths import METRICS, PREDICTIONS, SCORED
 from pipeline.evaluation.calibration import (
     best_threshold,
     expected_calibration_error,
@@ -23,67 +23,60 @@ from pipeline.evaluation.calibration import (
     roc_curve,
 )
 from pipeline.evaluation.metrics import cross_entropy, score
+from pipeline.evaluation.predictions import load_predictions
 from pipeline.evaluation.uncertainty import SCORES, score_intervals
 
 
 def evaluate(predictions: Path, metrics: Path) -> None:
-    """Write evaluation.json, intervals.json, diagnostics.json under `metrics`, and under `metrics/plots` curves' data.
+    """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the curves' data to `metrics/plots`.
 
-    evaluation.json: accuracy, F1 and loss of each split, beside the scores of always giving the more frequent class.
+    evaluation.json: accuracy, F1 and loss of each split, and the scores of always predicting the majority class.
     intervals.json: 95 % intervals of accuracy and F1. diagnostics.json: mean confidence and expected calibration error,
-    beside what a perfectly calibrated model would show; the scores at the threshold that gives the best F1 on
-    validation, beside those at 0.5; and `order_consistency`, the share of pairs whose class stays when the sentences
-    change places, where predict has scored them so.
-    Raises UserError where the predictions are missing.
+    with what a perfectly calibrated model would show; the scores at the threshold with the best F1 on validation, and
+    at 0.5; and where predict has scored the sentences swapped, `order_consistency`, the share of pairs with the same
+    prediction in both orders. Raises UserError where the predictions are missing.
     """
-    from pipeline.core.tables import read_split
-
-    tables = {split: read_split(predictions, split, "predict") for split in SCORED}
-    validation = tables["validation"]
-    threshold = best_threshold(np.asarray(validation["label"]), np.asarray(validation["probability"]))
+    splits = {split: load_predictions(predictions, split) for split in SCORED}
+    threshold = best_threshold(splits["validation"].labels, splits["validation"].probability)
     evaluation, intervals = {}, {}
     diagnostics: dict[str, Any] = {"threshold": threshold}
     precision_recall, roc, reliability_bins = [], [], []
-    for split, table in tables.items():
-        names = table.features["label"].names
-        labels, predicted = np.asarray(table["label"]), np.asarray(table["prediction"])
-        probability = np.asarray(table["probability"])
-        majority = int(np.mean(labels) >= 0.5)
-        scores, baseline = score(labels, predicted), score(labels, np.full_like(labels, majority))
+    for split, of in splits.items():
+        scores = score(of.labels, of.predicted)
+        baseline = score(of.labels, np.full_like(of.labels, of.majority))
         evaluation[split] = {
             **scores,
-            "loss": cross_entropy(np.column_stack([table["logit_0"], table["logit_1"]]), labels),
+            "loss": cross_entropy(of.logits, of.labels),
             "majority_accuracy": baseline["accuracy"],
             "majority_f1": baseline["f1"],
-            "n": len(labels),
+            "n": len(of.labels),
         }
-        intervals[split] = {name: interval._asdict() for name, interval in score_intervals(labels, predicted).items()}
-        confidence = np.where(predicted == 1, probability, 1 - probability)
-        bins = reliability(confidence, labels == predicted)
+        intervals[split] = {name: limits._asdict() for name, limits in score_intervals(of.labels, of.predicted).items()}
+        bins = reliability(of.confidence, of.labels == of.predicted)
         diagnostics[split] = {
             "at_half": scores,
-            "at_threshold": score(labels, (probability >= threshold).astype(int)),
-            "confidence": float(confidence.mean()),
+            "at_threshold": score(of.labels, (of.probability >= threshold).astype(int)),
+            "confidence": float(of.confidence.mean()),
             "calibration_error": expected_calibration_error(bins),
-            "if_calibrated": if_calibrated(confidence)._asdict(),
+            "if_calibrated": if_calibrated(of.confidence)._asdict(),
         }
-        if (predictions / f"{split}{SWAPPED}.parquet").exists():
-            swapped = read_split(predictions, split + SWAPPED, "predict")
-            diagnostics[split]["order_consistency"] = float(np.mean(predicted == np.asarray(swapped["prediction"])))
+        if of.swapped is not None:
+            diagnostics[split]["order_consistency"] = float(np.mean(of.predicted == of.swapped))
+        names = np.array(of.classes)
         _write_csv(
             metrics / "plots" / f"confusion_{split}.csv",
             ("actual", "predicted"),
-            ((names[label], names[prediction]) for label, prediction in zip(labels, predicted, strict=True)),
+            zip(names[of.labels], names[of.predicted], strict=True),
         )
-        counts = operating_points(labels, probability)[:2]
+        counts = operating_points(of.labels, of.probability)[:2]
         precision_recall += [(split, *point) for point in precision_recall_curve(*counts)]
         roc += [(split, *point) for point in roc_curve(*counts)]
-        reliability_bins += [(split, *of) for of in bins]
+        reliability_bins += [(split, *one) for one in bins]
         log.info(
             "%s: accuracy %.4f (95 %% interval %.4f to %.4f), f1 %.4f (%.4f to %.4f); always %s: %.4f, %.4f; %d pairs",
             split,
             *(number for name in SCORES for number in (scores[name], *intervals[split][name].values())),
-            names[majority], *baseline.values(), len(labels),
+            of.classes[of.majority], *baseline.values(), len(of.labels),
         )  # fmt: skip
     plots = metrics / "plots"
     _write_csv(plots / "precision_recall.csv", ("split", "recall", "precision"), precision_recall)

@@ -33,7 +33,7 @@ def train(
 ) -> None:
     """Fine-tune `pretrained` on `tokenized/train.parquet`, scored each epoch on `tokenized/validation.parquet`.
 
-    Writes the model directory `classifier`, with a model card, and under `metrics` train.json, environment.json,
+    Writes the model directory `classifier`, with its provenance, and under `metrics` train.json, environment.json,
     plots/history.csv and timing.json. A run that was stopped left a checkpoint under `checkpoints`, and is resumed from
     it unless `fresh`. Where several processes train together, rank 0 alone writes. All see the same files: on
     several machines, the project lies on a file system that they share.
@@ -78,11 +78,9 @@ def train(
                 inputs.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # its way of telling a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
-            scores = {name: kept[f"eval_{name}"] for name in ("accuracy", "f1", "loss")}
-            from pipeline.reporting.model_card import model_card  # not earlier: no weight depends on it
-
-            labels = inputs.training.features["labels"].names
-            write_text(draft / "README.md", model_card(scores, labels, data, checkpoint, ingredients))
+            provenance = {"checkpoint": checkpoint, "data": data, "run": ingredients}
+            # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
+            write_text(draft / "provenance.json", json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         _write_report(metrics, result, kept, effective_batch_size, params.epochs)
         write_json(metrics / "environment.json", surroundings)
         epochs_run = len(epochs_scored(result.history))

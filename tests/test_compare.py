@@ -1,5 +1,6 @@
 """`python -m pipeline.compare`, of real revisions and experiments, by real DVC."""
 
+import dataclasses
 import html
 import json
 import os
@@ -153,7 +154,8 @@ def test_what_another_branch_holds_gives_no_orders_to_the_terminal_and_forges_no
 
 def test_names_of_classes_forge_no_line_either(toy: Project) -> None:
     (main,) = runs("main")
-    named = main._replace(splits={split: of._replace(classes=[FORGED] * 2) for split, of in main.splits.items()})
+    forged = {split: dataclasses.replace(of, classes=[FORGED] * 2) for split, of in main.predictions.items()}
+    named = main._replace(predictions=forged)
     lines = as_text(compare(Side("main", [named]), Side("worse", runs("worse")))).splitlines()
     assert sum("B is better" in line for line in lines) == 3, "on the lines of three examples"
     assert sum(line.startswith("Verdict") for line in lines) == 1
@@ -219,8 +221,8 @@ def test_runs_are_paired_by_their_seeds(groups: dict[str, Side]) -> None:
         sides = [groups["low"], groups[other]]
         found = compare(*sides)
         assert ("not paired" in str(found.seeds)) is not same_seeds
-        of = [[run.splits["test"] for run in side.runs] for side in sides]
-        a, b = (np.stack([run.predictions for run in side]) for side in of)
+        of = [[run.predictions["test"] for run in side.runs] for side in sides]
+        a, b = (np.stack([run.predicted for run in side]) for side in of)
         labels = of[0][0].labels
         assert found.splits["test"].difference == paired_differences(labels, a, b, same_seeds=same_seeds)
         assert found.splits["test"].difference != paired_differences(labels, a, b, same_seeds=not same_seeds)
@@ -234,7 +236,7 @@ def test_runs_are_paired_by_their_seeds(groups: dict[str, Side]) -> None:
 def test_the_changed_pairs_of_groups_are_those_of_the_mean_probability(groups: dict[str, Side]) -> None:
     found = compare(groups["low"], groups["high"])
     for split, contrast in found.splits.items():
-        runs_a, runs_b = ([run.splits[split] for run in groups[name].runs] for name in ("low", "high"))
+        runs_a, runs_b = ([run.predictions[split] for run in groups[name].runs] for name in ("low", "high"))
         labels = runs_a[0].labels
         of_1 = [np.mean([run.probability for run in side], axis=0) for side in (runs_a, runs_b)]
         a, b = (np.where(labels == 1, of, 1 - of) for of in of_1)

@@ -81,11 +81,13 @@ def predictions(tmp_path: Path) -> Path:
     out.mkdir()
     label = ClassLabel(names=["not_equivalent", "equivalent"])
     features = Features(
-        label=label, prediction=label, logit_0=Value("float64"), logit_1=Value("float64"), probability=Value("float64")
-    )
+        idx=Value("int32"), label=label, prediction=label,
+        logit_0=Value("float64"), logit_1=Value("float64"), probability=Value("float64"),
+    )  # fmt: skip
     for seed, split in enumerate(("validation", "test", "test_swapped")):
         labels, logits = random_case(seed)
         columns = {
+            "idx": range(len(labels)),
             "label": labels,
             "prediction": logits.argmax(-1),
             "logit_0": logits[:, 0],

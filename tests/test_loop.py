@@ -26,7 +26,7 @@ def results(
             tokenized(tiny(kind)), tiny(kind), out / "classifier", out / "metrics", tmp_path / "checkpoints", *trained
         )
         files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
-        # The model card names the engine.
+        # provenance.json names the engine.
         return {str(file.relative_to(out)): file.read_bytes().replace(b'"loop"', b'"trainer"') for file in files}
 
     return results

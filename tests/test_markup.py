@@ -8,6 +8,7 @@ from huggingface_hub import ModelCard
 
 from pipeline.core.columns import aligned
 from pipeline.core.markup import code
+from pipeline.core.paths import SCORED
 from pipeline.reporting.model_card import model_card
 
 HOSTILE = "| <img src=x onerror=alert(1)> `tick` @everyone https://example.org [a](b) __b__ #1 &amp; $x$ \\ ---"
@@ -34,18 +35,13 @@ def test_an_ordinary_name_stays_readable(name: str) -> None:
 def test_the_model_card_takes_no_markup_from_names() -> None:
     labels = [f"no {HOSTILE}", f"yes {HOSTILE}\n---\n# a heading"]
     source = {"checkpoint": f"me/{HOSTILE}", "revision": "0" * 40}
-    text = model_card(
-        {"accuracy": 0.9, "f1": 0.9, "loss": 0.3},
-        labels,
-        {"task": f"pairs {HOSTILE}"},
-        source,
-        {"seed": f"```{HOSTILE}"},
-    )
-    card = ModelCard(text)
-    assert [result.metric_name for result in card.data.eval_results] == ["Accuracy", f"F1 of {labels[1]}"]
+    provenance = {"data": {"task": f"pairs {HOSTILE}"}, "checkpoint": source, "run": {"seed": f"```{HOSTILE}"}}
+    scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3} for split in SCORED}
+    card = ModelCard(model_card(scores, labels, provenance))
+    assert {result.metric_name for result in card.data.eval_results} == {"Accuracy", f"F1 of {labels[1]}"}
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # what is fenced is text
     assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)
-    assert [len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)] == [2] * 5
+    assert [len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)] == [3] * 5
     for name in (*labels, source["checkpoint"], f"pairs {HOSTILE}"):
         assert code(name) in body

@@ -48,6 +48,11 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
         code.write("# a change\n")
     assert project.repro() == ["evaluate"]
 
+    card = project.root / "pipeline" / "reporting" / "model_card.py"
+    card.write_text(card.read_text().replace("## Limits", "## Its limits"))
+    assert project.repro() == ["report"], "a word on the model card does not retrain"
+    assert "## Its limits" in (project.root / "metrics" / "model_card.md").read_text()
+
     with (project.root / "compute.lock").open("a") as lock_of_packages:
         lock_of_packages.write("# a change\n")
     stale = json.loads(project.run("dvc", "status", "--json"))

@@ -92,8 +92,8 @@ def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tm
             assert row == pytest.approx(alone, abs=1e-5)
         assert json.loads((tmp_path / name / "metrics/environment.json").read_text())["processes"] == 2
     by_loop, by_trainer = results(tmp_path / "loop"), results(tmp_path / "trainer")
-    card = "models/classifier/README.md"  # names the engine
-    assert by_loop.pop(card).replace(b'"loop"', b'"trainer"') == by_trainer.pop(card)
+    provenance = "models/classifier/provenance.json"  # names the engine
+    assert by_loop.pop(provenance).replace(b'"loop"', b'"trainer"') == by_trainer.pop(provenance)
     assert by_loop == by_trainer
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import run_stage
+from huggingface_hub import ModelCard
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sklearn import metrics as sklearn
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import METRICS, PREDICTIONS, PRETRAINED, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
 from pipeline.evaluate import evaluate
 from pipeline.report import report
 from pipeline.sources import synthetic
@@ -82,13 +83,17 @@ def write_inputs(root: Path) -> None:
     write(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
     lengths = {split: {"pairs": n, "mean": 30.25, "longest": 52, "truncated": 7} for split, n in PAIRS.items()}
     write(root / TOKENIZED / "lengths.json", lengths)
-    write(root / RAW / "source.json", {"task": "sample", "sha256": dict.fromkeys(SPLITS, "0f" * 32)})
-    write(root / PRETRAINED / "source.json", {"checkpoint": "a local directory", "revision": None})
+    provenance = {
+        "data": {"task": "sample", "sha256": dict.fromkeys(SPLITS, "0f" * 32)},
+        "checkpoint": {"checkpoint": "a local directory", "revision": None},
+        "run": {"seed": 42, "torch": "2.13.0"},
+    }
+    write(root / CLASSIFIER / "provenance.json", provenance)
 
 
 def make(root: Path) -> str:
     """Run the stage, and return the page."""
-    report(root / RAW, root / TOKENIZED, root / PRETRAINED, root / PREDICTIONS, root / METRICS)
+    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS)
     return (root / METRICS / "report.html").read_text()
 
 
@@ -113,6 +118,23 @@ def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
     assert file.read_bytes() == before
 
 
+def test_the_model_card_tells_the_scores_of_both_splits_in_the_hubs_form(inputs: Path, file: Path) -> None:
+    text = file.with_name("model_card.md").read_text()
+    card = ModelCard(text)
+    evaluation = json.loads((inputs / METRICS / "evaluation.json").read_text())
+    results = {(result.dataset_split, result.metric_type): result for result in card.data.eval_results}
+    assert results.keys() == {(split, name) for split in SCORED for name in ("accuracy", "f1")}
+    for (split, name), result in results.items():
+        assert result.metric_value == evaluation[split][name]
+        assert result.dataset_type == "sample"
+    assert card.data.pipeline_tag == "text-classification"
+    for name in ("accuracy", "f1", "loss"):
+        assert re.search("".join(rf".*\| {evaluation[split][name]:.4f} " for split in SCORED), text)
+    assert json.loads(text.split("```json")[1].split("```")[0]) == json.loads(
+        (inputs / CLASSIFIER / "provenance.json").read_text()
+    )
+
+
 def test_a_baseline_of_other_data_is_not_compared_with(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     baseline = json.loads((inputs / METRICS / "baseline.json").read_text())
@@ -124,7 +146,7 @@ def test_a_baseline_of_other_data_is_not_compared_with(inputs: Path, tmp_path: P
     page = make(tmp_path)
     assert "The committed baseline is of other data" in page
     assert "Against the committed baseline" not in page
-    assert "changed round" not in page, "predict did not score the sentences the other way round"
+    assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +155,8 @@ def test_a_baseline_of_other_data_is_not_compared_with(inputs: Path, tmp_path: P
         ("metrics/evaluation.json", r'evaluation\.json is missing; run "dvc repro evaluate"'),
         ("metrics/plots/history.csv", r'history\.csv is missing; run "dvc repro train"'),
         ("data/tokenized/lengths.json", r'lengths\.json is missing; run "dvc repro tokenize"'),
-        ("metrics/baseline.json", r"baseline\.json is no evaluation\.json; copy there"),
+        ("models/classifier/provenance.json", r'provenance\.json is missing; run "dvc repro train"'),
+        ("metrics/baseline.json", r"baseline\.json is not an evaluation\.json; replace it"),
     ],
 )
 def test_a_missing_input_is_told_in_one_line(inputs: Path, tmp_path: Path, missing: str, message: str) -> None:
@@ -166,7 +189,7 @@ def test_confidence_is_judged_by_what_chance_would_do(
     assert found == [verdict] * 2, "in short, and in its section"
     assert re.search(rf"between\s+{100 * low:.1f} and {100 * high:.1f}&nbsp;%", page)
     floor = re.search(
-        r"([\d.]+) on average in a perfectly calibrated model as sure as this one, and up to\s+([\d.]+)", page
+        r"([\d.]+) on average for a perfectly calibrated model with these confidences, and up to\s+([\d.]+)", page
     )
     assert floor
     assert floor.groups() == ("2.3", "5.0")
@@ -190,7 +213,7 @@ def test_the_kept_epoch_is_marked_in_the_chart_and_in_the_table(
 def test_predictions_of_other_pairs_are_refused(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     shutil.copy(inputs / PREDICTIONS / "validation.parquet", tmp_path / PREDICTIONS / "test.parquet")
-    with pytest.raises(UserError, match=r'not of the pairs in data/raw; run "dvc repro predict"'):
+    with pytest.raises(UserError, match=r'test\.parquet is not of the pairs in .*data/raw; run "dvc repro predict"'):
         make(tmp_path)
 
 
@@ -364,10 +387,8 @@ def test_the_page_says_what_the_metrics_say(browser: Browser, inputs: Path, file
     )
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("row", name="test train 1 1")).to_be_visible()
-    expect(page.locator("#pins")).to_contain_text("a local directory")
-    expect(page.locator("#pins")).to_contain_text("0f" * 32)
+    expect(page.locator("#versions")).to_contain_text("a local directory")
+    expect(page.locator("#versions")).to_contain_text("0f" * 32)
     first = page.locator(".mistake").first
-    expect(first).to_contain_text(
-        "Row 0: 99.9 % sure of equivalent. With the sentences changed round: the other answer"
-    )
+    expect(first).to_contain_text("Row 0: 99.9 % sure of equivalent. With the sentences swapped: the other answer")
     page.close()

@@ -7,11 +7,11 @@ import pytest
 
 from pipeline.evaluation.metrics import score
 from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.reporting.slices import Sorted, by_length, by_negation, by_numbers, by_overlap, slices
+from pipeline.reporting.slices import Assignment, by_length, by_negation, by_numbers, by_overlap, slices
 
 
-def slice_of(sort: Callable[..., Sorted], first: str, second: str) -> str:
-    names, number = sort([first], [second])
+def slice_of(assign: Callable[..., Assignment], first: str, second: str) -> str:
+    names, number = assign([first], [second])
     return names[number[0]]
 
 

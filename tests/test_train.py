@@ -352,25 +352,19 @@ def test_the_classifier_loads_in_a_transformers_pipeline_and_answers_with_names(
     answer = classify({"text": "Maple Bank bought Meadow Foods .", "text_pair": "Meadow Foods was bought ."})
     assert answer["label"] in ("equivalent", "not_equivalent")
     names = {path.name for path in (learnt / "classifier").iterdir()}
-    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "provenance.json"}
     for name in names - {"model.safetensors"}:
         assert str(learnt.parent) not in (learnt / "classifier" / name).read_text(), "no path of this machine"
 
 
-def test_the_model_card_tells_the_scores_in_the_hubs_form(learnt: Path) -> None:
-    from huggingface_hub import ModelCard
-
-    text = (learnt / "classifier" / "README.md").read_text()
-    card = ModelCard(text)
-    kept = list(csv.DictReader((learnt / "metrics" / "plots" / "history.csv").open()))[-1]
-    results = {result.metric_type: result for result in card.data.eval_results}
-    for name, result in results.items():
-        assert result.metric_value == float(kept[name])
-        assert (result.dataset_type, result.dataset_split) == ("sample", "validation")
-    assert results.keys() == {"accuracy", "f1"}
-    assert card.data.pipeline_tag == "text-classification"
-    assert '"seed": 42' in text
-    assert '"torch": ' in text
+def test_the_classifier_tells_what_it_was_made_from(trained: Trained, raw: Path) -> None:
+    out = trained(lr=1e-7, max_train_samples=16)
+    provenance = json.loads((out / "classifier" / "provenance.json").read_text())
+    assert provenance["data"] == json.loads((raw / "source.json").read_text())
+    assert provenance["checkpoint"]["checkpoint"] == "a local directory"
+    run = provenance["run"]
+    assert run.items() >= json.loads((out / "metrics" / "environment.json").read_text()).items()
+    assert (run["seed"], run["lr"]) == (42, 1e-7), "not rounded"
 
 
 def test_a_stage_before_its_input_names_the_one_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the probabilities of a classifier are worth: curves over its decision threshold, and its calibration."""
+"""Precision-recall and ROC curves over the decision threshold, and the calibration of the probabilities."""
 
 from typing import NamedTuple
 
@@ -13,9 +13,9 @@ _SEED = 0
 
 
 def operating_points(labels: Ints, probability: Floats) -> tuple[Ints, Ints, Floats]:
-    """True and false positives when every pair at or above a threshold is called positive, and the thresholds.
+    """True and false positives at each threshold, and the thresholds: pairs at or above one are positive.
 
-    labels, probability: shape (n,). Returns three arrays, one entry for each distinct probability, highest first.
+    labels, probability: shape (n,). Returns three arrays with an entry for each distinct probability, highest first.
     """
     order = np.argsort(-probability)
     last_of_equals = np.append(np.flatnonzero(np.diff(probability[order])), len(order) - 1)
@@ -24,28 +24,28 @@ def operating_points(labels: Ints, probability: Floats) -> tuple[Ints, Ints, Flo
 
 
 def precision_recall_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(recall, precision) at each operating point, behind the convention's first point (0, 1)."""
+    """(recall, precision) at each operating point, after the conventional first point (0, 1)."""
     recall = true_positives / max(true_positives[-1], 1)
     precision = true_positives / (true_positives + false_positives)
     return [(0.0, 1.0), *zip(recall.tolist(), precision.tolist(), strict=True)]
 
 
 def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(false positive rate, true positive rate) at each operating point, behind the first point (0, 0)."""
+    """(false positive rate, true positive rate) at each operating point, after the first point (0, 0)."""
     false_rate = false_positives / max(false_positives[-1], 1)
     true_rate = true_positives / max(true_positives[-1], 1)
     return [(0.0, 0.0), *zip(false_rate.tolist(), true_rate.tolist(), strict=True)]
 
 
 def best_threshold(labels: Ints, probability: Floats) -> float:
-    """The probability from which on "positive" gives the highest F1, the highest such one. Shapes (n,)."""
+    """The threshold with the highest F1, of several the highest. labels, probability: shape (n,)."""
     true_positives, false_positives, thresholds = operating_points(labels, probability)
     f1 = 2 * true_positives / (true_positives + false_positives + labels.sum())
     return float(thresholds[f1.argmax()])
 
 
 class Bin(NamedTuple):
-    """Predictions of like confidence: their mean confidence, their accuracy, how many they are."""
+    """A bin of the reliability diagram: mean confidence, accuracy and number of its predictions."""
 
     confidence: float
     accuracy: float
@@ -53,11 +53,11 @@ class Bin(NamedTuple):
 
 
 def reliability(confidence: Floats, correct: NDArray[np.bool_]) -> list[Bin]:
-    """The bins of the reliability diagram that have predictions, of 15 of equal width over [0, 1].
+    """The non-empty bins of a reliability diagram with 15 bins of equal width over [0, 1].
 
-    confidence: shape (n,), probability of the predicted class. correct: shape (n,), whether it is the label.
+    confidence: shape (n,), probability of the predicted class. correct: shape (n,), whether that class is the label.
     """
-    number = np.ceil(confidence * _BINS).astype(int)  # a bin holds its upper edge, not its lower one
+    number = np.ceil(confidence * _BINS).astype(int)  # a bin includes its upper edge, not its lower one
     sizes, confidences, hits = (np.bincount(number, weights) for weights in (None, confidence, correct))
     return [Bin(float(confidences[of] / n), float(hits[of] / n), int(n)) for of, n in enumerate(sizes) if n]
 
@@ -68,7 +68,7 @@ def expected_calibration_error(bins: list[Bin]) -> float:
 
 
 class Calibrated(NamedTuple):
-    """What chance makes of a perfectly calibrated model.
+    """What a perfectly calibrated model would show by chance.
 
     Its accuracy lies between accuracy_low and accuracy_high in 95 % of cases. Its expected calibration error is
     calibration_error on average, and up to calibration_error_high in 95 % of cases.
@@ -81,10 +81,10 @@ class Calibrated(NamedTuple):
 
 
 def if_calibrated(confidence: Floats) -> Calibrated:
-    """What these confidences would come to, were each the chance to be right: consistency resampling.
+    """Consistency resampling: accuracy and calibration error if each confidence were the probability of being right.
 
-    confidence: shape (n,), probability of the predicted class. Bröcker and Smith 2007, "Increasing the reliability of
-    reliability diagrams". The same confidences give the same numbers.
+    confidence: shape (n,), probability of the predicted class. Source: Bröcker and Smith 2007, "Increasing the
+    reliability of reliability diagrams". Seeded: the same confidences give the same numbers.
     """
     random = np.random.default_rng(_SEED)
     accuracies, errors = [], []

@@ -1,4 +1,4 @@
-"""The score: plain functions over arrays, and the `evaluate.Metric` that hands it to the Trainer."""
+"""Scores as plain functions over arrays, and the `evaluate.Metric` that wraps them for the Trainer."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 def score(labels: Ints, predictions: Ints) -> dict[str, float]:
-    """Accuracy, and F1 of class 1, the two scores that GLUE reports for MRPC (Wang et al. 2018, table 1).
+    """Accuracy and F1 of class 1, the scores that GLUE reports for MRPC (Wang et al. 2018, table 1).
 
     labels, predictions: shape (n,), classes. F1 is 0 where class 1 is neither present nor predicted.
     Raises ValueError when n == 0.
@@ -31,7 +31,7 @@ def cross_entropy(logits: Floats, labels: Ints) -> float:
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """log softmax over the last axis, in float64, safe against overflow."""
+    """Log softmax over the last axis, in float64, without overflow."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     normalised: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return normalised
@@ -40,19 +40,19 @@ def log_softmax(logits: Floats) -> Floats:
 def paraphrase_metric() -> "evaluate.Metric":
     """`score` as an `evaluate.Metric`, with `add_batch` and `compute`.
 
-    A class of our own, because `evaluate.load("glue", "mrpc")` downloads a script from the Hub and runs it.
+    Not `evaluate.load("glue", "mrpc")`, which downloads a script from the Hub and runs it.
     """
     import datasets
     import evaluate
 
     class Paraphrase(evaluate.Metric):  # type: ignore[misc]
         def _info(self) -> evaluate.MetricInfo:
-            whole = datasets.Value("int64")
+            integer = datasets.Value("int64")
             return evaluate.MetricInfo(
                 description="Accuracy and F1 of paraphrase detection.",
                 citation="",
                 inputs_description="predictions, references: classes, 1 for a paraphrase",
-                features=datasets.Features(predictions=whole, references=whole),
+                features=datasets.Features(predictions=integer, references=integer),
             )
 
         def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:

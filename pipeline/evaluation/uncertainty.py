@@ -1,4 +1,4 @@
-"""How sure a score or a difference is: Wilson's intervals, intervals over seeds and examples, McNemar's test."""
+"""Uncertainty of scores and differences: Wilson intervals, intervals over seeds and examples, McNemar's test."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.evaluation.metrics import Floats, Ints
 
-SCORES = {"accuracy": "accuracy", "f1": "F1"}  # by name, as people write them
+SCORES = {"accuracy": "accuracy", "f1": "F1"}  # name in the code: name for people
 
 
 class Interval(NamedTuple):
@@ -24,8 +24,8 @@ class Interval(NamedTuple):
 class Difference:
     """A score of B minus that of A, with its 95 % interval.
 
-    detectable: the least true difference for which such an interval excludes 0 in about four of five cases; in seven of
-    ten, between groups of three seeds, which tell little of how much seeds vary.
+    detectable: the smallest true difference for which such an interval excludes 0 in about four of five cases (power
+    0.8); in seven of ten between groups of three seeds, which say little about the variance between seeds.
     """
 
     value: float
@@ -35,11 +35,11 @@ class Difference:
 
 
 def score_intervals(labels: Ints, predictions: Ints) -> dict[str, Interval]:
-    """Wilson intervals of accuracy and F1, which hold for few examples and for scores near 1 too (Wilson 1927).
+    """Wilson intervals of accuracy and F1, valid for few examples and for scores near 1 too (Wilson 1927).
 
-    labels, predictions: shape (n,), classes 0 and 1. F1 is 2 J / (1 + J), where J is the share of TP in TP + FP + FN:
-    the interval of that share, put into the formula, is that of F1 ("indirect" in Lam, Gopal and Qian 2023,
-    arXiv 2309.14621). Where class 1 is neither present nor predicted, it is 0 to 1.
+    labels, predictions: shape (n,), classes 0 and 1. F1 is 2 J / (1 + J) with J = TP / (TP + FP + FN): the formula
+    turns the interval of J into that of F1 ("indirect" in Lam, Gopal and Qian 2023, arXiv 2309.14621). Where class 1 is
+    neither present nor predicted, it is 0 to 1.
     """
     true_positives = int(np.sum((labels == 1) & (predictions == 1)))
     overlap = _wilson(true_positives, int(np.sum((labels == 1) | (predictions == 1))))
@@ -52,12 +52,12 @@ def score_intervals(labels: Ints, predictions: Ints) -> dict[str, Interval]:
 def paired_differences(labels: Ints, a: Ints, b: Ints, *, same_seeds: bool) -> dict[str, Difference]:
     """Mean accuracy and F1 over the runs b minus those over the runs a.
 
-    labels: shape (n,). a, b: predictions, shapes (runs, n). Of one run a side the interval says what these two models
-    would differ by on other examples; of two runs or more, what the two configurations would, trained with other seeds
-    too. same_seeds: run i of both has one seed, and is compared with its partner.
+    labels: shape (n,). a, b: predictions, shapes (runs, n). With one run a side, the interval is for these two models
+    on other examples; with two runs or more, for the two configurations, on other examples and with other seeds.
+    same_seeds: run i of a and run i of b have the same seed and are paired.
     """
     kinds, counts = _kinds(labels, a, b)
-    # Below the scores of all examples, those without one of each kind.
+    # First row: scores over all examples. The others: without one example of each kind.
     scores = _scores(np.vstack([counts, counts - np.eye(len(counts))]), kinds[0], kinds[1:])
     found = {}
     for name, of_runs in scores.items():
@@ -67,12 +67,12 @@ def paired_differences(labels: Ints, a: Ints, b: Ints, *, same_seeds: bool) -> d
 
 
 def _difference(groups: list[Floats], counts: Ints) -> Difference:
-    """The sum of the means of groups of runs, seeds and examples being crossed random effects.
+    """The sum of the groups' mean scores, with seeds and examples as crossed random effects.
 
-    groups: each of shape (1 + kinds, runs): scores, and below them those without one example of each kind. The interval
-    adds, as squares, two half-widths (Howe 1974): Student's, of the variance between runs with Welch's degrees of
-    freedom, and the normal one of what the examples do to all runs alike. (One half-width, of the sum of the variances
-    with Satterthwaite's degrees of freedom, found a difference between up to 7 % of equal groups of three.)
+    groups: each of shape (1 + kinds, runs): the scores, then those without one example of each kind. The interval adds
+    the squares of two half-widths (Howe 1974): Student's t of the variance between runs, with Welch's degrees of
+    freedom, and the normal one of the examples' effect that all runs share. (A single half-width, of the summed
+    variances with Satterthwaite's degrees of freedom, found a difference between up to 7 % of equal groups of three.)
     """
     from scipy.stats import t
 
@@ -88,13 +88,13 @@ def _difference(groups: list[Floats], counts: Ints) -> Difference:
         if between > 0:
             freedom = between**2 / float((variances**2 / (runs - 1)).sum())
         for of, mean in zip(groups, means, strict=True):
-            # What an example does to one run alone shows between the runs already.
+            # An example's effect on one run alone is in the variance between runs already.
             each = np.mean([_jackknife_variance(run, counts) for run in of[1:].T])
             shared -= float(each - _jackknife_variance(mean[1:], counts)) / (of.shape[1] - 1)
 
     def half_width(quantile: float) -> float:
         normal, student = NormalDist().inv_cdf(quantile) ** 2, float(t.ppf(quantile, freedom)) ** 2
-        # Of models with other seeds nothing is surer than of these models.
+        # Never narrower than for these models alone, without other seeds.
         return sqrt(max(normal * max(shared, 0) + student * between, normal * of_models))
 
     reach = half_width(0.975)
@@ -102,14 +102,14 @@ def _difference(groups: list[Floats], counts: Ints) -> Difference:
 
 
 def mcnemar(broken: int, fixed: int) -> float:
-    """Two-sided exact p-value of McNemar's test (McNemar 1947), from the examples that B alone gets wrong, or right."""
+    """Two-sided exact p-value of McNemar's test (McNemar 1947). broken, fixed: examples only B gets wrong, or right."""
     from scipy.stats import binomtest
 
     return float(binomtest(fixed, broken + fixed).pvalue) if broken + fixed else 1.0
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Student's t interval of the mean of two values or more."""
+    """Student's t interval of the mean of at least two values."""
     from scipy.stats import t
 
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5
@@ -125,20 +125,20 @@ def _wilson(hits: int, n: int) -> Interval:
     share, spread = hits / n, z**2 / n
     centre = (share + spread / 2) / (1 + spread)
     reach = sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return Interval(centre - reach, min(centre + reach, 1))  # of a perfect score the last digit may lie above 1
+    return Interval(centre - reach, min(centre + reach, 1))  # rounding may put that of a perfect score above 1
 
 
 def _kinds(labels: Ints, *predictions: Ints) -> tuple[Ints, Ints]:
-    """The different columns of labels above predictions, and how many examples have each.
+    """The distinct columns of labels stacked on predictions, and how many examples have each.
 
-    The scores don't tell examples of a kind apart, so that leaving out one of them is leaving out any.
+    Examples of a kind are interchangeable in the scores: leaving out one is leaving out any.
     """
     kinds, counts = np.unique(np.vstack([labels, *predictions]), axis=1, return_counts=True)
     return kinds, counts
 
 
 def _scores(counts: Floats, labels: Ints, runs: Ints) -> dict[str, Floats]:
-    """As `metrics.score`, of runs over many samples. counts: (samples, kinds); the result: (samples, runs)."""
+    """`metrics.score` for many runs and samples. counts: shape (samples, kinds). Returns shape (samples, runs)."""
     correct, both, either = (counts @ marked.T for marked in (labels == runs, labels * runs, labels + runs))
     return {"accuracy": correct / counts.sum(1, keepdims=True), "f1": 2 * both / np.maximum(either, 1)}
 

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SCORED
+from pipeline.core.percent import points
 from pipeline.evaluation.metrics import Floats, score
+from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import SCORES, Difference, mcnemar, paired_differences
-from pipeline.experiments.revisions import Run, Scored
+from pipeline.experiments.revisions import Run
 
 _SEED = "train.seed"
 
@@ -87,7 +89,11 @@ def compare(a: Side, b: Side) -> Comparison:
     _require_same_data([*a.runs, *b.runs])
     seeds_a, seeds_b = ([_seed(run) for run in side.runs] for side in (a, b))
     splits = {
-        split: _contrast(*([run.splits[split] for run in side.runs] for side in (a, b)), same_seeds=seeds_a == seeds_b)
+        split: _contrast(
+            a.runs[0].sentences[split],
+            *([run.predictions[split] for run in side.runs] for side in (a, b)),
+            same_seeds=seeds_a == seeds_b,
+        )
         for split in SCORED
     }
     parameters = _changes(*([run.parameters for run in side.runs] for side in (a, b)))
@@ -144,11 +150,11 @@ def _require_same_data(every: list[Run]) -> None:
     first, *others = every
     for other in others:
         for split in SCORED:
-            one, two = first.splits[split], other.splits[split]
+            one, two = first.predictions[split], other.predictions[split]
             for what, same in (
                 ("idx", np.array_equal(one.idx, two.idx)),
                 ("labels", np.array_equal(one.labels, two.labels)),
-                ("sentences", one.sentences == two.sentences),
+                ("sentences", first.sentences[split] == other.sentences[split]),
             ):
                 if not same:
                     raise UserError(
@@ -157,13 +163,15 @@ def _require_same_data(every: list[Run]) -> None:
                     )
 
 
-def _contrast(a: list[Scored], b: list[Scored], *, same_seeds: bool) -> Contrast:
+def _contrast(
+    sentences: list[tuple[str, str]], a: list[Predictions], b: list[Predictions], *, same_seeds: bool
+) -> Contrast:
     pairs = a[0]  # all runs have scored the same
-    predictions_a, predictions_b = (np.stack([run.predictions for run in side]) for side in (a, b))
+    predicted_a, predicted_b = (np.stack([run.predicted for run in side]) for side in (a, b))
     of_class_1 = (np.mean([run.probability for run in side], axis=0) for side in (a, b))
     of_label_a, of_label_b = (np.where(pairs.labels == 1, of, 1 - of) for of in of_class_1)
     if len(a) == 1:
-        right_a, right_b = (side[0] == pairs.labels for side in (predictions_a, predictions_b))
+        right_a, right_b = (side[0] == pairs.labels for side in (predicted_a, predicted_b))
     else:
         right_a, right_b = of_label_a > 0.5, of_label_b > 0.5
 
@@ -175,19 +183,19 @@ def _contrast(a: list[Scored], b: list[Scored], *, same_seeds: bool) -> Contrast
                 label=pairs.classes[pairs.labels[i]],
                 probability_a=round(float(of_label_a[i]), 6),
                 probability_b=round(float(of_label_b[i]), 6),
-                sentence1=pairs.sentences[i][0],
-                sentence2=pairs.sentences[i][1],
+                sentence1=sentences[i][0],
+                sentence2=sentences[i][1],
             )
             for i in at[np.argsort(-sureness[at], kind="stable")]
         ]
 
-    scores_a, scores_b = ([score(pairs.labels, run) for run in side] for side in (predictions_a, predictions_b))
+    scores_a, scores_b = ([score(pairs.labels, run) for run in side] for side in (predicted_a, predicted_b))
     fixed, broken = examples(~right_a & right_b, of_label_b), examples(right_a & ~right_b, -of_label_b)
     return Contrast(
         n=len(pairs.labels),
         a=_mean(scores_a),
         b=_mean(scores_b),
-        difference=paired_differences(pairs.labels, predictions_a, predictions_b, same_seeds=same_seeds),
+        difference=paired_differences(pairs.labels, predicted_a, predicted_b, same_seeds=same_seeds),
         fixed=fixed,
         broken=broken,
         mcnemar=mcnemar(len(broken), len(fixed)) if len(a) == len(b) == 1 else None,
@@ -229,14 +237,9 @@ def _caveats(differ_in: list[str], *, groups: bool) -> list[str]:
     return caveats
 
 
-def points(share: float, digits: int) -> str:
-    """A difference of shares in points: hundredths, with their sign."""
-    return f"{round(100 * share, digits) + 0.0:+.{digits}f}"  # + 0.0: no "-0.0"
-
-
 def _identical(a: Side, b: Side) -> bool:
     return len(a.runs) == len(b.runs) and all(
-        np.array_equal(of_a.splits[split].probability, of_b.splits[split].probability)
+        np.array_equal(of_a.predictions[split].probability, of_b.predictions[split].probability)
         for of_a, of_b in zip(a.runs, b.runs, strict=True)
         for split in SCORED
     )

@@ -9,8 +9,9 @@ from pipeline.core.columns import aligned
 from pipeline.core.markup import code, table
 from pipeline.core.messages import printable
 from pipeline.core.paths import SCORED
+from pipeline.core.percent import points
 from pipeline.evaluation.uncertainty import SCORES
-from pipeline.experiments.comparison import Comparison, Example, points
+from pipeline.experiments.comparison import Comparison, Example
 
 _SHOWN = 3  # examples of a kind
 

@@ -10,17 +10,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import METRICS, PREDICTIONS, RAW, SCORED
 from pipeline.core.yaml12 import load_yaml
-from pipeline.evaluation.metrics import Floats, Ints
+from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.experiments.provenance import provenance
 from pipeline.params import PARAMS
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from dvc.api import DVCFileSystem
 
 WORKSPACE = "workspace"
@@ -38,26 +35,16 @@ class NoSuchRevision(UserError):
         )
 
 
-class Scored(NamedTuple):
-    """The pairs of a split in the order of `idx`, and what a run predicts of them. Shapes (n,)."""
-
-    idx: Ints
-    labels: Ints
-    predictions: Ints
-    probability: Floats  # of class 1
-    sentences: list[tuple[str, str]]
-    classes: list[str]
-
-
 class Run(NamedTuple):
-    """A result: what it was made with and where, and its predictions by split."""
+    """A result: what it was made with and where, and by split its predictions and sentence pairs, sorted by `idx`."""
 
     name: str
     commit: str | None  # None: the workspace
     parameters: dict[str, Any]  # as dvc.lock records them: params.yaml may have been edited since
     code: dict[str, str]  # hashes of the files that no stage writes: modules, the lock file of the packages
     environment: dict[str, Any]
-    splits: dict[str, Scored]
+    predictions: dict[str, Predictions]
+    sentences: dict[str, list[tuple[str, str]]]
 
 
 class Revision:
@@ -87,7 +74,7 @@ class Revision:
             )  # fmt: skip
         # The same parameter may name other content: other training pairs, another local checkpoint.
         parameters = made.parameters | made.sources
-        return Run(self.name, self.commit, parameters, made.code, self.metrics("environment"), self._splits())
+        return Run(self.name, self.commit, parameters, made.code, self.metrics("environment"), *self._pairs())
 
     def _require_recorded(self, outs: dict[str, str]) -> None:
         """Raise UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
@@ -103,36 +90,34 @@ class Revision:
         content: dict[str, Any] = json.loads(self._text(METRICS / f"{name}.json"))
         return content
 
-    def _splits(self) -> dict[str, Scored]:
-        predictions, raw = self._tables(PREDICTIONS, "predict"), self._tables(RAW, "download")
-        splits = {}
-        for split in SCORED:
-            table, pairs = (
-                tables[split].with_format("arrow")[:].sort_by("idx").to_pydict() for tables in (predictions, raw)
-            )
-            if table["idx"] != pairs["idx"]:
-                raise UserError(f"{self.name}: {PREDICTIONS} and {RAW} hold different {split} pairs; {self._rerun()}")
-            splits[split] = Scored(
-                idx=np.asarray(table["idx"]),
-                labels=np.asarray(table["label"]),
-                predictions=np.asarray(table["prediction"]),
-                probability=np.asarray(table["probability"]),
-                sentences=list(zip(pairs["sentence1"], pairs["sentence2"], strict=True)),
-                classes=predictions[split].features["label"].names,
-            )
-        return splits
-
-    def _tables(self, directory: Path, producer: str) -> dict[str, "Dataset"]:
+    def _pairs(self) -> tuple[dict[str, Predictions], dict[str, list[tuple[str, str]]]]:
+        """The predictions and the sentence pairs of each scored split, sorted by `idx`."""
         from pipeline.core.tables import read_split
 
+        with self._directory(PREDICTIONS) as directory:
+            predictions = {split: load_predictions(directory, split).sorted_by_idx() for split in SCORED}
+        with self._directory(RAW) as directory:
+            raw = {split: read_split(directory, split, "download").with_format("arrow")[:] for split in SCORED}
+        sentences = {}
+        for split, table in raw.items():
+            pairs = table.sort_by("idx").to_pydict()
+            if pairs["idx"] != predictions[split].idx.tolist():
+                raise UserError(f"{self.name}: {PREDICTIONS} and {RAW} hold different {split} pairs; {self._rerun()}")
+            sentences[split] = list(zip(pairs["sentence1"], pairs["sentence2"], strict=True))
+        return predictions, sentences
+
+    @contextmanager
+    def _directory(self, directory: Path) -> Iterator[Path]:
+        """Yield a directory with the scored splits of `directory` as the revision has them."""
         if self.name == WORKSPACE:  # what lies there, and not what DVC could restore
-            return {split: read_split(directory, split, producer) for split in SCORED}
+            yield directory
+            return
         if not self._files.exists(f"/{directory}"):
             raise UserError(f"{self.name} has no {directory}; {self._rerun()}")
         with tempfile.TemporaryDirectory() as scratch:
             for split in SCORED:
                 self._fetch(directory, f"{split}.parquet", Path(scratch))
-            return {split: read_split(Path(scratch), split, producer) for split in SCORED}
+            yield Path(scratch)
 
     def _fetch(self, directory: Path, name: str, target: Path) -> None:
         """Copy a file of one of DVC's directories from the cache to another. Raises UserError where it is not there."""

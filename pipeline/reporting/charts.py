@@ -1,7 +1,7 @@
 """The charts of the report: Vega-Lite specifications made with Altair, and the JavaScript that draws them.
 
-A specification says what is drawn; page.js gives it the page's colours, those of the reader's light or dark screen,
-and to the styles `interval` and `reference` theirs. Each series also has a dash or a shape of its own.
+page.js adds the colours, of the page's light or dark scheme, and the styles `interval` and `reference`. Each series
+also has its own dash or shape.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ from pipeline.reporting.slices import Slice
 
 Spec = dict[str, Any]
 
-_MOST_POINTS = 400  # of a line: a page with every point of a large corpus would not open
+_MOST_POINTS = 400  # of a line: with every point of a large corpus the page would not open
 _DASHES = ([1, 0], [6, 3], [2, 2])
 _SHAPES = ("circle", "triangle-up", "diamond")
-_SIZES = (90, 90, 260)  # a baseline with the model's scores is seen behind them
+_SIZES = (90, 90, 260)  # a baseline with the same scores stays visible behind the model's
 _LEGEND = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
 _SHARES = alt.Axis(format=".0%", tickCount=5)
 
@@ -32,12 +32,12 @@ def javascript() -> str:
 
 
 def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """Scores, each with its interval, beside those of other models.
+    """Scores with their intervals, and those of other models.
 
-    rows: `score`, `model` and `value`, and where it has an interval `low` and `high`; at most three models.
+    rows: `score`, `model`, `value`, and for an interval `low` and `high`; at most three models.
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
-    legend = alt.Legend(orient="top", title=None, columns=1)  # side by side they are wider than a phone
+    legend = alt.Legend(orient="top", title=None, columns=1)  # in a row they are wider than a phone
     on_top_last = rows[::-1]
     base = _chart(on_top_last).encode(y=_names("score", [row["score"] for row in rows]))
     sizes = alt.Scale(type="ordinal", domain=models, range=list(_SIZES))
@@ -48,11 +48,11 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
         size=alt.Size("model:O", sort=models, scale=sizes, legend=legend),
         tooltip=["score:N", "model:N", _share("value")],
     )
-    return _finished(base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q"), points, height=230)
+    return _layered(base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q"), points, height=230)
 
 
 def losses(history: Sequence[Mapping[str, str]], kept_step: int) -> Spec:
-    """Train and validation loss over the steps, and where the kept epoch ended. history: rows as in history.csv."""
+    """Train and validation loss over the steps, and the end of the kept epoch. history: rows of history.csv."""
     lines = _lines(history, SPLITS[:2], "step", "loss").encode(
         x=alt.X("step:Q", title="optimizer step"),
         y=alt.Y("loss:Q", title="cross-entropy (nats)", scale=alt.Scale(zero=False)),
@@ -61,7 +61,7 @@ def losses(history: Sequence[Mapping[str, str]], kept_step: int) -> Spec:
     points = lines.mark_point(filled=True, size=50, opacity=1).transform_filter("datum.split === 'validation'")
     kept = _chart([{"step": kept_step, "text": "kept"}]).encode(x="step:Q")
     text = kept.mark_text(align="right", baseline="top", dx=-4).encode(y=alt.value(0), text="text:N")
-    return _finished(kept.mark_rule(style="reference"), lines, points, text)
+    return _layered(kept.mark_rule(style="reference"), lines, points, text)
 
 
 def scores(epochs: Sequence[Epoch]) -> Spec:
@@ -81,11 +81,11 @@ def scores(epochs: Sequence[Epoch]) -> Spec:
         strokeDash=alt.StrokeDash("score:N", scale=dashes, legend=_LEGEND),
         tooltip=["score:N", "epoch:O", _share("value")],
     )
-    return _finished(chart)
+    return _layered(chart)
 
 
 def reliability(bins: Sequence[Mapping[str, str]]) -> Spec:
-    """How often predictions of like confidence are right. bins: rows as in reliability.csv."""
+    """The reliability diagram. bins: rows of reliability.csv."""
     lines = _lines(bins, SCORED, "confidence", "accuracy", "n").encode(
         x=alt.X("confidence:Q", title="confidence", axis=_SHARES, scale=alt.Scale(domain=[0.5, 1])),
         y=alt.Y("accuracy:Q", title="share that is right", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
@@ -94,29 +94,29 @@ def reliability(bins: Sequence[Mapping[str, str]]) -> Spec:
     points = lines.mark_point(filled=True, opacity=0.9).encode(
         size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500]))
     )
-    return _finished(_diagonal("confidence", "accuracy", start=0.5), lines, points)
+    return _layered(_diagonal("confidence", "accuracy", start=0.5), lines, points)
 
 
 def precision_recall(points: Sequence[Mapping[str, str]]) -> Spec:
-    """points: rows as in precision_recall.csv."""
+    """The precision-recall curve. points: rows of precision_recall.csv."""
     lines = _lines(points, SCORED, "recall", "precision").encode(
         x=alt.X("recall:Q", title="recall", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("precision:Q", title="precision", axis=_SHARES, scale=alt.Scale(zero=False)),
     )
-    return _finished(lines)
+    return _layered(lines)
 
 
 def roc(points: Sequence[Mapping[str, str]]) -> Spec:
-    """points: rows as in roc.csv."""
+    """The ROC curve. points: rows of roc.csv."""
     lines = _lines(points, SCORED, "false_positive_rate", "true_positive_rate").encode(
         x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("true_positive_rate:Q", title="true positive rate", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
     )
-    return _finished(_diagonal("false_positive_rate", "true_positive_rate"), lines)
+    return _layered(_diagonal("false_positive_rate", "true_positive_rate"), lines)
 
 
 def slices(found: Sequence[Slice], accuracy: float) -> Spec:
-    """The accuracy of each slice with its interval, beside that of all pairs."""
+    """The accuracy of each slice with its interval, and that of all pairs."""
     rows = [
         {"slice": of.name, "accuracy": of.scores["accuracy"], **of.intervals["accuracy"]._asdict(), "pairs": of.n}
         for of in found
@@ -126,9 +126,9 @@ def slices(found: Sequence[Slice], accuracy: float) -> Spec:
         x=alt.X("accuracy:Q", title="accuracy", axis=_SHARES, scale=alt.Scale(zero=False)),
         tooltip=["slice:N", "pairs:Q", _share("accuracy"), _share("low"), _share("high")],
     )
-    whole = _chart([{"accuracy": accuracy}]).mark_rule(style="reference").encode(x="accuracy:Q")
+    overall = _chart([{"accuracy": accuracy}]).mark_rule(style="reference").encode(x="accuracy:Q")
     intervals = base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
-    return _finished(whole, intervals, points, height=26 * len(found))
+    return _layered(overall, intervals, points, height=26 * len(found))
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
@@ -141,11 +141,11 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
 
 
 def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str) -> alt.Chart:
-    """A line for each split, through its rows as they come. Only `columns` are kept, as numbers."""
+    """A line for each split, through its rows in their order. Only `columns` are kept, as numbers."""
     points = [
         {"split": split, "order": order, **{column: float(row[column]) for column in columns}}
         for split in splits
-        for order, row in enumerate(_thinned([row for row in rows if row["split"] == split]))
+        for order, row in enumerate(_downsampled([row for row in rows if row["split"] == split]))
     ]
     legend = _LEGEND.copy()
     legend.values = list(splits)
@@ -162,7 +162,7 @@ def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: s
     return chart
 
 
-def _thinned(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
+def _downsampled(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
     return [*points[: -1 : len(points) // _MOST_POINTS + 1], *points[-1:]]
 
 
@@ -176,8 +176,8 @@ def _share(field: str) -> alt.Tooltip:
     return alt.Tooltip(f"{field}:Q", format=".1%")
 
 
-def _finished(*layers: alt.Chart, height: int = 260) -> Spec:
-    """The layers on top of each other, as wide as their place on the page."""
+def _layered(*layers: alt.Chart, height: int = 260) -> Spec:
+    """The layers drawn over each other, as wide as their container."""
     chart = alt.layer(*layers).properties(width="container", height=height)
     drawn: Spec = chart.properties(autosize={"type": "fit-x", "contains": "padding"}).to_dict()
     del drawn["config"]  # Altair's own theme

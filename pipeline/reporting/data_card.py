@@ -1,4 +1,4 @@
-"""What the corpus is like: labels, duplicates within a split, and what one split gives away of another."""
+"""Duplicates within a split, and leakage between splits."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 
 class Duplicates(NamedTuple):
-    """repeated: pairs that stand earlier in the split too. contradictory: of these, those whose label is another there.
+    """repeated: pairs that occur earlier in the split too. contradictory: those of them with another label there.
 
-    identical: pairs of twice the same sentence.
+    identical: pairs of a sentence with itself.
     """
 
     repeated: int
@@ -19,19 +19,19 @@ class Duplicates(NamedTuple):
 
 
 class Leakage(NamedTuple):
-    """For each of a split's pairs, shape (n,): does it stand in another split too; does at least one sentence of it."""
+    """For each pair of a split, shape (n,): whether it, and whether one of its sentences, is in another split too."""
 
     pairs: NDArray[np.bool_]
     sentences: NDArray[np.bool_]
 
 
-def folded(sentence: str) -> str:
-    """What two sentences have in common that differ in case and white space alone."""
+def normalized(sentence: str) -> str:
+    """Lowercase and collapse whitespace."""
     return " ".join(sentence.lower().split())
 
 
 def duplicates(first: Sequence[str], second: Sequence[str], labels: Sequence[int]) -> Duplicates:
-    """Of the pairs of a split, `folded` and in either order."""
+    """Count a split's duplicates among `normalized` pairs in either order."""
     labels_of: dict[tuple[str, ...], set[int]] = {}
     repeated = contradictory = identical = 0
     for pair, label in zip(_pairs(first, second), labels, strict=True):
@@ -46,7 +46,7 @@ def duplicates(first: Sequence[str], second: Sequence[str], labels: Sequence[int
 def leakage(
     first: Sequence[str], second: Sequence[str], other_first: Sequence[str], other_second: Sequence[str]
 ) -> Leakage:
-    """What of the pairs (first, second) stands in another split's pairs; `folded` and in either order."""
+    """Find the pairs (first, second) and their sentences in another split's pairs, `normalized` and in either order."""
     pairs, others = _pairs(first, second), set(_pairs(other_first, other_second))
     sentences = {sentence for pair in others for sentence in pair}
     return Leakage(
@@ -56,4 +56,4 @@ def leakage(
 
 
 def _pairs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, ...]]:
-    return [tuple(sorted((folded(a), folded(b)))) for a, b in zip(first, second, strict=True)]
+    return [tuple(sorted((normalized(a), normalized(b)))) for a, b in zip(first, second, strict=True)]

@@ -1,12 +1,14 @@
-"""What the learning curves say: the losses and scores of each epoch, and a reading of them in words."""
+"""The learning curves: losses and scores of each epoch, and a verdict on them in words."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-# What counts as a change. One of MRPC's 408 validation pairs moves accuracy by 0.25 points, so that half a point is a
-# pair or two, and two points are more than a shuffle of the hard pairs.
+from pipeline.core.percent import percent
+
+# What counts as a change. One of MRPC's 408 validation pairs moves accuracy by 0.25 points: half a point is a pair or
+# two, and two points are more than a few hard pairs that flip.
 _GAIN_F1 = 0.005
 _RISE_LOSS = 0.05
 _SWING_F1 = 0.02
@@ -14,7 +16,7 @@ _SWING_LOSS = 0.1
 
 
 class Epoch(NamedTuple):
-    """train_loss: mean of the points logged in the epoch, None where none was. The rest is validation's, after it."""
+    """train_loss: mean of the losses logged in the epoch, None without any. The rest: on validation after it."""
 
     number: int
     train_loss: float | None
@@ -24,14 +26,14 @@ class Epoch(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a curve shows, in a word or two, and the numbers that say so."""
+    """A verdict on a curve in a word or two, and the numbers behind it."""
 
     name: str
     text: str
 
 
 def epochs(history: Iterable[Mapping[str, str]]) -> list[Epoch]:
-    """The epochs of `metrics/plots/history.csv`, given its rows as text by column."""
+    """The epochs of `metrics/plots/history.csv`. history: its rows, text by column."""
     rows = list(history)
     logged: dict[int, list[float]] = {}
     for row in rows:
@@ -47,9 +49,9 @@ def epochs(history: Iterable[Mapping[str, str]]) -> list[Epoch]:
 
 
 def read(epochs: Sequence[Epoch], asked: int, degenerate: bool) -> list[Reading]:
-    """What the curves of the epochs that ran, of so many `asked` for, show. Several readings may hold.
+    """Judge the curves. epochs: those that ran; asked: how many were to run. Several verdicts may hold.
 
-    One class: `degenerate`, the kept model gives every validation pair the same class; says nothing of the curves.
+    One class: `degenerate`, the kept model gives every validation pair the same class; the curves are not judged.
     Too short: there is one epoch only.
     Overfitting from epoch n: validation loss is lowest after epoch n - 1 and ends more than 5 % above that, while train
     loss falls.
@@ -57,7 +59,7 @@ def read(epochs: Sequence[Epoch], asked: int, degenerate: bool) -> list[Reading]
     Erratic: from one epoch to the next, validation F1 falls by more than 2 points, and later rises by more than 2; or
     validation loss rises by more than a tenth of its lowest value, and later falls by more than that.
     Levelled off: none of these.
-    Stopped early: fewer epochs ran than were asked for. Beside any of the others.
+    Stopped early: fewer epochs ran than were asked for. Comes on top of the others.
     """
     if degenerate:
         found = [Reading("One class", "The kept model gives every validation pair the same class.")]
@@ -70,8 +72,8 @@ def read(epochs: Sequence[Epoch], asked: int, degenerate: bool) -> list[Reading]
 
 def _overfitting(epochs: Sequence[Epoch]) -> list[Reading]:
     last, best = epochs[-1], min(epochs, key=lambda epoch: epoch.validation_loss)
-    learns_on = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
-    if not learns_on or last.validation_loss <= best.validation_loss * (1 + _RISE_LOSS):
+    still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
+    if not still_learning or last.validation_loss <= best.validation_loss * (1 + _RISE_LOSS):
         return []
     text = (
         f"Validation loss is lowest after epoch {best.number}, {best.validation_loss:.3f}, and ends at "
@@ -114,7 +116,7 @@ def _falls_and_rises(values: Sequence[float], swing: float) -> bool:
 def _levelled_off(epochs: Sequence[Epoch]) -> Reading:
     best, last = max(epochs, key=lambda epoch: epoch.f1), epochs[-1]
     text = (
-        f"Validation F1 is best after epoch {best.number}, {100 * best.f1:.1f}, and ends at {100 * last.f1:.1f}; "
+        f"Validation F1 is best after epoch {best.number}, {percent(best.f1)}, and ends at {percent(last.f1)}; "
         "validation loss neither climbs nor swings."
     )
     return Reading("Levelled off", text)

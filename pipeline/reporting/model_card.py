@@ -1,26 +1,21 @@
-"""The model card: README.md of the classifier's directory, which the Hub shows as the page of the model."""
+"""The model card. To publish the model, upload its directory with the card as README.md: the Hub shows it."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCardData
+from pipeline.core.markup import code, table
+from pipeline.core.paths import SCORED
 
-from pipeline.core.markup import code
 
+def model_card(evaluation: Mapping[str, Any], classes: list[str], provenance: Mapping[str, Any]) -> str:
+    """The card in the Hub's form (https://huggingface.co/docs/hub/model-cards), with the scores as `model-index`.
 
-def model_card(
-    scores: Mapping[str, float],
-    labels: list[str],
-    data: Mapping[str, Any],
-    checkpoint: Mapping[str, Any],
-    ingredients: Mapping[str, Any],
-) -> str:
-    """The card in the Hub's form (https://huggingface.co/docs/hub/model-cards), with its results as `model-index`.
-
-    scores: accuracy, f1 and loss on validation. labels: names of the classes. data, checkpoint: source.json of both.
-    ingredients: parameters and environment of the run.
+    evaluation: accuracy, f1 and loss by split. classes: the name of each class. provenance: as train writes it.
     """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    data, checkpoint = provenance["data"], provenance["checkpoint"]
     task, dataset = data["task"], data.get("dataset", data["task"])
     results = [
         EvalResult(
@@ -29,13 +24,14 @@ def model_card(
             dataset_type=dataset,
             dataset_name=task,
             dataset_config=data.get("config"),
-            dataset_split="validation",
+            dataset_split=split,
             dataset_revision=data.get("revision"),
             metric_type=name,
             metric_name=title,
-            metric_value=round(scores[name], 6),
+            metric_value=evaluation[split][name],
         )
-        for name, title in (("accuracy", "Accuracy"), ("f1", f"F1 of {labels[1]}"))
+        for split in SCORED
+        for name, title in (("accuracy", "Accuracy"), ("f1", f"F1 of {classes[1]}"))
     ]
     published = checkpoint["revision"] is not None
     front_matter = ModelCardData(
@@ -47,17 +43,18 @@ def model_card(
         model_name=f"{task}-classifier",
         pipeline_tag="text-classification",
     )
-    pins = {"checkpoint": checkpoint, "data": data, "run": ingredients}
+    negative, positive = map(code, classes)
+    start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
+    titles = {"accuracy": "accuracy", "f1": f"F1 of {positive}", "loss": "cross-entropy, nats"}
+    rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in SCORED)] for name, title in titles.items()]
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
         task=code(task),
-        negative=code(labels[0]),
-        positive=code(labels[1]),
-        start=f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
-        if published
-        else "a local checkpoint",
-        pins=json.dumps(pins, indent=2, sort_keys=True),
-        **scores,
+        negative=negative,
+        positive=positive,
+        start=start if published else "a local checkpoint",
+        scores="\n".join(table(["", *SCORED], rows)),
+        provenance=json.dumps(provenance, indent=2, sort_keys=True),
     )
 
 
@@ -67,14 +64,10 @@ _CARD = """---
 
 # Classifier of {task}
 
-It tells whether two sentences say the same: {positive} or {negative}.
+Tells whether two sentences say the same: {positive} or {negative}.
 Fine-tuned from {start} on the pairs of {task}.
 
-| on validation | |
-|---|---|
-| accuracy | {accuracy:.4f} |
-| F1 of {positive} | {f1:.4f} |
-| cross-entropy, nats | {loss:.4f} |
+{scores}
 
 ```python
 from transformers import pipeline
@@ -85,14 +78,14 @@ classify({{"text": "It rained on Monday.", "text_pair": "On Monday, it rained."}
 
 ## Limits
 
-- It has learnt from pairs like those of {task}. Measure it on your own before you trust it with them.
-- The epoch was chosen by its score on validation, which flatters that score a little. The scores on test, with
-  intervals, calibration and the pairs it gets wrong, stand in the report of the run.
-- Its probabilities are not calibrated, and its answer can change when the two sentences change places.
+- It was trained on pairs like those of {task}. Measure it on your own before you trust it with them.
+- The epoch was chosen by its score on validation, which makes that score slightly optimistic. The report of the run
+  has intervals, calibration and the pairs that it gets wrong.
+- Its probabilities are not calibrated, and its answer can change when the two sentences are swapped.
 
-## What it was made of
+## Provenance
 
 ```json
-{pins}
+{provenance}
 ```
 """

@@ -1,4 +1,4 @@
-"""Where the scores come from: the pairs sorted by length, shared words, numbers and negation, each kind scored."""
+"""Slices of the pairs by length, word overlap, numbers and negation, each with its scores."""
 
 import re
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ import numpy as np
 from pipeline.evaluation.metrics import Ints, score
 from pipeline.evaluation.uncertainty import Interval, score_intervals
 
-FEW = 20  # the scores of fewer pairs say little
+FEW = 20  # scores over fewer pairs say little
 NEGATIONS = ("no", "not", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot")
-OVERLAPS = (0.4, 0.6)  # about a third of MRPC's pairs lies below, between and above
+OVERLAPS = (0.4, 0.6)  # split MRPC's pairs into about equal thirds
 
 _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -20,7 +20,7 @@ _NEGATION = re.compile(rf"\b(?:{'|'.join(NEGATIONS)})\b|n ?['’]t\b", re.IGNORE
 
 
 class Slice(NamedTuple):
-    """Pairs of a kind. positive: the share of class 1. scores and intervals: of accuracy and F1."""
+    """A slice of n pairs. positive: share of class 1. scores, intervals: of accuracy and F1."""
 
     kind: str
     name: str
@@ -31,13 +31,13 @@ class Slice(NamedTuple):
 
 
 def slices(first: Sequence[str], second: Sequence[str], labels: Ints, predictions: Ints) -> list[Slice]:
-    """Each kind's slices that have pairs, in order; those of one kind hold every pair once.
+    """The non-empty slices, in order. Every pair is in one slice of each kind.
 
     first, second: the sentences of n pairs. labels, predictions: shape (n,), classes 0 and 1.
     """
     found = []
-    for kind, sort in _KINDS.items():
-        names, number = sort(first, second)
+    for kind, assign in _KINDS.items():
+        names, number = assign(first, second)
         for at, name in enumerate(names):
             of = number == at
             if of.any():
@@ -48,23 +48,23 @@ def slices(first: Sequence[str], second: Sequence[str], labels: Ints, prediction
 
 
 def words(sentence: str) -> list[str]:
-    """Lower-cased, without punctuation."""
+    """The words of a sentence in lower case, without punctuation."""
     return _WORD.findall(sentence.lower())
 
 
-Sorted = tuple[tuple[str, ...], Ints]  # the names of slices, and for each pair, shape (n,), the number of its own
+Assignment = tuple[tuple[str, ...], Ints]  # names of the slices, and the index of each pair's slice, shape (n,)
 
 
-def by_length(first: Sequence[str], second: Sequence[str]) -> Sorted:
-    """Thirds of these pairs, by the words of both sentences together."""
+def by_length(first: Sequence[str], second: Sequence[str]) -> Assignment:
+    """Thirds of these pairs, by the number of words in both sentences."""
     lengths = np.array([len(words(a)) + len(words(b)) for a, b in zip(first, second, strict=True)])
     low, high = np.quantile(lengths, (1 / 3, 2 / 3), method="lower").tolist()
     names = (f"up to {low} words", f"{low + 1} to {high} words", f"over {high} words")
     return names, np.searchsorted([low, high], lengths)
 
 
-def by_overlap(first: Sequence[str], second: Sequence[str]) -> Sorted:
-    """By the share of the words of either sentence that stand in both (Jaccard), bounds as in OVERLAPS."""
+def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
+    """By the Jaccard index of the two sets of words, bounds in OVERLAPS."""
     shares = []
     for a, b in zip(first, second, strict=True):
         one, other = set(words(a)), set(words(b))
@@ -74,8 +74,8 @@ def by_overlap(first: Sequence[str], second: Sequence[str]) -> Sorted:
     return names, np.searchsorted(OVERLAPS, shares)
 
 
-def by_numbers(first: Sequence[str], second: Sequence[str]) -> Sorted:
-    """By whether the sentences hold the same numbers, in digits; 1,000 is 1000."""
+def by_numbers(first: Sequence[str], second: Sequence[str]) -> Assignment:
+    """By whether the sentences contain the same numbers, in digits; 1,000 is 1000."""
     names = ("no numbers", "the same numbers", "a number in one only")
     kinds = []
     for a, b in zip(first, second, strict=True):
@@ -84,8 +84,8 @@ def by_numbers(first: Sequence[str], second: Sequence[str]) -> Sorted:
     return names, np.array(kinds)
 
 
-def by_negation(first: Sequence[str], second: Sequence[str]) -> Sorted:
-    """By how many of the sentences hold a word of NEGATIONS or one that ends in n't."""
+def by_negation(first: Sequence[str], second: Sequence[str]) -> Assignment:
+    """By how many of the two sentences contain one of NEGATIONS or a word that ends in n't."""
     names = ("no negation", "negation in both", "negation in one only")
     counts = [sum(bool(_NEGATION.search(sentence)) for sentence in pair) for pair in zip(first, second, strict=True)]
     return names, np.array([0, 2, 1])[counts]

@@ -1,0 +1,96 @@
+"""The results that the report shows: what the other stages wrote, read and checked."""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.messages import UserError
+from pipeline.core.paths import SCORED, SPLITS, require
+from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.predictions import Predictions, load_predictions
+
+# By the stage that writes them.
+_METRICS = {"evaluate": ("diagnostics", "evaluation", "intervals"), "train": ("environment", "train")}
+_PLOTS = {"evaluate": ("precision_recall", "reliability", "roc"), "train": ("history",)}
+_COMPARABLE = ("n", "majority_accuracy", "majority_f1")  # where one of these differs, the data do
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The n pairs of a split: their sentences, and their labels, shape (n,)."""
+
+    first: list[str]
+    second: list[str]
+    labels: Ints
+
+
+@dataclass(frozen=True)
+class Results:
+    """The data, the predictions, and the content of the files that the report shows.
+
+    pairs: of every split. predictions: of the scored splits. classes: the name of each class. metrics: JSON files by
+    name. plots: rows of CSV files by name, each row text by column. baseline: an earlier evaluation.json, None where it
+    is of other data. lengths: of the tokenized pairs. provenance: data, checkpoint, parameters and environment.
+    """
+
+    pairs: dict[str, Pairs]
+    predictions: dict[str, Predictions]
+    classes: list[str]
+    metrics: dict[str, dict[str, Any]]
+    plots: dict[str, list[dict[str, str]]]
+    baseline: dict[str, Any] | None
+    lengths: dict[str, Any]
+    provenance: dict[str, Any]
+
+
+def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
+    """Read the outputs of the other stages. Raises UserError where one is missing or does not fit the others."""
+    from pipeline.core.tables import read_split
+
+    tables = {split: read_split(raw, split, "download") for split in SPLITS}
+    rows = {split: table[:] for split, table in tables.items()}
+    pairs = {split: Pairs(of["sentence1"], of["sentence2"], np.asarray(of["label"])) for split, of in rows.items()}
+    predicted = {split: load_predictions(predictions, split) for split in SCORED}
+    for split in SCORED:
+        if not np.array_equal(predicted[split].labels, pairs[split].labels):
+            raise UserError(f'{predictions / split}.parquet is not of the pairs in {raw}; run "dvc repro predict"')
+    content = {name: _read_json(metrics / f"{name}.json", stage) for stage, names in _METRICS.items() for name in names}
+    plots = {
+        name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for stage, names in _PLOTS.items() for name in names
+    }
+    return Results(
+        pairs=pairs,
+        predictions=predicted,
+        classes=tables["test"].features["label"].names,
+        metrics=content,
+        plots=plots,
+        baseline=_read_baseline(metrics / "baseline.json", content["evaluation"]),
+        lengths=_read_json(tokenized / "lengths.json", "tokenize"),
+        provenance=_read_json(classifier / "provenance.json", "train"),
+    )
+
+
+def _read_json(path: Path, producer: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(require(path, producer).read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise UserError(f'{path} is not a JSON object; run "dvc repro -f {producer}"') from None
+
+
+def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
+    with require(path, producer).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _read_baseline(path: Path, evaluation: dict[str, Any]) -> dict[str, Any] | None:
+    """The committed baseline, None where it is of other data: its scores then say nothing about these."""
+    try:
+        baseline = json.loads(path.read_text(encoding="utf-8"))
+        same = all(baseline[split][key] == evaluation[split][key] for split in SCORED for key in _COMPARABLE)
+        return baseline if same else None
+    except (OSError, ValueError, TypeError, KeyError):
+        raise UserError(f"{path} is not an evaluation.json; replace it with that of the run to compare with") from None
