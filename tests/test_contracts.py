@@ -1,6 +1,7 @@
 """Contracts with what other packages keep private: each fails at an upgrade in one line that names it and its user."""
 
 import ast
+import inspect
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -42,9 +43,39 @@ def experiments_are_git_references(scratch: Path) -> None:
     assert listed == [f"refs/exps/{base[:2]}/{base[2:]}/an-experiment"]
 
 
+def a_step_asks_for_its_gradient_norm(scratch: Path) -> None:
+    """After the backward pass and before the optimizer's step, whether gradients are clipped or not."""
+    from transformers import Trainer
+
+    source = inspect.getsource(Trainer._run_epoch)
+    norm, step = source.index("grad_norm = self._get_grad_norm(model, grad_norm=grad_norm)"), "self.optimizer.step()"
+    assert source.index("self.training_step(") < norm < source.index(step)
+    assert list(inspect.signature(Trainer._get_grad_norm).parameters) == ["self", "model", "grad_norm"]
+
+
+def a_checkpoint_is_saved_by_one_method(scratch: Path) -> None:
+    from transformers import Trainer
+
+    assert list(inspect.signature(Trainer._save_checkpoint).parameters) == ["self", "model", "trial"]
+    source = inspect.getsource(Trainer._maybe_log_save_evaluate)
+    assert source.index("self._save_checkpoint(model, trial)") < source.index("self.callback_handler.on_save(")
+
+
+def the_number_of_gpus_can_be_set(scratch: Path) -> None:
+    from transformers import TrainingArguments
+
+    arguments = TrainingArguments(output_dir=str(scratch), use_cpu=True)
+    assert arguments.n_gpu == 0
+    arguments._n_gpu = 7
+    assert arguments.n_gpu == 7
+
+
 # By its name: the file that uses it, and a function of a scratch directory that fails where it is not as used.
 CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "dvc.utils.hydra.apply_overrides": ("experiments/runner.py", overrides_are_applied),
+    "transformers.Trainer._get_grad_norm": ("training/trainer.py", a_step_asks_for_its_gradient_norm),
+    "transformers.Trainer._save_checkpoint": ("training/trainer.py", a_checkpoint_is_saved_by_one_method),
+    "transformers.TrainingArguments._n_gpu": ("training/arguments.py", the_number_of_gpus_can_be_set),
     "refs/exps": ("experiments/revisions.py", experiments_are_git_references),
 }
 
