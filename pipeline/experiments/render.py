@@ -9,7 +9,7 @@ from pipeline.core.columns import aligned
 from pipeline.core.markup import code, table
 from pipeline.core.messages import printable
 from pipeline.core.paths import SCORED
-from pipeline.core.percent import points
+from pipeline.core.percent import percent, points
 from pipeline.evaluation.uncertainty import SCORES
 from pipeline.experiments.comparison import Comparison, Example
 
@@ -25,7 +25,7 @@ def _score_rows(comparison: Comparison) -> list[list[str]]:
     for split in reversed(SCORED):
         contrast = comparison.splits[split]
         for name, of in contrast.difference.items():
-            scores = (f"{100 * side[name]:.2f}" for side in (contrast.a, contrast.b))
+            scores = (percent(side[name], 2) for side in (contrast.a, contrast.b))
             interval = f"{points(of.low, 2)} to {points(of.high, 2)}"
             rows.append([f"{split} {SCORES[name]}", *scores, points(of.value, 2), interval])
     return rows
@@ -45,7 +45,7 @@ def _notes(comparison: Comparison) -> list[str]:
             f"Seeds: {comparison.seeds}.",
         ]
     if seen := test.difference["accuracy"].detectable:  # 0: identical predictions
-        sees = f"sees a true difference of {100 * seen:.1f} points of test accuracy"
+        sees = f"sees a true difference of {percent(seen)} points of test accuracy"
         notes.append(f"Such a comparison {sees} in four of five cases.")
     return notes
 
