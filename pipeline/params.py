@@ -5,17 +5,14 @@ The comments in `params.yaml` say what each key means; its type and bounds are h
 
 import dataclasses
 import difflib
-import io
 import math
-import sys
 import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ruamel.yaml import YAML
-from ruamel.yaml.events import AliasEvent
+import yaml
 
 from pipeline.core.messages import UserError
 from pipeline.core.yaml12 import load_yaml
@@ -144,24 +141,9 @@ def load_params(path: Path = PARAMS) -> Params:
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {_line(error)}") from None
     # With aliases, a short text makes a huge tree, or an endless one.
-    if alias := next((event for event in YAML(pure=True).parse(text) if isinstance(event, AliasEvent)), None):
+    if alias := next((event for event in yaml.parse(text) if isinstance(event, yaml.AliasEvent)), None):
         raise UserError(f"{path} cannot be read: *{_line(alias.anchor, 60)} is an alias; write the value out")
-    _require_plain(tree, f"{path}:", " ")
     return _section(Params, tree, f"{path}:", "")
-
-
-def _require_plain(value: Any, name: str, separator: str = ".") -> None:
-    """Raise UserError for values that only YAML has, such as dates, and for keys that are no text."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise UserError(f"{name} has the key {_line(key, 60)}, which is no text; put it in quotes")
-            _require_plain(item, f"{name}{separator}{_line(key, 60)}")
-    elif isinstance(value, list):
-        for item in value:
-            _require_plain(item, name)
-    elif not (value is None or isinstance(value, str | int | float)):
-        raise UserError(f"{name} is {_line(value, 60)}; it must be text, a number, true, false or null")
 
 
 _Section = TypeVar("_Section")
@@ -230,10 +212,7 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 def _shown(value: Any) -> str:
     """A value as YAML, cut to a readable length."""
-    writer, text = YAML(typ="safe", pure=True), io.StringIO()
-    writer.default_flow_style, writer.width = True, sys.maxsize
-    writer.dump(value, text)
-    return _line(text.getvalue().replace("\n...", ""), 60)
+    return _line(yaml.safe_dump(value, default_flow_style=True, width=math.inf).replace("\n...", ""), 60)
 
 
 def _line(text: object, length: int = 300) -> str:

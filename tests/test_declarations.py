@@ -113,7 +113,7 @@ def test_no_module_imports_itself_by_way_of_others(module: str) -> None:
 
 def test_every_package_that_is_imported_is_declared() -> None:
     declared = {Requirement(line).name.lower() for line in PROJECT["project"]["dependencies"]}
-    names = {"vl_convert": "vl-convert-python", "ruamel": "ruamel.yaml"}  # modules that are not called as their package
+    names = {"vl_convert": "vl-convert-python", "yaml": "pyyaml"}  # modules that are not called as their package
     for module in ALL:
         for node in ast.walk(ast.parse(file(module).read_text())):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -95,7 +95,7 @@ def test_a_whole_number_is_that_of_yaml_1_2(tmp_path: Path, text: str, value: in
     assert load_params(params_file(tmp_path, {"train.epochs": text})).train.epochs == value
 
 
-@pytest.mark.parametrize("text", ["no", "on", "12:30"])
+@pytest.mark.parametrize("text", ["no", "on", "12:30", "1_000", "2026-01-01"])
 def test_what_only_yaml_1_1_takes_for_something_else_is_text(tmp_path: Path, text: str) -> None:
     assert load_params(params_file(tmp_path, {"model.checkpoint": text})).model.checkpoint == text
 
@@ -224,16 +224,14 @@ def test_any_file_loads_or_is_told_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data: {task: mrpc}\ndata: {task: sample}", 'cannot be read: .*duplicate key "data".* line 2'),
-        ("data: {task: mrpc}\nmodel: {}\nmodel: {}", 'cannot be read: .*duplicate key "model".* line 3'),
-        ("data: &d {task: mrpc}\nmodel: *d", r"cannot be read: \*d is an alias; write the value out"),
-        ("1: 2", "has the key 1, which is no text"),
-        ("train: {extra: {1: 2}}", r"train\.extra has the key 1, which is no text"),
-        ("model: {checkpoint: 2026-01-01}", r"model\.checkpoint is 2026-01-01; it must be text, a number"),
-        ("train: {extra: {when: [2026-01-01]}}", r"train\.extra\.when is 2026-01-01; it must be text, a number"),
+        ("data: {task: mrpc}\ndata: {task: sample}", "the key data is given twice .*line 2"),
+        ("data: {task: mrpc}\nmodel: {}\nmodel: {}", "the key model is given twice .*line 3"),
+        ("data: &d {task: mrpc}\nmodel: *d", r"\*d is an alias; write the value out"),
+        ("1: 2", "the key 1 is not text; quote it"),
+        ("train: {extra: {1: 2}}", "the key 1 is not text; quote it"),
     ],
 )
 def test_what_yaml_allows_and_a_person_would_not_mean_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "params.yaml").write_text(text)
-    with pytest.raises(UserError, match=rf"params\.yaml:? {message}"):
+    with pytest.raises(UserError, match=rf"params\.yaml cannot be read: {message}"):
         load_params(tmp_path / "params.yaml")
