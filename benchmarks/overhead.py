@@ -58,11 +58,11 @@ def main() -> None:
             with (project / "pipeline" / "evaluate.py").open("a") as module:
                 module.write(f"# {number}\n")
             changed.append(seconds(["dvc", "repro"], project))
+        stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+        modules = {name: stage["cmd"].split()[-1] for name, stage in stages.items()}
         helped = {
-            stage: statistics.median(
-                seconds([sys.executable, "-m", f"pipeline.{stage}", "--help"], project) for _ in rounds
-            )
-            for stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+            name: statistics.median(seconds([sys.executable, "-m", module, "--help"], project) for _ in rounds)
+            for name, module in modules.items()
         }
     ours, theirs = (statistics.median(column) for column in zip(*idle, strict=True))
     ratio = statistics.median(own / other for own, other in idle)
