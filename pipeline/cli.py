@@ -38,9 +38,13 @@ def as_command() -> Iterator[None]:
 
     SIGINT and SIGTERM end the command with status 130 and 143, and leave no drafts.
     """
-    script = Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
-    if script.parent.name == _HERE.name and script.parent != _HERE:  # another checkout's, with the modules of this one
-        sys.exit(f"error: {script} is not of the installed pipeline, {_HERE}; use python -m pipeline.{script.stem}")
+    script = Path(getattr(sys.modules["__main__"], "__file__", ""))
+    for other in (
+        script.parent.resolve(),
+        Path(_HERE.name).resolve(),
+    ):  # the script's checkout, the working directory's
+        if other != _HERE and (other / "cli.py").exists():
+            sys.exit(f"error: this would run the modules of {_HERE}, not those of {other}; use python -m there")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
     handler = logging.StreamHandler()

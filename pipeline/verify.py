@@ -16,7 +16,7 @@ from pipeline.cli import run
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError
 from pipeline.core.paths import METRICS, SCORED, users_path
-from pipeline.core.yaml12 import load_yaml
+from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.uncertainty import SCORES
 
 _ENVIRONMENT = METRICS / "environment.json"
@@ -128,7 +128,7 @@ def _print_table(header: list[str], rows: list[list[str]], side: Literal["left",
 
 def _hashes(clone: Path) -> dict[tuple[str, str], str]:
     """The hash of each output in dvc.lock, by stage and path."""
-    stages = load_yaml((clone / "dvc.lock").read_text(encoding="utf-8"))["stages"]
+    stages = read_yaml(clone / "dvc.lock")["stages"]
     return {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock["outs"]}
 
 

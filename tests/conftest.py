@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +66,6 @@ def mrpc() -> Path:
     if not MRPC.is_dir():
         pytest.skip(f"the real MRPC is not at {MRPC}; set MRPC_MIRROR to a directory that has its three files")
     return MRPC
-
-
-@pytest.fixture(autouse=True)
-def fresh_accelerator() -> Iterator[None]:
-    """Accelerate keeps one state for a process; a stage has a process of its own, tests share one."""
-    yield
-    if state := sys.modules.get("accelerate.state"):
-        state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @pytest.fixture(scope="session")

@@ -335,8 +335,9 @@ def test_what_is_not_there_is_told_in_one_line(toy: Project, tmp_path: Path) -> 
     assert str(error.value) == (
         '"nothing" is no branch, tag, commit, experiment or group of seeds; see "git branch" and "dvc exp list -A"'
     )
-    with pytest.raises(UserError, match=r'^"" is no branch'):
-        compared("", "workspace")
+    for name in ("", "^HEAD"):
+        with pytest.raises(UserError, match=rf'^"{re.escape(name)}" is no branch'):
+            compared(name, "workspace")
     with pytest.raises(UserError, match=r'^HEAD~1 has no dvc\.lock; it needs a committed result: "dvc repro"'):
         compared("HEAD~1", "workspace")
     shutil.rmtree(toy.root / "data" / "predictions")

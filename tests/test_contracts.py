@@ -61,6 +61,17 @@ def a_checkpoint_is_saved_by_one_method(scratch: Path) -> None:
     assert source.index("self._save_checkpoint(model, trial)") < source.index("self.callback_handler.on_save(")
 
 
+def accelerate_forgets_its_state(scratch: Path) -> None:
+    """Else a second run in a process, of another precision, fails."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    for precision in ("no", "bf16"):
+        AcceleratorState._reset_state(reset_partial_state=True)
+        assert Accelerator(cpu=True, mixed_precision=precision).mixed_precision == precision
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def the_number_of_gpus_can_be_set(scratch: Path) -> None:
     from transformers import TrainingArguments
 
@@ -75,6 +86,7 @@ CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "dvc.utils.hydra.apply_overrides": ("experiments/runner.py", overrides_are_applied),
     "transformers.Trainer._get_grad_norm": ("training/trainer.py", a_step_asks_for_its_gradient_norm),
     "transformers.Trainer._save_checkpoint": ("training/trainer.py", a_checkpoint_is_saved_by_one_method),
+    "accelerate.state.AcceleratorState._reset_state": ("training/loop.py", accelerate_forgets_its_state),
     "transformers.TrainingArguments._n_gpu": ("training/arguments.py", the_number_of_gpus_can_be_set),
     "refs/exps": ("experiments/revisions.py", experiments_are_git_references),
 }

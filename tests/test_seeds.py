@@ -75,6 +75,7 @@ def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(
     assert group_name([]) == name
     toy.git("checkout", "--quiet", "params.yaml")
     assert group_name(["train.lr=1e-3"]) == name, "the value that it has"
+    assert group_name(["runtime.save_steps=7"]) == name, "cannot change a result"
     others = {group_name(["train.lr=2e-3"]), group_name(["+train.extra.note=1"])}
     assert group_name(["train.lr=0.002"]) in others, "the same number, written otherwise"
     for file in ("toy.py", "dvc.yaml"):

@@ -149,6 +149,17 @@ def test_the_learning_curves_hold_every_step_and_epoch(trained: Trained) -> None
     assert all(float(row["loss"]) > 0 and row["accuracy"] and row["f1"] for row in scored)
 
 
+def test_an_optimizer_with_a_mode_for_evaluation_is_put_into_it(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a schedule-free one has, whose weights to score and to keep are averages."""
+    modes: list[str] = []
+    for mode in ("train", "eval"):
+        monkeypatch.setattr(torch.optim.AdamW, mode, lambda _, mode=mode: modes.append(mode), raising=False)
+    trained(epochs=2, max_train_samples=16)
+    assert [mode for mode, _ in itertools.groupby(modes)] == ["train", "eval", "train", "eval"]
+
+
 def test_the_best_epoch_is_kept_or_the_last(trained: Trained) -> None:
     settings = {"epochs": 3, "lr": 5e-3, "max_train_samples": 160, "lr_scheduler_type": "constant"}
     best, last = trained(keep="best", **settings), trained(keep="last", **settings)
@@ -181,6 +192,7 @@ def test_other_training_arguments_reach_the_trainer(trained: Trained) -> None:
     [
         ({"extra": {"learning_rate": 1}}, r"train\.extra\.learning_rate is set by train\.lr; remove it"),
         ({"extra": {"output_dir": "x"}}, r"train\.extra\.output_dir is set by the pipeline"),
+        ({"extra": {"dataloader_drop_last": True}}, r"train\.extra\.dataloader_drop_last is set by the pipeline"),
         ({"extra": {"data_seed": 1}}, r"train\.extra\.data_seed is set by train\.seed"),
         ({"extra": {"gradient_checkpointing": True}}, r"is set by train\.gradient_checkpointing"),
         ({"extra": {"adam_beta": 0.9}}, r'adam_beta is not a TrainingArguments field; did you mean "adam_beta'),

@@ -2,9 +2,12 @@
 
 import re
 import typing
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from pipeline.core.messages import UserError
 
 
 def load_yaml(text: str) -> Any:
@@ -19,6 +22,14 @@ def load_yaml(text: str) -> Any:
     except (ValueError, LookupError, yaml.YAMLError) as error:  # a control character, a number without end
         reason = str(error)
     raise ValueError(" ".join(reason.split()))
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a file. Raises UserError where it is not YAML."""
+    try:
+        return load_yaml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
 
 
 class _CoreSchemaLoader(yaml.SafeLoader):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -158,7 +159,8 @@ def _at(tree: Any, key: str) -> Any:
 
 def _uncommitted() -> dict[str, str]:
     """The outputs in the workspace that are not what dvc.lock records, each with its state, such as "modified"."""
-    done = subprocess.run(["dvc", "data", "status", "--json"], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "dvc", "data", "status", "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise UserError(f"{WORKSPACE}: dvc data status fails; see its message above")
     states = {}
@@ -177,6 +179,7 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
     """
     from dvc.api import DVCFileSystem
 
+    _require_repository()
     commit = None if name == WORKSPACE else _commit(reference or name)
     # No remote: what is not in the cache is not waited for.
     with closing(DVCFileSystem(rev=commit, config={"core": {"remote": ""}})) as files:
@@ -186,7 +189,9 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
 def _commit(name: str) -> str:
     """The commit that a name of git's or of an experiment stands for; of experiments of one name, the newest."""
     for reference in (name, dict(_experiments()).get(name)):
-        if reference and (commit := _git("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")):
+        found = _git("rev-parse", "--verify", "--quiet", reference) if reference else None
+        commit = _git("rev-parse", "--verify", "--quiet", f"{found.strip()}^{{commit}}") if found else None
+        if commit and re.fullmatch("[0-9a-f]{40,64}", commit.strip()):  # not so of "^main"
             return commit.strip()
     raise NoSuchRevision(name)
 
@@ -204,11 +209,18 @@ EXPERIMENTS = "refs/exps/[0-9a-f][0-9a-f]/*/*"
 
 
 def _git(*arguments: str) -> str | None:
-    """What a git command prints, None where it fails. Raises UserError where there is no repository."""
+    """What a git command prints, None where it fails."""
     done = subprocess.run(["git", *arguments], capture_output=True, text=True)
-    if done.returncode == 128 and "not a git repository" in done.stderr:
-        raise UserError("there is no git repository here; run in the directory that holds dvc.yaml")
     return None if done.returncode else done.stdout
+
+
+def _require_repository() -> None:
+    """Raise UserError where git or DVC has no repository in the working directory."""
+    done = subprocess.run(["git", "rev-parse", "--git-dir"], capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"git: {done.stderr.splitlines()[0]}; run in the directory that holds dvc.yaml")
+    if not Path(".dvc").is_dir():
+        raise UserError("there is no .dvc here; run in the directory that holds dvc.yaml")
 
 
 def experiments(group: str) -> dict[int, str]:

@@ -21,7 +21,7 @@ import numpy as np
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import SCORED
-from pipeline.core.yaml12 import load_yaml
+from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.uncertainty import SCORES, mean_interval
 from pipeline.experiments.revisions import experiments, opened
 from pipeline.params import PARAMS, Params, load_params
@@ -47,6 +47,7 @@ def group_name(overrides: list[str]) -> str:
     params = asdict(_overridden(overrides))
     surroundings = environment(params["train"]["precision"])
     del params["train"]["seed"]
+    params["runtime"] = params["runtime"]["launcher"]  # the other keys cannot change a result
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
     for file in _code():
         digest.update(f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
@@ -81,14 +82,14 @@ def _code() -> list[Path]:
 
     Without those of the report, which only shows results, and without params.yaml, which holds the seed.
     """
-    stages = load_yaml(_PIPELINE.read_text(encoding="utf-8"))["stages"]
+    stages = read_yaml(_PIPELINE)["stages"]
     stages = [stage for name, stage in stages.items() if name != "report"]
     outs = [out for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
     written = {Path(out if isinstance(out, str) else next(iter(out))) for out in outs}
     deps = {Path(dep) for stage in stages for dep in stage["deps"]} - {PARAMS}
     sources = [dep for dep in deps if written.isdisjoint([dep, *dep.parents])]
     files = {file for dep in sources if dep.is_dir() for file in dep.rglob("*") if file.suffix in _CODE}
-    return [_PIPELINE, *sorted(files | {dep for dep in sources if not dep.is_dir()})]
+    return [_PIPELINE, *sorted(files | {dep for dep in sources if dep.is_file()})]
 
 
 def run_seeds(n: int, overrides: list[str]) -> None:

@@ -112,19 +112,24 @@ class ScoringBatches(Sampler[list[int]]):
 
 
 class TrainingLoader(DataLoader[Any]):
-    """Padded batches to train on. batches: `TrainingBatches`, or what is left of them in an epoch."""
+    """Padded batches to train on. batches: `TrainingBatches`, or those left of an epoch. options: of DataLoader."""
 
     def __init__(
-        self, pairs: Dataset, tokenizer: PreTrainedTokenizerBase, batches: Iterable[list[int]], num_workers: int
+        self,
+        pairs: Dataset,
+        tokenizer: PreTrainedTokenizerBase,
+        batches: Iterable[list[int]],
+        device: str,
+        **options: Any,
     ) -> None:
         super().__init__(
             PaddedDataset(pairs),
             batch_sampler=batches,
             # Tensor cores multiply shapes that are multiples of 8; on a CPU padding costs more than it gives.
-            collate_fn=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8 if torch.cuda.is_available() else None),
-            num_workers=num_workers,
-            pin_memory=torch.cuda.is_available(),
+            collate_fn=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=None if device == "cpu" else 8),
+            pin_memory=device == "cuda",
             worker_init_fn=ignore_first_signal,
+            **options,
         )
 
     def set_epoch(self, epoch: int) -> None:

@@ -99,7 +99,16 @@ def training_arguments(
             "logging_nan_inf_filter": False,  # it would replace a loss that is not finite by an average of earlier ones
             "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices
             "auto_find_batch_size": False,  # the effective batch would depend on the machine
+            # Not read by the pipeline's own loaders and scoring:
             "remove_unused_columns": True,
+            "accelerator_config": None,
+            "dataloader_drop_last": False,
+            "dataloader_in_order": True,
+            "dataloader_multiprocessing_context": None,
+            "dataloader_pin_memory": True,
+            "prediction_loss_only": False,
+            "batch_eval_metrics": False,
+            "eval_do_concat_batches": True,
             # checkpointing.py saves more often than at the end of an epoch, and removes what is not needed.
             "save_strategy": "epoch",
             "save_total_limit": None,
@@ -111,9 +120,6 @@ def training_arguments(
             # The report reads one scoring of all of validation after each epoch.
             "eval_on_start": False,
             "eval_delay": 0,
-            "prediction_loss_only": False,
-            "batch_eval_metrics": False,
-            "eval_do_concat_batches": True,
             "label_names": None,
         },
     }

@@ -6,6 +6,7 @@ that of the best epoch so far or the one before.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,9 @@ def complete(path: Path, progress: dict[str, Any], best_step: int | None) -> Non
     with saving(path.parent, _step(path)):
         (path / _PROGRESS).write_text(json.dumps({**progress, "best_step": best_step}))
         files = [file for file in path.rglob("*") if file.is_file()]  # sharded weights are a directory
+        for file in files:
+            with file.open("rb+") as content:
+                os.fsync(content)  # before the list of files says that they are complete
         sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
         draft = path / f".{_FILES}"
         draft.write_text(json.dumps(sizes))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import enable_full_determinism, get_scheduler, set_seed
@@ -39,8 +40,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     check_loop(params, runtime)
     model, rank, accumulation_steps = inputs.model, distributed.rank(), params.gradient_accumulation_steps
     workers = runtime.dataloader_num_workers
-    mixed = "no" if params.precision == "fp32" else params.precision
-    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed)
+    AcceleratorState._reset_state(reset_partial_state=True)  # of another run in this process
+    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=params.precision.replace("fp32", "no"))
     if params.deterministic and device != "cpu":
         enable_full_determinism(params.seed)
     else:
@@ -52,12 +53,11 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     batches = TrainingBatches(inputs.training, size, accumulation_steps, params.seed, by_length)
     steps_in_epoch = math.ceil(len(batches) / accumulation_steps)
     steps = steps_in_epoch * params.epochs
-    decayed: list[torch.nn.Parameter] = []
-    others: list[torch.nn.Parameter] = []  # biases, whatever their shape, and layer norms
+    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}  # by decay; biases and layer norms have none
     for name, parameter in model.named_parameters():
-        (decayed if parameter.ndim > 1 and "bias" not in name else others).append(parameter)
+        groups[parameter.ndim > 1 and "bias" not in name].append(parameter)
     optimizer: Any = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": params.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        [{"params": groups[True], "weight_decay": params.weight_decay}, {"params": groups[False], "weight_decay": 0.0}],
         lr=params.lr,
         fused=params.optim == "adamw_torch_fused",
     )
@@ -90,7 +90,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
             done = step_in_epoch * accumulation_steps  # forward passes of this epoch, before a run that resumes
             if random_state and done == 0:  # of a run that resumes: the numbers that would have come go on
                 set_random_state(random_state)
-            epoch_batches = iter(TrainingLoader(inputs.training, inputs.tokenizer, list(batches)[done:], workers))
+            left = list(batches)[done:]
+            epoch_batches = iter(TrainingLoader(inputs.training, inputs.tokenizer, left, device, num_workers=workers))
             if random_state and done > 0:  # the iterator draws one
                 set_random_state(random_state)
             random_state = None
@@ -143,6 +144,6 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                         interruption.stop(step, steps)
     weights = accelerator.get_state_dict(wrapped)
     if params.keep == "best" and rank == 0:
-        best = torch.load(checkpoint_path(home, best_step or step) / _STATE, map_location="cpu", weights_only=True)
-        weights = best["model"]
+        best = checkpoint_path(home, best_step or step) / _STATE
+        weights = torch.load(best, map_location="cpu", weights_only=True, mmap=True)["model"]
     return TrainResult(weights, history, losses.mean(step), watch)

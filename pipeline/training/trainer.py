@@ -67,7 +67,7 @@ class CorrectedTrainer(Trainer):
     Background: https://huggingface.co/blog/gradient_accumulation
 
     Batches, to train on and to score: see `TrainingBatches`, `ScoringBatches` and `inference.logits`. Apart from
-    dropout masks, 2 processes x 8 match 1 x 16.
+    dropout masks, 2 processes x 8 match 1 x 16. Only `evaluate` scores; `predict` is transformers' own.
 
     Failures. A loss or gradient that is not finite, a full disk and memory that runs out end the run in one line.
 
@@ -134,6 +134,8 @@ class CorrectedTrainer(Trainer):
         assert isinstance(self.processing_class, PreTrainedTokenizerBase) and self.compute_metrics
         precision: Precision = "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32"
         workers = self.args.dataloader_num_workers
+        if callable(getattr(self.optimizer, "eval", None)):  # schedule-free: averages; training_step switches back
+            self.optimizer.eval()  # type: ignore[union-attr]
         scored = logits(self.model, pairs, self.processing_class, self.args.eval_batch_size, precision, workers)
         scores = self.compute_metrics(EvalPrediction(scored, np.asarray(pairs["labels"])))
         metrics = {f"{metric_key_prefix}_{name}": score for name, score in scores.items()}
@@ -147,7 +149,15 @@ class CorrectedTrainer(Trainer):
         by_length = self.args.train_sampling_strategy == "group_by_length"
         size, accumulation_steps = self.args.train_batch_size, self.args.gradient_accumulation_steps
         batches = TrainingBatches(pairs, size, accumulation_steps, self.args.seed, by_length)
-        return TrainingLoader(pairs, self.processing_class, batches, self.args.dataloader_num_workers)
+        return TrainingLoader(
+            pairs,
+            self.processing_class,
+            batches,
+            self.args.device.type,
+            num_workers=self.args.dataloader_num_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+            persistent_workers=self.args.dataloader_persistent_workers,
+        )
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         with saving(Path(str(self.args.output_dir)), self.state.global_step):
