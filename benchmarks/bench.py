@@ -1,10 +1,10 @@
-"""This pipeline beside the scripts that a user would write instead, in turn, on this machine.
+"""Compare this pipeline with the scripts that a user would write instead, alternately, on this machine.
 
     PYTHONPATH=. python benchmarks/bench.py --rounds 3 --json
 
 Each round runs, with one seed: the course's script; the same with every pair padded to 128, as the GLUE example does;
-and `dvc repro` in a fresh clone of HEAD with an empty cache. Data are the same (MRPC where it is at hand, else the
-embedded corpus), checkpoint, epochs, effective batch and learning rate (the course's); all else is each one's default.
+and `dvc repro` in a fresh clone of HEAD with an empty cache. All have the same data (MRPC where available, else the
+embedded corpus), checkpoint, epochs, effective batch and learning rate (the course's); the rest are their defaults.
 The table has medians.
 """
 
@@ -39,7 +39,7 @@ COURSE_LR = 5e-5  # TrainingArguments' default
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run from nothing to its scores: seconds, MiB of the largest process, F1 of each split."""
+    """One run from scratch to its scores: seconds, MiB of the largest process, F1 of each split."""
 
     setup: float  # until the first step
     training: float  # with validation after each epoch
@@ -54,7 +54,7 @@ class Run:
 
 
 class Timed(NamedTuple):
-    """When a command began, when it printed what was watched for, when it ended; MiB of its largest process."""
+    """When a command began, printed the watched text and ended; MiB of its largest process."""
 
     began: float
     seen: float
@@ -80,7 +80,7 @@ def timed(command: list[Any], cwd: Path, env: dict[str, str], watch: str | None 
 
 
 def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
-    """Run the course's script on what the stages download and pretrained have fetched to `source`."""
+    """Run the course's script on the outputs of download and pretrained in `source`."""
     with tempfile.TemporaryDirectory() as out:
         arguments = ["data/raw", "models/pretrained", out, "--seed", seed, *options]
         arguments += ["--epochs", params["train"]["epochs"], "--batch-size", params["train"]["batch_size"]]
@@ -88,15 +88,15 @@ def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, en
             arguments += ["--max-train-samples", params["train"]["max_train_samples"]]
         command = [sys.executable, ROOT / "benchmarks" / "course.py", *map(str, arguments)]
         scratch = env | {"HF_HOME": f"{out}/cache", "PYTHONPATH": str(ROOT)}
-        whole = timed(command, source, scratch)
+        run = timed(command, source, scratch)
         report = json.loads(Path(out, "times.json").read_text())
     times = report["times"]
     return Run(
-        setup=times["training"] - whole.began,
+        setup=times["training"] - run.began,
         training=times["prediction"] - times["training"],
         prediction=times["end"] - times["prediction"],
-        wall=whole.ended - whole.began,
-        memory=whole.memory,
+        wall=run.ended - run.began,
+        memory=run.memory,
         f1=report["f1"],
     )
 
@@ -104,23 +104,23 @@ def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, en
 def ours(scratch: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
     """Run `dvc repro` in a fresh clone."""
     project = clone(scratch / "ours", params | {"train": params["train"] | {"seed": seed}})
-    whole = timed(["dvc", "repro"], project, env, watch="training on")
+    run = timed(["dvc", "repro"], project, env, watch="training on")
     timing, scores = (
         json.loads((project / "metrics" / f"{name}.json").read_text()) for name in ("timing", "evaluation")
     )
     shutil.rmtree(project)
     return Run(
-        setup=whole.seen - whole.began,
+        setup=run.seen - run.began,
         training=timing["train"]["seconds"],
         prediction=timing["predict"]["seconds"],
-        wall=whole.ended - whole.began,
-        memory=whole.memory,
+        wall=run.ended - run.began,
+        memory=run.memory,
         f1={split: scores[split]["f1"] for split in ("validation", "test")},
     )
 
 
 def clone(target: Path, params: dict[str, Any]) -> Path:
-    """A clone of HEAD with other parameters and no result of an earlier run."""
+    """A clone of HEAD with other parameters and no earlier result."""
     subprocess.run(["git", "clone", "--quiet", ROOT, target], check=True)
     (target / "params.yaml").write_text(yaml.safe_dump(params))
     (target / "dvc.lock").unlink()
@@ -134,18 +134,18 @@ def fetched(
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["model"]["checkpoint"] = checkpoint
     params["train"] |= {"lr": COURSE_LR, "max_train_samples": max_train_samples}
-    params["predict"]["swapped"] = False  # the peers don't look at that either
+    params["predict"]["swapped"] = False  # the other scripts don't score swapped pairs either
     for task in ("mrpc", "sample"):
         params["data"]["task"] = task
         project = clone(scratch / task, params)
         stages = subprocess.run(["dvc", "repro", "tokenize"], cwd=project, env=env, capture_output=True, text=True)
         if stages.returncode == 0:
             return project, params
-    sys.exit(f"{stages.stderr}\nerror: the data or the checkpoint cannot be had")
+    sys.exit(f"{stages.stderr}\nerror: the data or the checkpoint cannot be fetched")
 
 
 def peak() -> float:
-    """FLOP a second of a large bf16 matrix product on this machine, the best of ten."""
+    """FLOP/s of a large bf16 matrix product on this machine, the best of ten."""
     import torch
 
     size = 4096
@@ -167,7 +167,7 @@ def non_embedding_parameters(checkpoint: Path) -> int:
 
 
 def padding_shares(pairs: Dataset, batch_size: int) -> dict[str, float]:
-    """The share of the tokens of an epoch that is padding, for each contender's way to make its batches."""
+    """The share of padding among the tokens of an epoch, for each script's batches."""
     lengths = token_counts(pairs)
 
     def share(padded: Callable[[Any], Any], order: Any) -> float:
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", default=MINILM)
     parser.add_argument("--max-train-samples", type=int, help="the first n pairs only: for times, not for scores")
     parser.add_argument("--rounds", type=int, default=3, help="each with a seed of its own: 1, 2, ...")
-    parser.add_argument("--json", action="store_true", help="print every run, for machines")
+    parser.add_argument("--json", action="store_true", help="print every run as JSON")
     arguments = parser.parse_args()
     env = dict(os.environ)
     runs: dict[str, list[Run]] = {name: [] for name in (*PEERS, OURS)}
@@ -223,12 +223,12 @@ def main() -> None:
 
 
 def table(runs: dict[str, list[Run]], measured: dict[str, Any]) -> str:
-    """The runs side by side, in Markdown."""
+    """The runs as columns of a Markdown table."""
     rows: dict[str, Callable[[str], str]] = {
         "training, s": lambda name: f"{middle(runs[name], 'training'):.1f}",
         "prediction, s": lambda name: f"{middle(runs[name], 'prediction'):.1f}",
-        "all else, s": lambda name: f"{middle(runs[name], 'outside'):.1f}",
-        "of it set-up, before the first step, s": lambda name: f"{middle(runs[name], 'setup'):.1f}",
+        "everything else, s": lambda name: f"{middle(runs[name], 'outside'):.1f}",
+        "of which before the first step, s": lambda name: f"{middle(runs[name], 'setup'):.1f}",
         "wall, s": lambda name: f"{middle(runs[name], 'wall'):.1f}",
         "largest process, MiB": lambda name: f"{middle(runs[name], 'memory'):.0f}",
         "samples a second": lambda name: f"{measured['samples'] / middle(runs[name], 'training'):.1f}",
@@ -252,7 +252,7 @@ def middle(runs: list[Run], field: str) -> float:
 
 
 def ratio(runs: list[Run], others: list[Run], field: str) -> float:
-    """The median over the rounds, each of which ran both."""
+    """The median of the ratio in each round."""
     return statistics.median(
         getattr(run, field) / getattr(other, field) for run, other in zip(runs, others, strict=True)
     )

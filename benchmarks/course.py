@@ -1,4 +1,4 @@
-"""The peer: fine-tuning as the Hugging Face course teaches it, in one script, as its readers write it.
+"""The comparison: fine-tuning in one script, as the Hugging Face course teaches it.
 
 With --pad-to-max-length it is what the GLUE example script of transformers does by default: every pair padded to 128.
 Source: https://huggingface.co/learn/llm-course/chapter3/3

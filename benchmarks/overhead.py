@@ -1,9 +1,9 @@
-"""What the pipeline costs beside its work: nothing to do, a change to evaluate.py, `--help`.
+"""The pipeline's overhead: nothing to do, a change to evaluate.py, `--help`.
 
     PYTHONPATH=. python benchmarks/overhead.py
 
-A clone of HEAD runs once, on the embedded corpus for one epoch; then, in turn, `dvc repro` with nothing to do there and
-in a toy repository of two stages that copy a file. Medians.
+A clone of HEAD runs once, on the embedded corpus for one epoch. Then `dvc repro` runs with nothing to do, alternately
+there and in a toy repository of two stages that copy a file. Medians.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TOY = {
 
 
 def toy(root: Path) -> Path:
-    """A DVC repository of two stages, which have run."""
+    """A DVC repository of two stages that have run."""
     root.mkdir()
     (root / "input").write_text("content")
     (root / "dvc.yaml").write_text(yaml.safe_dump(TOY))
@@ -66,7 +66,7 @@ def main() -> None:
         }
     ours, theirs = (statistics.median(column) for column in zip(*idle, strict=True))
     ratio = statistics.median(own / other for own, other in idle)
-    print(f"nothing to do: {ours:.2f} s, the toy {theirs:.2f} s: {ratio:.2f} times")
+    print(f"nothing to do: {ours:.2f} s, the toy {theirs:.2f} s, ratio {ratio:.2f}")
     print(f"a change to evaluate.py: {statistics.median(changed):.2f} s")
     print("--help: " + ", ".join(f"{stage} {took:.2f} s" for stage, took in helped.items()))
 

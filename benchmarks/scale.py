@@ -1,10 +1,10 @@
-"""How time and memory grow with the number of pairs: the stages on 10 thousand, 100 thousand and a million of them.
+"""How time and memory grow with the number of pairs: the stages on 10,000, 100,000 and a million pairs.
 
     PYTHONPATH=. python benchmarks/scale.py
 
-The pairs are those of the embedded corpus's generator. Each stage runs in a process of its own, whose seconds, imports
-included, and largest memory are taken. `tokenize` runs with one and with two processes, by turns. `load` opens the
-tokenized pairs as training does, and makes the first batch; `predict` scores 1,000 pairs, however many there are.
+The pairs come from the embedded corpus's generator. Each stage runs in its own process; its time, imports included, and
+peak memory are measured. `tokenize` runs with one and with two processes. `load` opens the tokenized pairs as training
+does, and makes the first batch; `predict` always scores 1,000 pairs.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _SCORED = 1000
 
 
 def run(stage: str, pairs: int) -> None:
-    """Run a stage in the working directory, with so many training pairs."""
+    """Run a stage in the working directory. pairs: number of training pairs."""
     from pipeline import download
     from pipeline.core.paths import METRICS, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
     from pipeline.params import DataParams, PredictParams, TokenizeParams
@@ -72,7 +72,7 @@ def chart(measured: list[dict[str, Any]]) -> alt.HConcatChart:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--json", action="store_true", help="print every run, for machines")
+    parser.add_argument("--json", action="store_true", help="print every run as JSON")
     parser.add_argument("--plot", type=Path, help="draw time and memory to this SVG file")
     parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)  # for the process of one stage: its name and size
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What each part of pipeline/modeling/cpu.py gives: the time of an optimizer step with none, then with one more each.
+"""The optimizations of pipeline/modeling/cpu.py: the time of an optimizer step with none, one, two and three of them.
 
 PYTHONPATH=. python benchmarks/steps.py --rounds 3
 """
@@ -17,12 +17,12 @@ from typing import Any
 
 from bench import MINILM, ROOT, fetched
 
-MENDS = ("fast dropout", "plain attention", "memory kept")
+OPTIMIZATIONS = ("fast dropout", "plain attention", "kept memory")
 _WARM_UP = 10  # steps
 
 
-def steps(count: int, mends: set[str]) -> list[float]:
-    """Train for so many steps, with some of the mends, in a project that is tokenized; returns seconds of each step."""
+def steps(count: int, optimizations: set[str]) -> list[float]:
+    """Train for `count` steps in a tokenized project with some of the optimizations. Returns seconds per step."""
     from transformers import TrainerCallback
 
     from pipeline.core.paths import PRETRAINED, TOKENIZED
@@ -34,9 +34,9 @@ def steps(count: int, mends: set[str]) -> list[float]:
     from pipeline.training import trainer
     from pipeline.training.arguments import training_arguments
 
-    if "memory kept" not in mends:
+    if "kept memory" not in optimizations:
         cpu.keep_memory = lambda: None
-    if "fast dropout" not in mends:
+    if "fast dropout" not in optimizations:
         trainer.fast_dropout = nullcontext
 
     class Clock(TrainerCallback):
@@ -61,7 +61,7 @@ def steps(count: int, mends: set[str]) -> list[float]:
             train_dataset=pairs.select(range(min(count * params.batch_size, len(pairs)))),
             processing_class=tokenizer,
         )
-        if "plain attention" not in mends:
+        if "plain attention" not in optimizations:
             ours.model.set_attn_implementation("sdpa")
         ours.add_callback(Clock())
         ours.train()
@@ -78,7 +78,7 @@ def main() -> None:
     if arguments.only is not None:
         print("mean:", statistics.mean(steps(arguments.steps, set(arguments.only))))
         return
-    variants = [MENDS[:count] for count in range(len(MENDS) + 1)]
+    variants = [OPTIMIZATIONS[:count] for count in range(len(OPTIMIZATIONS) + 1)]
     means: dict[tuple[str, ...], list[float]] = {variant: [] for variant in variants}
     with tempfile.TemporaryDirectory(prefix="bench ") as scratch:
         source, params = fetched(Path(scratch), arguments.checkpoint, dict(os.environ))
@@ -90,7 +90,7 @@ def main() -> None:
                 means[variant].append(float(done.stdout.split("mean:")[1]))
     corpus = params["data"]["task"]
     print(f"{corpus}, {arguments.checkpoint}, medians of {arguments.rounds} rounds\n")
-    print("| with | ms a step | of none |\n|---|---|---|")
+    print("| with | ms per step | of none |\n|---|---|---|")
     for variant in variants:
         share = statistics.median(own / none for own, none in zip(means[variant], means[()], strict=True))
         print(f"| {' + '.join(variant) or 'none'} | {1000 * statistics.median(means[variant]):.0f} | {share:.0%} |")

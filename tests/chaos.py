@@ -1,9 +1,9 @@
-"""Kill the pipeline at random moments until it is done, and compare with a run that nobody disturbed.
+"""Kill the pipeline at random moments until it finishes, and compare with an undisturbed run.
 
     python tests/chaos.py --kills 20
 
 `dvc repro` trains MiniLM on the embedded corpus in a temporary clone. SIGKILL and SIGTERM go to the training process or
-to its whole group, dvc included. The steps reached are read off the progress bar, on a terminal of its own.
+to its whole group, dvc included. The steps reached are read from the progress bar, on a pseudo-terminal.
 """
 
 import argparse
@@ -36,17 +36,17 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-# DVC rewrites these two files of its own in place. A kill in that moment leaves one cut short, and DVC then refuses to
-# run until the user removes it. By DVC's words: https://github.com/treeverse/dvc/issues/7615
+# DVC rewrites these two files in place. A kill at that moment truncates one, and DVC then refuses to run until the user
+# removes it (https://github.com/treeverse/dvc/issues/7615). The keys are parts of DVC's messages.
 REFUSED = {"Unable to read RWLock-file": Path(".dvc", "tmp", "rwlock"), "'./dvc.lock' ": Path("dvc.lock")}
 
 
 class Repro:
-    """`dvc repro` on a terminal of its own, in a process group of its own."""
+    """`dvc repro` on its own pseudo-terminal, in its own process group."""
 
     def __init__(self, project: Path, env: dict[str, str]) -> None:
         reader, writer = pty.openpty()
-        termios.tcsetwinsize(writer, (24, 120))  # where there is no room, there is no bar
+        termios.tcsetwinsize(writer, (24, 120))  # a terminal without a size gets no progress bar
         env = {name: value for name, value in env.items() if name != "TQDM_DISABLE"} | {"TQDM_MININTERVAL": "0"}
         self.process = psutil.Popen(
             ["dvc", "repro"], cwd=project, env=env,
@@ -61,7 +61,7 @@ class Repro:
         while True:
             try:
                 chunk = os.read(reader, 65536)
-            except OSError:  # how Linux tells that nobody writes any more
+            except OSError:  # on Linux: the other end is closed
                 chunk = b""
             if not chunk:
                 os.close(reader)
@@ -70,22 +70,22 @@ class Repro:
 
     @property
     def resumed(self) -> int:
-        """The step that training resumed at; 0 where it started anew."""
+        """The step at which training resumed; 0 if it started from scratch."""
         found = re.search(r"resuming from .*checkpoint-(\d+)", self.output)
         return int(found[1]) if found else 0
 
     @property
     def step(self) -> int:
-        """The optimizer steps done, as the bar shows them."""
+        """The optimizer steps done, read from the progress bar."""
         total = re.search(r"training on .* (\d+) steps", self.output)
         bar = re.findall(rf"(\d+)/{total[1]} \[", self.output[total.end() :]) if total else []
         return max([self.resumed, *map(int, bar)])
 
     def kill(self, number: signal.Signals, group: bool) -> str:
-        """Send a signal to the group, or to the train stage alone where it is under way; tells to whom it went."""
+        """Send a signal to the group, or to the train stage alone if it runs. Returns the signal and its target."""
         children = self.process.children(recursive=True)
         training = None
-        with suppress(psutil.NoSuchProcess):  # one that ends just now
+        with suppress(psutil.NoSuchProcess):  # a process may end just now
             training = next((child for child in children if child.cmdline()[1:] == ["-m", "pipeline.train"]), None)
         group = group or training is None
         if training is None or group:
@@ -96,7 +96,7 @@ class Repro:
         return f"{number.name} to the {'group' if group else 'train stage'}"
 
     def wait(self) -> int:
-        """Wait for the end; returns dvc's exit status."""
+        """Wait for dvc to end. Returns its exit status."""
         status = self.process.wait()
         self._reading.join()
         return int(status)
@@ -104,13 +104,13 @@ class Repro:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One `dvc repro` and its end."""
+    """One `dvc repro` and how it ended."""
 
-    lost: int | None  # steps that an earlier attempt had done and this one does again; None: killed before it trained
+    lost: int | None  # steps of an earlier attempt that this one repeats; None: killed before training
     resumed: int
     reached: int
     seconds: float
-    end: str  # "done", the signal and to whom, or the file that DVC refused
+    end: str  # "done", the signal and its target, or the file that DVC refused
 
     def __str__(self) -> str:
         lost = "-" if self.lost is None else self.lost
@@ -118,10 +118,10 @@ class Attempt:
 
 
 def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) -> list[Attempt]:
-    """Run `dvc repro` in `project` undisturbed, then again with so many kills, and once more to its end.
+    """Run `dvc repro` in `project` undisturbed, then again with `kills` kills until it finishes.
 
-    Half of the kills come at a moment of the whole pipeline, half at an optimizer step, both drawn by `rng`.
-    Prints and returns the attempts. Raises AssertionError where a result is not that of the undisturbed run.
+    Half of the kills come at a random time of the run, half at a random optimizer step.
+    Prints and returns the attempts. Raises AssertionError where a result differs from the undisturbed run's.
     """
     started = time.monotonic()
     undisturbed = Repro(project, env)
@@ -131,7 +131,7 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
     attempts: list[Attempt] = []
     reached = 0
     while kills or attempts[-1].end != "done":
-        if not reached:  # from nothing
+        if not reached:  # start from scratch
             (project / "dvc.lock").unlink(missing_ok=True)
             shutil.rmtree(project / ".dvc" / "cache" / "runs", ignore_errors=True)
         started = time.monotonic()
@@ -148,7 +148,7 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
         status = repro.wait()
         refused = next((file for message, file in REFUSED.items() if message in repro.output), None)
         if not status:
-            end = "done"  # a signal may come when all is over
+            end = "done"  # the signal may arrive after the end
         elif end == "done" and refused:
             (project / refused).unlink()
             end = f"refused, until {refused} is removed"
@@ -159,7 +159,7 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
         print(attempts[-1], flush=True)
         assert status == 0 or end != "done", f"dvc repro ended with {status}: {repro.output}"
         if end == "done":
-            assert (project / "dvc.lock").read_text() == expected, "the result is not that of the undisturbed run"
+            assert (project / "dvc.lock").read_text() == expected, "the result differs from the undisturbed run's"
             reached = 0
     return attempts
 
@@ -167,7 +167,7 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments and signals")
+    parser.add_argument("--seed", type=int, default=0, help="for the times and signals")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos ") as scratch:
         project = Path(scratch, "project")
@@ -180,7 +180,9 @@ def main() -> None:
         attempts = chaos(project, dict(os.environ), arguments.kills, random.Random(arguments.seed))
     lost = max(attempt.lost or 0 for attempt in attempts)
     allowed = SETTINGS["runtime.save_steps"]
-    print(f"{arguments.kills} kills, each result that of the undisturbed run; at most {lost} steps lost of {allowed}.")
+    print(
+        f"{arguments.kills} kills, each result equal to the undisturbed run's; at most {lost} steps lost of {allowed}."
+    )
     if lost > allowed:
         sys.exit("error: more steps lost than runtime.save_steps")
 

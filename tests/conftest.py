@@ -1,4 +1,4 @@
-"""Real parts, small: the embedded corpus, random transformers of two layers, and whole copies of this project."""
+"""Shared fixtures: the embedded corpus, random two-layer transformers, and copies of this project."""
 
 import dataclasses
 import os
@@ -24,8 +24,8 @@ from pipeline.sources import synthetic
 from pipeline.tokenize_data import tokenize
 
 ROOT = Path(__file__).parents[1]
-PARAMS = ROOT / "tests" / "params.yaml"  # the project's own holds whatever the last experiment has left there
-# The stages must not see the user's mirrors. pytest's worker processes find here what their parent has put aside.
+PARAMS = ROOT / "tests" / "params.yaml"  # the project's own may hold an experiment's values
+# The stages must not see the user's mirrors. TESTS_MRPC hands MRPC_MIRROR on to pytest's worker processes.
 MRPC = Path(
     os.environ.setdefault("TESTS_MRPC", os.environ.get("MRPC_MIRROR", str(ROOT.parent / "shared/mrpc")))
 ).absolute()
@@ -37,12 +37,12 @@ TinyMaker = Callable[..., Path]
 
 
 def committed(name: str) -> str:
-    """A file of the project as git has it at HEAD; that of the workspace may be an experiment's."""
+    """A project file as committed at HEAD; the workspace may hold an experiment's version."""
     return subprocess.check_output(["git", "show", f"HEAD:{name}"], cwd=ROOT, text=True)
 
 
 def params_file(directory: Path, changes: dict[str, Any] | None = None) -> Path:
-    """Copy the tests' params.yaml into a directory, with the text of some values replaced."""
+    """Copy the tests' params.yaml into a directory and change some values."""
     path = directory / "params.yaml"
     shutil.copy(PARAMS, path)
     for key, text in (changes or {}).items():
@@ -62,9 +62,9 @@ def edit(path: Path, key: str, text: Any) -> None:
 
 @pytest.fixture(scope="session")
 def mrpc() -> Path:
-    """The three original files of the real corpus."""
+    """The directory of MRPC's three original files."""
     if not MRPC.is_dir():
-        pytest.skip(f"the real MRPC is not at {MRPC}; set MRPC_MIRROR to a directory that has its three files")
+        pytest.skip(f"MRPC is not at {MRPC}; set MRPC_MIRROR to the directory of its three files")
     return MRPC
 
 
@@ -74,7 +74,7 @@ def params() -> Params:
 
 
 def sections(params: Params, **changes: Any) -> tuple[TrainParams, RuntimeParams]:
-    """The two sections that training is given, with some keys changed."""
+    """The sections `train` and `runtime`, with some keys changed."""
     of_runtime = {key: value for key, value in changes.items() if hasattr(params.runtime, key)}
     of_train = {key: value for key, value in changes.items() if key not in of_runtime}
     return dataclasses.replace(params.train, **of_train), dataclasses.replace(params.runtime, **of_runtime)
@@ -82,7 +82,7 @@ def sections(params: Params, **changes: Any) -> tuple[TrainParams, RuntimeParams
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyMaker:
-    """Make a random transformer of two layers, of a model type, with a real fast tokenizer for the embedded corpus."""
+    """Make a random two-layer transformer of a model type, with a fast tokenizer trained on the embedded corpus."""
     made: dict[str, Path] = {}
 
     def make(kind: str = "bert", **config: Any) -> Path:
@@ -161,11 +161,11 @@ def run_stage(stage: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
 
-READ_METRICS = ("metrics/.gitignore", "metrics/baseline.json")  # the rest there is what stages write
+READ_METRICS = ("metrics/.gitignore", "metrics/baseline.json")  # stages write the rest of metrics/
 
 
 class Project:
-    """A copy of this project in a git repository of its own, set up for a tiny checkpoint and the embedded corpus."""
+    """A copy of this project in its own git repository, configured for a tiny checkpoint and the embedded corpus."""
 
     def __init__(self, root: Path, checkpoint: Path, home: Path) -> None:
         self.root = root
@@ -173,8 +173,8 @@ class Project:
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, text=True
         ).split("\0")
         for name in names:
-            left = name.startswith(("tests/", "metrics/")) or name in ("dvc.lock", "params.yaml")
-            if (ROOT / name).is_file() and (name in READ_METRICS or not left):
+            excluded = name.startswith(("tests/", "metrics/")) or name in ("dvc.lock", "params.yaml")
+            if (ROOT / name).is_file() and (name in READ_METRICS or not excluded):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
         home.mkdir()
@@ -205,7 +205,7 @@ class Project:
         return yaml.safe_load((self.root / "params.yaml").read_text())
 
     def run(self, *command: str, ok: bool = True, **env: str) -> str:
-        """Run a command in the project; returns what it printed, and fails where its exit status is not as expected."""
+        """Run a command in the project. Returns its output; fails on an unexpected exit status."""
         done = subprocess.run(
             command, cwd=self.root, env={**self.env, **env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -213,7 +213,7 @@ class Project:
         return done.stdout
 
     def repro(self, *arguments: str) -> list[str]:
-        """Run `dvc repro`; returns the stages whose command ran."""
+        """Run `dvc repro`. Returns the stages whose command ran."""
         out = self.run("dvc", "repro", *arguments)
         return [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
 

@@ -1,4 +1,4 @@
-"""A Hugging Face Hub on loopback, for the real client to talk to: right answers, and every kind of wrong one."""
+"""A local stand-in for the Hugging Face Hub, for the real client to talk to; it can simulate faults."""
 
 import hashlib
 import json
@@ -11,18 +11,18 @@ from pathlib import Path
 
 
 class Hub:
-    """files: "repo/revision/name" -> content, a dataset's repo with "datasets/" in front. Faults hit every file."""
+    """files: "repo/revision/name" -> content; a dataset's repo starts with "datasets/". Faults affect every file."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.status: int | None = None  # answer everything with this
+        self.status: int | None = None  # answer every request with this status
         self.stall: float = 0  # seconds before any answer
-        self.redirect = False  # answer everything with a redirection to itself
-        self.silence = False  # stop in the middle of every body, and keep the line open
-        self.cut = False  # end every body in the middle
-        self.more = b""  # send this after every body, behind headers that tell of the body alone
-        self.corrupt = False  # flip a bit of every body, behind headers that tell of the right one
-        self.asked: list[str] = []
+        self.redirect = False  # redirect every request to itself
+        self.silence = False  # stop halfway through every body, and keep the connection open
+        self.cut = False  # close the connection halfway through every body
+        self.more = b""  # send these bytes after every body, beyond its Content-Length
+        self.corrupt = False  # flip a bit of every body, but send the original's ETag
+        self.requests: list[str] = []
         self.url = ""
 
     def add(self, repo: str, revision: str, directory: Path) -> None:
@@ -31,7 +31,7 @@ class Hub:
                 self.files[f"{repo}/{revision}/{path.relative_to(directory)}"] = path.read_bytes()
 
     def env(self, home: Path) -> dict[str, str]:
-        """Environment in which huggingface_hub talks to this server, with an empty cache."""
+        """Environment variables that point huggingface_hub to this server, with an empty cache."""
         return {
             "HF_ENDPOINT": self.url,
             "HF_HUB_OFFLINE": "0",
@@ -55,7 +55,7 @@ def serve() -> Iterator[Hub]:
             self.answer(body=True)
 
         def answer(self, body: bool) -> None:
-            hub.asked.append(f"{self.command} {self.path}")
+            hub.requests.append(f"{self.command} {self.path}")
             time.sleep(hub.stall)
             path = self.path.split("?")[0].lstrip("/")
             if hub.redirect:

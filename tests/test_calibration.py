@@ -1,4 +1,4 @@
-"""Curves over the threshold, held to scikit-learn, and calibration, held to its definition."""
+"""Threshold curves agree with scikit-learn, and calibration with its definition."""
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ from pipeline.evaluation.calibration import (
 
 
 def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, and probabilities of which some are equal."""
+    """Labels and probabilities, with ties."""
     rng = np.random.default_rng(seed)
     return rng.integers(0, 2, n), np.round(rng.random(n), 2)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_curves_equal_scikit_learns(seed: int) -> None:
+def test_curves_match_scikit_learn(seed: int) -> None:
     labels, probability = random_case(seed)
     counts = operating_points(labels, probability)[:2]
     precision, recall, _ = sklearn.precision_recall_curve(labels, probability)
@@ -32,7 +32,7 @@ def test_curves_equal_scikit_learns(seed: int) -> None:
 
 
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])
-def test_curves_of_few_pairs_have_no_point_that_is_not_a_number(labels: list[int]) -> None:
+def test_curves_of_two_pairs_have_no_nan(labels: list[int]) -> None:
     counts = operating_points(np.array(labels), np.array([0.9, 0.1]))[:2]
     recall = [0.0, *np.cumsum(labels) / max(sum(labels), 1)]
     assert precision_recall_curve(*counts) == list(zip(recall, [1.0, labels[0], sum(labels) / 2], strict=True))
@@ -47,8 +47,8 @@ def test_no_threshold_gives_a_higher_f1(seed: int) -> None:
     assert best == max(sklearn.f1_score(labels, probability >= at) for at in np.arange(0, 1.01, 0.005))
 
 
-def test_of_thresholds_with_one_f1_the_highest_is_best() -> None:
-    """The fewer pairs are called positive for the same F1, the higher the precision."""
+def test_the_highest_of_equally_good_thresholds_is_best() -> None:
+    """With the same F1, fewer positive predictions mean higher precision."""
     labels, probability = np.array([1, 0, 0, 1]), np.array([0.9, 0.7, 0.5, 0.3])
     ends = (sklearn.f1_score(labels, probability >= at) for at in (0.9, 0.3))
     assert next(ends) == next(ends)
@@ -57,24 +57,26 @@ def test_of_thresholds_with_one_f1_the_highest_is_best() -> None:
 
 def test_a_bin_holds_the_predictions_between_its_edges() -> None:
     bins = reliability(np.array([0.51, 0.52, 0.6, 0.61, 1.0]), np.array([True, False, True, True, True]))
-    assert [(of.n, of.accuracy) for of in bins] == [(2, 0.5), (1, 1.0), (1, 1.0), (1, 1.0)], "0.6 closes its bin"
+    assert [(of.n, of.accuracy) for of in bins] == [(2, 0.5), (1, 1.0), (1, 1.0), (1, 1.0)], (
+        "0.6 belongs to the lower bin"
+    )
     assert bins[0].confidence == pytest.approx(0.515)
     assert expected_calibration_error(bins) == pytest.approx((2 * 0.015 + 0.4 + 0.39 + 0) / 5)
 
 
-def test_probabilities_that_come_true_are_calibrated() -> None:
+def test_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.5, 1, 100_000)
-    honest, boastful = rng.random(100_000) < confidence, rng.random(100_000) < confidence - 0.2
-    assert expected_calibration_error(reliability(confidence, honest)) < 0.01
-    assert expected_calibration_error(reliability(confidence, boastful)) == pytest.approx(0.2, abs=0.01)
+    calibrated, overconfident = rng.random(100_000) < confidence, rng.random(100_000) < confidence - 0.2
+    assert expected_calibration_error(reliability(confidence, calibrated)) < 0.01
+    assert expected_calibration_error(reliability(confidence, overconfident)) == pytest.approx(0.2, abs=0.01)
 
 
-def test_a_calibrated_model_shows_what_chance_makes_of_it() -> None:
+def test_if_calibrated_describes_the_scores_of_a_calibrated_model() -> None:
     rng = np.random.default_rng(2)
     confidence = rng.uniform(0.6, 1, 1000)
     expected = if_calibrated(confidence)
-    assert if_calibrated(confidence) == expected, "the same page for the same predictions"
+    assert if_calibrated(confidence) == expected, "the same predictions give the same report"
     drawn = rng.random((5000, 1000)) < confidence
     errors = np.array([expected_calibration_error(reliability(confidence, correct)) for correct in drawn])
     assert errors.mean() == pytest.approx(expected.calibration_error, rel=0.05)

@@ -1,4 +1,4 @@
-"""A few kills at random moments; `make chaos KILLS=50` is the long run of the same."""
+"""Kill the pipeline at a few random moments; `make chaos KILLS=50` is the long version."""
 
 import random
 
@@ -8,7 +8,7 @@ from conftest import Project
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_the_pipeline_ends_with_the_same_bytes(project: Project) -> None:
+def test_a_pipeline_killed_at_random_moments_ends_with_the_same_bytes(project: Project) -> None:
     project.set("train.epochs", "20")
     project.set("runtime.save_steps", "3")
     attempts = chaos(project.root, project.env, kills=3, rng=random.Random(1))

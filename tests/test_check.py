@@ -1,4 +1,4 @@
-"""What no stage would accept is told by the first one, before any output goes."""
+"""The check stage rejects bad parameters before any output is removed."""
 
 import dataclasses
 import re
@@ -24,51 +24,59 @@ def changed(params: Params, section: str, **values: Any) -> Params:
     return dataclasses.replace(params, **{section: dataclasses.replace(getattr(params, section), **values)})
 
 
-def test_whatever_is_accepted_leaves_the_same_file(good: Params, tmp_path: Path) -> None:
+def test_all_valid_params_give_the_same_output(good: Params, tmp_path: Path) -> None:
     check(good, tmp_path / "one")
     check(changed(good, "train", lr=1.0, extra={"label_smoothing_factor": 0.1}), tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("section", "values", "told"),
+    ("section", "values", "message"),
     [
         (
             "train",
             {"optim": "adam"},
-            'train.optim: adam is not an optimizer of transformers; did you mean "adamw_torch"',
+            r'train\.optim: adam .*did you mean "adamw_torch"',
         ),
-        ("runtime", {"report_to": "tensorbord"}, "runtime.report_to: tensorbord is not a tracker"),
-        ("train", {"extra": {"label_smoothing": 0.1}}, 'did you mean "label_smoothing_factor"?'),
-        ("train", {"extra": {"learning_rate": 0.1}}, "train.extra.learning_rate is set by train.lr"),
-        ("train", {"engine": "loop", "torch_compile": True}, "train.torch_compile is True; with train.engine loop"),
-        ("train", {"precision": "fp16"}, "train.precision is fp16; there is no GPU"),
-        ("model", {"checkpoint": "gpt2"}, "model.checkpoint is gpt2, which is no directory and has no commit"),
+        ("runtime", {"report_to": "tensorbord"}, r'runtime\.report_to: tensorbord .*did you mean "tensorboard"'),
+        (
+            "train",
+            {"extra": {"label_smoothing": 0.1}},
+            r'train\.extra: label_smoothing .*did you mean "label_smoothing_factor"\?',
+        ),
+        ("train", {"extra": {"learning_rate": 0.1}}, r"train\.extra\.learning_rate .* train\.lr; remove it"),
+        (
+            "train",
+            {"engine": "loop", "torch_compile": True},
+            r"train\.torch_compile is True; .*train\.engine loop .*False",
+        ),
+        ("train", {"precision": "fp16"}, r"train\.precision is fp16; .*no GPU.* bf16 or fp32"),
+        ("model", {"checkpoint": "gpt2"}, r"model\.checkpoint is gpt2, .*gpt2@"),
     ],
 )
-def test_what_a_stage_would_refuse_is_refused_first(
-    good: Params, tmp_path: Path, section: str, values: dict[str, Any], told: str
+def test_bad_params_are_rejected_before_any_output(
+    good: Params, tmp_path: Path, section: str, values: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UserError, match=re.escape(told)) as error:
+    with pytest.raises(UserError, match=message) as error:
         check(changed(good, section, **values), tmp_path / "out")
     assert str(error.value).startswith("params.yaml: ")
     assert not (tmp_path / "out").exists()
 
 
-def test_another_machine_that_trains_is_not_judged_by_this_one(good: Params, tmp_path: Path) -> None:
+def test_precision_is_not_checked_where_other_machines_train(good: Params, tmp_path: Path) -> None:
     away = changed(changed(good, "train", precision="fp16"), "runtime", launcher="srun torchrun --nnodes 2 -m")
     check(away, tmp_path / "out")
 
 
 @pytest.mark.parametrize(("field", "key"), RENAMED.items())
-def test_a_renamed_field_is_one_that_its_key_sets(params: Params, tmp_path: Path, field: str, key: str) -> None:
+def test_every_renamed_field_is_set_by_its_key(params: Params, tmp_path: Path, field: str, key: str) -> None:
     device = "cpu"
-    owner = "train.batch_size" if key == "predict.batch_size" else key  # it bounds what scores validation, too
-    with pytest.raises(UserError, match=re.escape(f"train.extra.{field} is set by {owner};")):
+    owner = "train.batch_size" if key == "predict.batch_size" else key  # it bounds the validation batches too
+    with pytest.raises(UserError, match=rf"train\.extra\.{field} .* {re.escape(owner)}; remove it"):
         training_arguments(*sections(params, extra={field: 1}), device, tmp_path)
 
 
-def test_the_locked_packages_are_the_installed_ones() -> None:
+def test_the_installed_packages_match_the_lock() -> None:
     found = {name: of.partition("+")[0] for name, of in installed().items()}
     assert found == locked()
     assert {"torch", "transformers", "accelerate", "tokenizers", "numpy"} <= found.keys()

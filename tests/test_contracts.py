@@ -1,4 +1,4 @@
-"""Contracts with what other packages keep private: each fails at an upgrade in one line that names it and its user."""
+"""Contracts with the private APIs of other packages: a broken one fails in one line with its name and its user."""
 
 import ast
 import inspect
@@ -44,7 +44,7 @@ def experiments_are_git_references(scratch: Path) -> None:
 
 
 def a_step_asks_for_its_gradient_norm(scratch: Path) -> None:
-    """After the backward pass and before the optimizer's step, whether gradients are clipped or not."""
+    """After the backward pass and before the optimizer step, with and without gradient clipping."""
     from transformers import Trainer
 
     source = inspect.getsource(Trainer._run_epoch)
@@ -81,7 +81,7 @@ def the_number_of_gpus_can_be_set(scratch: Path) -> None:
     assert arguments.n_gpu == 7
 
 
-# By its name: the file that uses it, and a function of a scratch directory that fails where it is not as used.
+# Name -> the file that uses it, and a check, given a scratch directory, that fails if it has changed.
 CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "dvc.utils.hydra.apply_overrides": ("experiments/runner.py", overrides_are_applied),
     "transformers.Trainer._get_grad_norm": ("training/trainer.py", a_step_asks_for_its_gradient_norm),
@@ -93,7 +93,7 @@ CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_what_is_private_elsewhere_is_as_used_here(name: str, tmp_path: Path) -> None:
+def test_a_private_api_works_as_it_is_used(name: str, tmp_path: Path) -> None:
     user, check = CONTRACTS[name]
     assert name.rpartition(".")[2] in (ROOT / "pipeline" / user).read_text(), f"{user} does not use {name}: remove it"
     reason = None
@@ -105,7 +105,7 @@ def test_what_is_private_elsewhere_is_as_used_here(name: str, tmp_path: Path) ->
         pytest.fail(f"{name}, used in pipeline/{user}, has changed: {reason}", pytrace=False)
 
 
-def test_of_dvc_only_its_public_modules_are_imported_without_a_contract() -> None:
+def test_private_modules_of_dvc_are_imported_only_with_a_contract() -> None:
     found = set()
     for path in (ROOT / "pipeline").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""What the pipeline mends of PyTorch on a CPU."""
+"""The optimizations of PyTorch on a CPU."""
 
 import platform
 import resource
@@ -14,7 +14,7 @@ from pipeline.modeling.cpu import fast_dropout
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("p", [0.1, 0.5])
-def test_fast_dropout_drops_its_share_scales_the_rest_and_blocks_the_gradient(p: float, dtype: torch.dtype) -> None:
+def test_fast_dropout_drops_a_fraction_p_scales_the_rest_and_masks_the_gradient(p: float, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     ones = torch.ones(1001, 999, dtype=dtype, requires_grad=True)
     with fast_dropout():
@@ -26,7 +26,7 @@ def test_fast_dropout_drops_its_share_scales_the_rest_and_blocks_the_gradient(p:
     assert ones.grad is not None and torch.equal(ones.grad, dropped.detach())
 
 
-def test_fast_dropout_treats_every_place_alike_and_independently() -> None:
+def test_fast_dropout_masks_are_uniform_and_independent() -> None:
     torch.manual_seed(1)
     with fast_dropout():
         masks = torch.stack([dropout(torch.ones(8, 3), 0.5) for _ in range(4000)]).flatten(1) / 2
@@ -35,7 +35,7 @@ def test_fast_dropout_treats_every_place_alike_and_independently() -> None:
     assert correlations.abs().max().item() < 0.07
 
 
-def test_fast_dropout_follows_the_seed_and_ends_with_its_block() -> None:
+def test_fast_dropout_follows_the_seed_and_ends_with_its_context() -> None:
     def draw() -> torch.Tensor:
         torch.manual_seed(7)
         return dropout(torch.ones(64, 64), 0.1)
@@ -48,7 +48,7 @@ def test_fast_dropout_follows_the_seed_and_ends_with_its_block() -> None:
     assert torch.equal(draw(), before)
 
 
-def test_fast_dropout_draws_from_a_generator_of_the_callers_own() -> None:
+def test_fast_dropout_uses_the_callers_generator() -> None:
     def draw() -> torch.Tensor:
         return torch.empty(64, 64).bernoulli_(0.5, generator=torch.Generator().manual_seed(7))
 
@@ -58,7 +58,7 @@ def test_fast_dropout_draws_from_a_generator_of_the_callers_own() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_probability_of_nothing_or_all_and_odd_shapes_are_drawn_too() -> None:
+def test_fast_dropout_handles_probabilities_0_and_1_and_odd_shapes() -> None:
     with fast_dropout():
         assert torch.ones(9).bernoulli_(0.0).sum() == 0
         assert torch.zeros(9).bernoulli_(1.0).sum() == 9
@@ -67,8 +67,8 @@ def test_a_probability_of_nothing_or_all_and_odd_shapes_are_drawn_too() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
-def test_memory_once_mapped_is_kept_for_the_next_tensor() -> None:
-    """Each page that is mapped anew is a page fault; 20 tensors of 40 MB have 200,000 pages."""
+def test_freed_memory_is_kept_for_the_next_tensor() -> None:
+    """Each newly mapped page is a page fault; 20 tensors of 40 MB have 200,000 pages."""
     faults = """
 import resource, torch
 from pipeline.modeling.cpu import keep_memory

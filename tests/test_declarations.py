@@ -1,4 +1,4 @@
-"""dvc.yaml declares all that a stage depends on, and the pages agree with dvc.yaml, params.yaml and the files."""
+"""dvc.yaml declares everything a stage depends on; the docs match dvc.yaml, params.yaml and the files."""
 
 import ast
 import dataclasses
@@ -27,9 +27,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 PIPELINE = ROOT / "pipeline"
 TOP = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__"}
-FOUNDATIONS = {"cli", "params"}  # of every command; DVC tracks the values of params.yaml, and no stage its reader
+FOUNDATIONS = {"cli", "params"}  # used by every command; DVC tracks the values of params.yaml, not its reader
 
-# What each part may import beside itself. Stages and commands, on top, import any of them, and none of each other.
+# What each package may import besides itself. Stages and commands import any of them, but not each other.
 BELOW = {
     "core": set(),
     "params": {"core"},
@@ -49,7 +49,7 @@ def sections() -> dict[str, list[str]]:
 
 
 def keys_read(stage: str) -> set[str]:
-    """The keys that `main` hands to its stage: `params.predict` is a whole section, `params.train.precision` a key."""
+    """The keys that `main` passes to its stage: `params.predict` is a whole section, `params.train.precision` a key."""
     tree = ast.parse(file(module_of(stage)).read_text())
     main = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main")
     read = set()
@@ -65,7 +65,7 @@ def keys_read(stage: str) -> set[str]:
 
 
 def imports(module: str) -> set[str]:
-    """The modules of `pipeline` that one imports, also inside functions, without `pipeline.` before their names."""
+    """The modules of `pipeline` that a module imports, inside functions too, named without `pipeline.`."""
     found = set()
     for node in ast.walk(ast.parse(file(module).read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pipeline":
@@ -81,7 +81,7 @@ def file(module: str) -> Path:
 
 
 def reached(module: str) -> set[str]:
-    """The modules that one runs: its own and all that it imports."""
+    """A module and all that it imports, directly or indirectly."""
     seen: set[str] = set()
     todo = [module]
     while todo:
@@ -101,19 +101,19 @@ ALL = [
 
 
 @pytest.mark.parametrize("module", ALL)
-def test_arrows_point_down(module: str) -> None:
+def test_imports_follow_the_layers(module: str) -> None:
     below = BELOW.get(part(module), BELOW.keys())
     assert {part(name) for name in imports(module)} - {part(module)} <= set(below)
 
 
 @pytest.mark.parametrize("module", ALL)
-def test_no_module_imports_itself_by_way_of_others(module: str) -> None:
+def test_there_are_no_import_cycles(module: str) -> None:
     assert not any(module in reached(name) for name in imports(module))
 
 
-def test_every_package_that_is_imported_is_declared() -> None:
+def test_every_imported_package_is_declared() -> None:
     declared = {Requirement(line).name.lower() for line in PROJECT["project"]["dependencies"]}
-    names = {"vl_convert": "vl-convert-python", "yaml": "pyyaml"}  # modules that are not called as their package
+    names = {"vl_convert": "vl-convert-python", "yaml": "pyyaml"}  # module -> package, where the names differ
     for module in ALL:
         for node in ast.walk(ast.parse(file(module).read_text())):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -122,13 +122,13 @@ def test_every_package_that_is_imported_is_declared() -> None:
             assert {names.get(top, top) for top in tops} <= declared, f"pipeline.{module}"
 
 
-def test_what_people_run_hides_no_module_of_the_standard_library() -> None:
-    """`python pipeline/train.py` puts the directory of train.py before the standard library."""
+def test_no_command_shadows_a_standard_library_module() -> None:
+    """`python pipeline/train.py` puts pipeline/ before the standard library on sys.path."""
     assert TOP.isdisjoint(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_key_that_a_stage_reads_is_declared(stage: str) -> None:
+def test_a_stage_declares_exactly_the_keys_that_it_reads(stage: str) -> None:
     read = {key for key in keys_read(stage) if not key.startswith("runtime.")}
     declared = set(STAGES[stage].get("params", []))
     assert {key for key in read if declared.isdisjoint([key, key.split(".")[0]])} == set()
@@ -136,7 +136,7 @@ def test_every_key_that_a_stage_reads_is_declared(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_module_that_a_stage_imports_is_a_dependency_and_no_other_is(stage: str) -> None:
+def test_a_stage_depends_on_exactly_the_modules_that_it_imports(stage: str) -> None:
     deps = {Path(dep) for dep in STAGES[stage]["deps"] if dep.startswith("pipeline/")}
     files = {file(module).relative_to(ROOT) for module in reached(module_of(stage)) if module not in FOUNDATIONS}
     assert {path for path in files if deps.isdisjoint([path, path.parent])} == set()
@@ -148,8 +148,8 @@ def module_of(stage: str) -> str:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_that_computes_depends_on_the_lock_of_the_packages(stage: str) -> None:
-    """Of download and pretrained the content is pinned; the report only shows."""
+def test_a_stage_that_computes_depends_on_compute_lock(stage: str) -> None:
+    """The outputs of download and pretrained have checksums; report only displays."""
     computes = stage not in ("download", "pretrained", "report")
     assert ("compute.lock" in STAGES[stage]["deps"]) == computes
     assert ("require_locked()" in file(module_of(stage)).read_text()) == computes
@@ -159,7 +159,7 @@ TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))
 
 
 def cells(table: str) -> list[list[str]]:
-    """The cells of each row, without heading and rule."""
+    """The cells of each row, without the header and the line below it."""
     rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in row] for row in rows]
 
@@ -168,8 +168,8 @@ def without_defaults(page: str) -> str:
     return re.sub(r"^(\| `\w+\.\w+` \|) [^|]* \|", r"\1", page, flags=re.M)
 
 
-def test_the_generated_parts_of_the_pages_are_up_to_date() -> None:
-    """An experiment leaves its values in params.yaml: then the defaults are those of HEAD."""
+def test_the_generated_parts_of_the_docs_are_up_to_date() -> None:
+    """After an experiment params.yaml has its values; the documented defaults are then those of HEAD."""
     pipeline = (ROOT / "dvc.yaml").read_text()
     here, at_head = (TABLES["pages"](text, pipeline) for text in (PARAMS_YAML, committed("params.yaml")))
     for path, text in here.items():
@@ -178,19 +178,19 @@ def test_the_generated_parts_of_the_pages_are_up_to_date() -> None:
         assert current, f"{path.relative_to(ROOT)} differs from params.yaml or dvc.yaml: run make docs"
 
 
-def test_params_yaml_says_what_each_key_means() -> None:
+def test_params_yaml_explains_every_key() -> None:
     rows = cells(TABLES["parameters"](PARAMS_YAML))
     assert [key.strip("`") for key, _, _ in rows] == [key for keys in sections().values() for key in keys]
     assert all(len(meaning) > 10 for _, _, meaning in rows)
 
 
-def test_the_graph_of_the_pages_is_that_of_dvc_dag() -> None:
+def test_the_graph_in_the_docs_matches_dvc_dag() -> None:
     drawn = set(re.findall(r"^    (\w+)-->(\w+)$", TABLES["graph"](DVC), re.M))
     lines = subprocess.check_output(["dvc", "dag", "--dot"], cwd=ROOT, text=True).splitlines()
     assert drawn == {tuple(re.findall(r'"(\w+)"', line)) for line in lines if "->" in line}
 
 
-def test_the_lock_has_what_pyproject_asks_for_and_no_addresses() -> None:
+def test_the_lock_files_satisfy_pyproject_and_have_no_urls() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     assert "-r compute.lock" in lock
     lock += (ROOT / "compute.lock").read_text()
@@ -203,20 +203,20 @@ def test_the_lock_has_what_pyproject_asks_for_and_no_addresses() -> None:
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
-    """The files and directories of this project that a page links to or shows, each with the anchor after its name."""
+    """The files and directories of this project that a page links to or shows, each with its anchor."""
     targets = re.findall(r"\]\(([^)]+)\)|<img src=\"([^\"]+)\"", page.read_text())
     parts = [(left or right).partition("#") for left, right in targets if "://" not in (left or right)]
     return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in parts]
 
 
 def anchors(page: Path) -> set[str]:
-    """Those that GitHub gives the headings of a page."""
+    """The anchors that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_links_to_exists(page: Path) -> None:
+def test_every_link_of_a_page_resolves(page: Path) -> None:
     for path, anchor in links(page):
         assert path.exists(), path
         assert not anchor or anchor in anchors(path), f"{path}#{anchor}"

@@ -1,4 +1,4 @@
-"""The download stage: MRPC as pinned from every source, and one line for whatever is wrong with one."""
+"""The download stage: MRPC matches its checksums from every source, and every fault is reported in one line."""
 
 import io
 import json
@@ -29,7 +29,7 @@ FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.ts
 
 @pytest.fixture
 def mirror(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the mirror, to spoil."""
+    """A copy of the mirror, for a test to damage."""
     copy = tmp_path / "mirror"
     copy.mkdir()
     for name in FILES:
@@ -43,12 +43,13 @@ def run_download(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return run_stage("download", cwd, MRPC_MIRROR="", **env)
 
 
-def test_mrpc_from_the_mirror_is_as_pinned(mirror: Path, tmp_path: Path) -> None:
+def test_mrpc_from_the_mirror_matches_its_checksums(mirror: Path, tmp_path: Path) -> None:
     download(tmp_path / "raw", DataParams(task="mrpc"))
-    for split, pin in CHECKSUMS.items():
+    for split, expected in CHECKSUMS.items():
         table = pq.read_table(tmp_path / "raw" / f"{split}.parquet")
         rows = [Pair(**row) for row in table.to_pylist()]
-        assert (len(rows), sum(row.label for row in rows), rows_sha256(rows)) == (pin.rows, pin.equivalent, pin.sha256)
+        found = (len(rows), sum(row.label for row in rows), rows_sha256(rows))
+        assert found == (expected.rows, expected.equivalent, expected.sha256)
         features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
         assert features["label"]["names"] == LABELS
     validation = pq.read_table(tmp_path / "raw" / "validation.parquet")
@@ -65,7 +66,7 @@ def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("file", "spoil", "message"),
+    ("file", "damage", "message"),
     [
         (FILES[0], lambda text: None, r"msr_paraphrase_train\.txt is missing"),
         (FILES[0], lambda text: text[:-1000], r"msr_paraphrase_train\.txt is truncated: 1046044 of 1047044 bytes"),
@@ -92,10 +93,10 @@ def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None
         (FILES[2], lambda text: text + text[:16], r"mrpc_dev_ids\.tsv names 1 ids twice"),
     ],
 )
-def test_a_spoilt_mirror_is_told_by_file_and_line(
-    mirror: Path, tmp_path: Path, file: str, spoil: object, message: str
+def test_a_damaged_mirror_is_reported_by_file_and_line(
+    mirror: Path, tmp_path: Path, file: str, damage: object, message: str
 ) -> None:
-    text = spoil((mirror / file).read_bytes())  # type: ignore[operator]
+    text = damage((mirror / file).read_bytes())  # type: ignore[operator]
     (mirror / file).unlink() if text is None else (mirror / file).write_bytes(text)
     out = tmp_path / "raw"
     out.mkdir()
@@ -103,34 +104,34 @@ def test_a_spoilt_mirror_is_told_by_file_and_line(
     with pytest.raises(UserError, match=message) as error:
         download(out, DataParams(task="mrpc"))
     assert "\n" not in str(error.value)
-    assert [path.name for path in tmp_path.iterdir() if path != mirror] == ["raw"], "no half-written draft is left"
+    assert [path.name for path in tmp_path.iterdir() if path != mirror] == ["raw"], "no draft is left"
     assert (out / "earlier").exists(), "the earlier output is untouched"
 
 
-def test_a_link_out_of_the_mirror_is_not_followed(mirror: Path, tmp_path: Path) -> None:
+def test_a_symlink_out_of_the_mirror_is_not_followed(mirror: Path, tmp_path: Path) -> None:
     (mirror / FILES[0]).rename(tmp_path / "elsewhere.txt")
     (mirror / FILES[0]).symlink_to(tmp_path / "elsewhere.txt")
     with pytest.raises(UserError, match=r"leads out of \S*mirror, to \S*elsewhere\.txt; put the file itself there"):
         download(tmp_path / "raw", DataParams(task="mrpc"))
 
 
-def test_a_relative_mirror_counts_from_the_users_repository(
+def test_a_relative_mirror_is_resolved_from_the_users_repository(
     mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DVC runs queued experiments in a directory of its own, and sets DVC_ROOT."""
+    """DVC runs queued experiments in a temporary directory, and sets DVC_ROOT to the repository."""
     (tmp_path / "repository").mkdir()
     monkeypatch.setenv("MRPC_MIRROR", "../mirror")
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
     assert len(load_mrpc()["validation"]) == 408
 
 
-def test_a_mirror_that_is_no_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_is_not_a_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRPC_MIRROR", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"MRPC_MIRROR is .*nowhere, which is no directory"):
+    with pytest.raises(UserError, match=r"MRPC_MIRROR is .*nowhere, .*directory"):
         load_mrpc()
 
 
-def test_without_a_network_it_ends_within_ten_seconds_and_names_every_way_out(tmp_path: Path) -> None:
+def test_without_a_network_download_fails_within_ten_seconds_and_names_every_alternative(tmp_path: Path) -> None:
     started = time.monotonic()
     nowhere = "http://127.0.0.1:9"  # the discard port: refuses at once
     done = run_download(tmp_path, HF_HUB_OFFLINE="0", HF_ENDPOINT=nowhere, HF_HOME=str(tmp_path), https_proxy=nowhere)
@@ -142,7 +143,7 @@ def test_without_a_network_it_ends_within_ten_seconds_and_names_every_way_out(tm
     assert not (tmp_path / "data" / "raw").exists()
 
 
-def test_a_name_server_that_never_answers_takes_no_longer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_name_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(60))
     started = time.monotonic()
     with pytest.raises(Unavailable, match="timed out: no answer in 4 seconds"):
@@ -168,7 +169,7 @@ WEB = b"a file of the original addresses"
     ],
     ids=str,
 )
-def test_an_original_address_that_fails_is_told_in_one_line(
+def test_a_failing_original_url_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr(fetch, "_ANSWER_SECONDS", 1)
@@ -180,7 +181,7 @@ def test_an_original_address_that_fails_is_told_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_a_server_that_sends_more_than_it_announced_is_not_listened_to(tmp_path: Path) -> None:
+def test_bytes_beyond_the_content_length_are_ignored(tmp_path: Path) -> None:
     with serve() as hub:
         hub.files = {"repo/revision/file": WEB}
         hub.more = b"more" * 1000
@@ -238,7 +239,7 @@ def error_page(hub: Hub) -> None:
     ],
     ids=["404", "401", "429", "503", "stall", "corrupt", "other rows", "error page", "redirection"],
 )
-def test_a_hub_that_fails_is_told_in_one_line(
+def test_a_failing_hub_is_reported_in_one_line(
     mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: object, message: str
 ) -> None:
     with serve() as hub:
@@ -253,10 +254,8 @@ def test_a_hub_that_fails_is_told_in_one_line(
     assert not (tmp_path / "data" / "raw").exists()
 
 
-def test_a_hub_that_falls_silent_is_asked_again_and_given_up(
-    mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Five times, by its own client, which waits HF_HUB_DOWNLOAD_TIMEOUT each time: one second here, ten by default."""
+def test_a_stalled_hub_is_retried_and_given_up(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """huggingface_hub tries five times, with a timeout of HF_HUB_DOWNLOAD_TIMEOUT: one second here, ten by default."""
     with serve() as hub:
         hub.files = hub_files(mrpc, monkeypatch)
         hub.silence = True

@@ -1,4 +1,4 @@
-"""The score: one function, held to scikit-learn, and the same through `evaluate`, the Trainer and the stage."""
+"""Scores: one function, which agrees with scikit-learn, behind the `evaluate` library, Trainer and the stage."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ from pipeline.evaluation.metrics import cross_entropy, paraphrase_metric, score
 
 
 def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, and logits in tenths, so that scores tie."""
+    """Labels, and logits rounded to tenths, for ties."""
     rng = np.random.default_rng(seed)
     return rng.integers(0, 2, n), np.round(rng.normal(size=(n, 2)), 1)
 
@@ -30,7 +30,7 @@ def probability(logits: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_scores_and_loss_equal_scikit_learns(seed: int) -> None:
+def test_scores_and_loss_match_scikit_learn(seed: int) -> None:
     labels, logits = random_case(seed)
     predictions = logits.argmax(-1)
     found = score(labels, predictions)
@@ -43,11 +43,11 @@ def test_scores_and_loss_equal_scikit_learns(seed: int) -> None:
     ("labels", "predictions", "f1"),
     [([0, 0], [0, 0], 0.0), ([1, 1], [0, 0], 0.0), ([1, 0], [1, 1], 2 / 3), ([1], [1], 1.0)],
 )
-def test_f1_at_its_edges(labels: list[int], predictions: list[int], f1: float) -> None:
+def test_f1_edge_cases(labels: list[int], predictions: list[int], f1: float) -> None:
     assert score(np.array(labels), np.array(predictions))["f1"] == f1
 
 
-def test_nothing_to_score_is_an_error() -> None:
+def test_scoring_no_labels_is_an_error() -> None:
     with pytest.raises(ValueError, match="no labels"):
         score(np.array([]), np.array([]))
 
@@ -55,7 +55,7 @@ def test_nothing_to_score_is_an_error() -> None:
 def test_loss_of_extreme_logits_is_finite() -> None:
     assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([1])) == 2000
     assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([0])) == 0
-    assert cross_entropy(np.array([[1000.0, 0.0], [-1000.0, -2000.0]]), np.array([1, 1])) == 1000, "each by its own"
+    assert cross_entropy(np.array([[1000.0, 0.0], [-1000.0, -2000.0]]), np.array([1, 1])) == 1000, "each row separately"
 
 
 def test_course_code_with_evaluate_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_course_code_with_evaluate_gives_the_same_numbers(tmp_path: Path, monkey
         metric.add_batch(predictions=predictions[chunk], references=labels[chunk])
     assert metric.compute() == score(labels, predictions)
     assert metric.compute(predictions=predictions, references=labels) == score(labels, predictions)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "the scores of others lie there"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "no file in the cache, which other runs share"
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def predictions(tmp_path: Path) -> Path:
     return out
 
 
-def test_the_stage_writes_scores_with_the_majority_beside_them(predictions: Path, tmp_path: Path) -> None:
+def test_the_stage_writes_scores_and_the_majority_baseline(predictions: Path, tmp_path: Path) -> None:
     evaluate(predictions, tmp_path / "metrics")
     report = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())
     for seed, split in enumerate(("validation", "test")):
@@ -117,7 +117,7 @@ def test_the_stage_writes_scores_with_the_majority_beside_them(predictions: Path
         assert (tmp_path / "metrics" / "plots" / f"{curve}.csv").read_text().startswith("split,")
 
 
-def test_the_stage_tells_intervals_and_what_the_probabilities_are_worth(predictions: Path, tmp_path: Path) -> None:
+def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Path, tmp_path: Path) -> None:
     evaluate(predictions, tmp_path / "metrics")
     scores, intervals, diagnostics = (
         json.loads((tmp_path / "metrics" / f"{name}.json").read_text())
@@ -134,10 +134,10 @@ def test_the_stage_tells_intervals_and_what_the_probabilities_are_worth(predicti
         assert diagnostics[split]["confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
         expected = diagnostics[split]["if_calibrated"]
         assert expected == pytest.approx(if_calibrated(confidence)._asdict(), abs=1e-6)
-        assert scores[split]["accuracy"] < expected["accuracy_low"], "random answers, of which the model is sure"
+        assert scores[split]["accuracy"] < expected["accuracy_low"], "random predictions, with high confidence"
     labels, logits = random_case(0)
     assert diagnostics["threshold"] == pytest.approx(best_threshold(labels, probability(logits)), abs=1e-6), (
-        "chosen on validation: test must not choose what it judges"
+        "chosen on validation, not on test"
     )
     validation = diagnostics["validation"]
     assert validation["at_threshold"]["f1"] >= validation["at_half"]["f1"]

@@ -1,4 +1,4 @@
-"""What may go wrong while a stage runs: each fault ends in one line, and leaves nothing half-done that looks whole."""
+"""Faults while a stage runs: each ends in one line, and leaves no partial output."""
 
 import gc
 import itertools
@@ -54,9 +54,7 @@ def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Tokenized) -
     return run
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_publishes_nothing(
-    run: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_non_finite_loss_stops_the_run_without_output(run: Callable[..., Path], tmp_path: Path) -> None:
     message = (
         r"the (loss|gradient norm) is (nan|inf) at step \d+, the last finite loss was \d+\.\d{4}; try a lower train\.lr"
     )
@@ -68,10 +66,10 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_publishes_nothing(
 
 @pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_a_gradient_that_is_not_finite_stops_the_run_though_the_loss_is(
+def test_a_non_finite_gradient_stops_the_run_despite_a_finite_loss(
     engine: str, max_grad_norm: float, params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path
 ) -> None:
-    """Clipped to a norm of 1, it would be nothing or not a number; and with it the weights, whose loss nobody sees."""
+    """Clipping would make it 0 or NaN, and the weights with it, after the last loss that is seen."""
     from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=2)
@@ -84,7 +82,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_though_the_loss_is(
     assert not (tmp_path / "classifier").exists()
 
 
-def test_a_model_that_knows_one_class_only_is_published_with_a_loud_warning(
+def test_a_model_that_predicts_one_class_is_saved_with_a_warning(
     run: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     out = run(lr=1e-9)
@@ -93,10 +91,10 @@ def test_a_model_that_knows_one_class_only_is_published_with_a_loud_warning(
     assert (out / "classifier" / "model.safetensors").exists()
 
 
-def test_memory_that_runs_out_is_told_with_what_to_lower(run: Callable[..., Path]) -> None:
-    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+def test_out_of_memory_is_reported_with_the_remedy(run: Callable[..., Path]) -> None:
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (held + 2**30, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + 2**30, hard))
     try:
         message = r"out of memory with 640 pairs of \d+ tokens; lower train\.batch_size and raise train\.gradient_acc"
         with pytest.raises(UserError, match=message):
@@ -105,13 +103,13 @@ def test_memory_that_runs_out_is_told_with_what_to_lower(run: Callable[..., Path
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def test_memory_that_runs_out_for_the_optimizer_is_told_too(
+def test_out_of_memory_in_the_optimizer_is_reported_with_the_remedy(
     run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", step)  # its state is made there, after the first backward pass
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)  # it allocates its state there, after the first backward pass
     with pytest.raises(UserError, match=r"out of memory with the model and the state of its optimizer; lower train\."):
         run()
 
@@ -136,14 +134,14 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 
 @pytest.mark.parametrize("stage", ["download", "pretrained", "tokenize", "train", "predict", "evaluate"])
-def test_a_full_disk_and_one_that_may_only_be_read_are_told_in_one_line_and_hold_nothing_half(
+def test_a_full_or_read_only_disk_is_reported_in_one_line_and_has_no_partial_output(
     stage: str, small_disk: Callable[[str], Path], raw: Path, params: Params, tiny: TinyMaker, tokenized: Tokenized,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     data = tokenized(tiny())
-    classifier = tmp_path / "learnt" / "classifier"
+    classifier = tmp_path / "trained" / "classifier"
     if stage in ("predict", "evaluate"):
-        train(data, tiny(), classifier, tmp_path / "learnt", tmp_path / "learnt", *sections(params))
+        train(data, tiny(), classifier, tmp_path / "trained", tmp_path / "trained", *sections(params))
         predict(data, classifier, tmp_path / "predictions", tmp_path, PREDICT, "fp32", 1)
     disk = small_disk("8k" if stage in ("predict", "evaluate") else "32k")
     out = disk / "out"
@@ -158,7 +156,7 @@ def test_a_full_disk_and_one_that_may_only_be_read_are_told_in_one_line_and_hold
     with pytest.raises(UserError, match=r"disk/out\S* cannot be written: .*(No space left|os error 28)") as error:
         stages[stage]()
     assert "\n" not in str(error.value)
-    del error  # its frames hold the file open, and the disk busy
+    del error  # its frames keep the file open and the disk busy
     gc.collect()
     assert not [path for path in disk.rglob("*") if path.is_file() and not path.is_relative_to(out / "plots")]
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -166,7 +164,7 @@ def test_a_full_disk_and_one_that_may_only_be_read_are_told_in_one_line_and_hold
         stages[stage]()
 
 
-def test_a_disk_that_fills_in_the_middle_of_a_checkpoint_keeps_the_one_before(
+def test_a_disk_full_during_a_checkpoint_keeps_the_previous_one(
     small_disk: Callable[[str], Path], params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -183,7 +181,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_checkpoint_keeps_the_one_before(
     assert "resuming from" in caplog.text and "checkpoint-1" in caplog.text
 
 
-def test_a_disk_that_fills_before_a_checkpoint_is_complete_is_told_with_its_step(
+def test_a_disk_full_before_a_checkpoint_is_complete_is_reported_with_its_step(
     small_disk: Callable[[str], Path], run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     disk = small_disk("2m")
@@ -192,7 +190,7 @@ def test_a_disk_that_fills_before_a_checkpoint_is_complete_is_told_with_its_step
 
     def save_and_fill(*args: Any) -> None:
         save(*args)
-        with suppress(OSError), (disk / "of-somebody-else").open("wb", buffering=0) as file:
+        with suppress(OSError), (disk / "of-another-program").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
 
@@ -203,7 +201,7 @@ def test_a_disk_that_fills_before_a_checkpoint_is_complete_is_told_with_its_step
 
 @pytest.fixture
 def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path) -> Path:
-    """A directory where `python -m pipeline.train` finds its inputs, and trains for many seconds."""
+    """A directory with the inputs of `python -m pipeline.train`, which trains there for many seconds."""
     (tmp_path / "data").mkdir()
     (tmp_path / "models").mkdir()
     (tmp_path / "data" / "tokenized").symlink_to(tokenized(tiny()))
@@ -213,7 +211,7 @@ def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_p
 
 
 def launched(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
-    """`python -m pipeline.train`, just begun."""
+    """Start `python -m pipeline.train`."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env}
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline.train"], cwd=directory, env=env, stderr=subprocess.PIPE, text=True,
@@ -222,7 +220,7 @@ def launched(directory: Path, start_new_session: bool = False, **env: str) -> su
 
 
 def started(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
-    """`python -m pipeline.train`, when there is a checkpoint."""
+    """Start `python -m pipeline.train` and wait for its first checkpoint."""
     process = launched(directory, start_new_session, **env)
     home = Path(env.get("DVC_ROOT", directory), "models/.checkpoints")
     while not list(home.glob("*/*/files.json")):
@@ -235,7 +233,7 @@ def started(directory: Path, start_new_session: bool = False, **env: str) -> sub
     ("number", "status", "engine"),
     [(signal.SIGINT, 130, "trainer"), (signal.SIGTERM, 143, "trainer"), (signal.SIGTERM, 143, "loop")],
 )
-def test_a_signal_saves_a_checkpoint_and_publishes_nothing(
+def test_a_signal_saves_a_checkpoint_and_writes_no_output(
     number: signal.Signals, status: int, engine: str, stage_directory: Path
 ) -> None:
     edit(stage_directory / "params.yaml", "train.engine", engine)
@@ -253,7 +251,7 @@ def test_a_signal_saves_a_checkpoint_and_publishes_nothing(
     ]
 
 
-def test_a_signal_to_the_whole_group_spares_the_checkpoint_where_other_processes_load_the_data(
+def test_a_signal_to_the_process_group_saves_a_checkpoint_despite_data_loader_workers(
     stage_directory: Path,
 ) -> None:
     edit(stage_directory / "params.yaml", "runtime.dataloader_num_workers", 1)
@@ -266,27 +264,27 @@ def test_a_signal_to_the_whole_group_spares_the_checkpoint_where_other_processes
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_while_the_processes_that_loaded_its_data_live_on(stage_directory: Path) -> None:
+def test_a_killed_run_resumes_while_its_data_loader_workers_live_on(stage_directory: Path) -> None:
     edit(stage_directory / "params.yaml", "runtime.dataloader_num_workers", 2)
     process = started(stage_directory)
     loaders = psutil.Process(process.pid).children()
     assert len(loaders) == 2
     for loader in loaders:
-        loader.suspend()  # else they may have noticed by then
+        loader.suspend()  # else they may have noticed and ended by then
     process.kill()
     process.wait()
     with launched(stage_directory) as second:
         assert second.stderr
-        told = next(line for line in second.stderr if "resuming from" in line or "another run" in line)
+        found = next(line for line in second.stderr if "resuming from" in line or "another run" in line)
         second.kill()
     for loader in loaders:
         loader.kill()
-    assert "resuming from" in told
+    assert "resuming from" in found
 
 
 def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
     process = started(stage_directory)
-    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):  # both are there when it goes on
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):  # both are pending when it continues
         process.send_signal(number)
     log = process.communicate()[1]
     assert process.returncode in (130, 143)
@@ -295,8 +293,8 @@ def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("evaluate.py", True)])
-def test_a_run_resumes_under_the_same_training_code_only(edited: str, resumes: bool, stage_directory: Path) -> None:
-    shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on the path
+def test_a_run_resumes_only_with_the_same_training_code(edited: str, resumes: bool, stage_directory: Path) -> None:
+    shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on sys.path
     shutil.copy(ROOT / "compute.lock", stage_directory)
     edit(stage_directory / "params.yaml", "train.epochs", 2)
     process = started(stage_directory)
@@ -311,10 +309,10 @@ def test_a_run_resumes_under_the_same_training_code_only(edited: str, resumes: b
 
 
 @pytest.mark.slow
-def test_a_second_process_with_the_same_inputs_neither_waits_nor_disturbs(
+def test_a_second_process_with_the_same_inputs_neither_waits_nor_interferes(
     stage_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """As two experiments do that run side by side in directories of their own."""
+    """As two experiments do that run side by side in temporary directories."""
     edit(stage_directory / "params.yaml", "train.epochs", 3)
     other = tmp_path_factory.mktemp("other")
     shutil.copytree(stage_directory, other, symlinks=True, dirs_exist_ok=True)
@@ -332,11 +330,13 @@ def test_a_second_process_with_the_same_inputs_neither_waits_nor_disturbs(
     assert len(list((stage_directory / "models/.checkpoints").iterdir())) == 1, "nothing is left of the second"
 
 
-SPOILS = pytest.mark.parametrize("spoil", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["removed", "cut"])
+DAMAGES = pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["removed", "truncated"]
+)
 
 
 def at_the_first(owner: Any, name: str, do: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do something at the first call of a method."""
+    """Call `do` at the first call of a method."""
     original = getattr(owner, name)
 
     def first(*args: Any, **kwargs: Any) -> Any:
@@ -347,47 +347,47 @@ def at_the_first(owner: Any, name: str, do: Callable[[], None], monkeypatch: pyt
     monkeypatch.setattr(owner, name, first)
 
 
-@SPOILS
+@DAMAGES
 @pytest.mark.parametrize("name", ["train.parquet", "validation.parquet", "model.safetensors"])
-def test_an_input_that_goes_while_train_runs_changes_nothing(
-    name: str, spoil: Callable[[Path], None], params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
+def test_an_input_damaged_while_train_runs_changes_nothing(
+    name: str, damage: Callable[[Path], None], params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Everything is read before the first step; no file stays mapped into memory, where a cut would be a crash."""
+    """Everything is read before the first step; no file stays memory-mapped, where truncation would be a crash."""
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
-    whole = tmp_path / "whole" / "classifier"
-    train(data, model, whole, tmp_path / "whole", tmp_path / "c", *sections(params))
+    expected = tmp_path / "expected" / "classifier"
+    train(data, model, expected, tmp_path / "expected", tmp_path / "c", *sections(params))
     remove_finished(tmp_path / "c")
-    spoilt = (model if name == "model.safetensors" else data) / name
-    at_the_first(torch.optim.AdamW, "step", lambda: spoil(spoilt), monkeypatch)
+    damaged = (model if name == "model.safetensors" else data) / name
+    at_the_first(torch.optim.AdamW, "step", lambda: damage(damaged), monkeypatch)
     train(data, model, tmp_path / "classifier", tmp_path / "metrics", tmp_path / "c", *sections(params))
-    assert (tmp_path / "classifier" / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert (tmp_path / "classifier" / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
 
 
-@SPOILS
+@DAMAGES
 @pytest.mark.parametrize("name", ["validation.parquet", "test.parquet", "model.safetensors"])
-def test_an_input_that_goes_while_predict_runs_changes_nothing(
-    name: str, spoil: Callable[[Path], None], tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
+def test_an_input_damaged_while_predict_runs_changes_nothing(
+    name: str, damage: Callable[[Path], None], tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
-    spoilt = (model if name == "model.safetensors" else data) / name
-    torch.manual_seed(0)  # of the head, which this checkpoint lacks
-    predict(data, model, tmp_path / "whole", tmp_path, PREDICT, "fp32", 1)
-    at_the_first(BertForSequenceClassification, "forward", lambda: spoil(spoilt), monkeypatch)
+    damaged = (model if name == "model.safetensors" else data) / name
+    torch.manual_seed(0)  # for the classification head, which this checkpoint lacks
+    predict(data, model, tmp_path / "expected", tmp_path, PREDICT, "fp32", 1)
+    at_the_first(BertForSequenceClassification, "forward", lambda: damage(damaged), monkeypatch)
     torch.manual_seed(0)
     predict(data, model, tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
     for file in ("validation.parquet", "test.parquet", "test_swapped.parquet"):
-        assert (tmp_path / "out" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+        assert (tmp_path / "out" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()
 
 
-@SPOILS
-def test_an_input_that_goes_while_tokenize_runs_is_told_in_one_line(
-    spoil: Callable[[Path], None], raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path,
+@DAMAGES
+def test_an_input_damaged_while_tokenize_runs_is_reported_in_one_line(
+    damage: Callable[[Path], None], raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     shutil.copytree(raw, tmp_path / "raw")
-    at_the_first(tokenizing, "encode", lambda: spoil(tmp_path / "raw" / "test.parquet"), monkeypatch)
+    at_the_first(tokenizing, "encode", lambda: damage(tmp_path / "raw" / "test.parquet"), monkeypatch)
     with pytest.raises(UserError, match=r'test\.parquet is (missing|not a complete parquet file).*; run "dvc repro'):
         tokenize(tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     assert not (tmp_path / "out").exists()
@@ -403,7 +403,7 @@ TEXTS = [
 ]
 
 
-def test_any_text_survives_in_order(
+def test_any_text_passes_through_all_stages_in_order(
     raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [Pair(text, other, n % 2, n) for n, (text, other) in enumerate(itertools.product(TEXTS, repeat=2))]
@@ -428,7 +428,9 @@ def test_any_text_survives_in_order(
 
 
 @pytest.mark.parametrize("empty", ["", " \n"])
-def test_an_empty_sentence_is_refused_with_its_row(empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_sentence_is_rejected_with_its_row(
+    empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pairs = [Pair("a sentence", "another", 1, 7), Pair("a sentence", empty, 0, 8)]
     monkeypatch.setitem(CORPORA, "sample", lambda: dict.fromkeys(SPLITS, pairs))
     with pytest.raises(UserError, match=r"sample: train row 1 \(idx 8\) has an empty sentence; leave it out"):

@@ -1,6 +1,7 @@
-"""The reading of learning curves: a made curve of each kind is called what it is."""
+"""Learning curves: a synthetic curve of each kind gets the right verdict."""
 
 import csv
+import re
 
 import pytest
 
@@ -43,12 +44,12 @@ CURVES = {
 
 
 @pytest.mark.parametrize("kind", CURVES)
-def test_a_curve_is_called_what_it_is(kind: str) -> None:
+def test_each_kind_of_curve_gets_its_verdict(kind: str) -> None:
     run, names = CURVES[kind]
     assert [reading.name for reading in read(run, asked=len(run), degenerate=False)] == names
 
 
-def test_an_early_stop_is_told_beside_what_the_curve_shows() -> None:
+def test_early_stopping_is_reported_beside_the_verdict() -> None:
     run, names = CURVES["loss climbs from its minimum"]
     overfitting, stopped = read(run, asked=10, degenerate=False)
     assert overfitting.name == names[0]
@@ -57,20 +58,18 @@ def test_an_early_stop_is_told_beside_what_the_curve_shows() -> None:
     assert "best after epoch 2" in stopped.text
 
 
-def test_of_a_model_with_one_answer_the_curve_says_nothing() -> None:
+def test_a_model_that_predicts_one_class_gets_no_other_verdict() -> None:
     run, _ = CURVES["better to the end"]
     assert [reading.name for reading in read(run, asked=3, degenerate=True)] == ["One class"]
 
 
-def test_the_text_has_the_numbers_that_say_so() -> None:
+def test_a_verdict_has_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
-    assert (
-        "after epoch 2, 0.400, and ends at 0.550, while train loss falls from 0.300 to 0.150"
-        in read(run, 4, False)[0].text
-    )
+    (verdict,) = read(run, 4, False)
+    assert re.search(r"epoch 2, 0\.400.* 0\.550.*train loss .*0\.300 to 0\.150", verdict.text)
 
 
-def test_epochs_of_a_history() -> None:
+def test_epochs_are_read_from_the_history() -> None:
     history = """step,epoch,split,loss,accuracy,f1,lr
 10,0.5,train,0.6,,,1e-5
 20,1.0,train,0.4,,,2e-5

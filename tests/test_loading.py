@@ -1,4 +1,4 @@
-"""Model directories that lie: none is executed, none hangs, none takes memory beyond its size."""
+"""Damaged and malicious model directories: no code is executed, nothing hangs, memory stays bounded."""
 
 import json
 import re
@@ -15,22 +15,22 @@ from conftest import TinyMaker
 from pipeline.core.messages import UserError
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 
-Spoil = Callable[[Path], None]
+Damage = Callable[[Path], None]
 
 
-def weights(header_size: int, rest: bytes) -> Spoil:
-    def spoil(directory: Path) -> None:
+def weights(header_size: int, rest: bytes) -> Damage:
+    def damage(directory: Path) -> None:
         (directory / "model.safetensors").write_bytes(struct.pack("<Q", header_size) + rest)
 
-    return spoil
+    return damage
 
 
-def tensor(**entry: Any) -> Spoil:
+def tensor(**entry: Any) -> Damage:
     header = json.dumps({"bert.embeddings.word_embeddings.weight": entry}).encode()
     return weights(len(header), header)
 
 
-def cut_short(directory: Path) -> None:
+def truncated(directory: Path) -> None:
     content = (directory / "model.safetensors").read_bytes()
     (directory / "model.safetensors").write_bytes(content[:-1000])
 
@@ -41,26 +41,26 @@ def pickled(directory: Path) -> None:
     )
 
 
-def config(file: str = "config.json", **entries: Any) -> Spoil:
-    def spoil(directory: Path) -> None:
+def config(file: str = "config.json", **entries: Any) -> Damage:
+    def damage(directory: Path) -> None:
         content = json.loads((directory / file).read_text())
         (directory / file).write_text(json.dumps(content | entries))
 
-    return spoil
+    return damage
 
 
 REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "remote.Model"}
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("damage", "message"),
     [
         (weights(2**40, b"{}"), "header too large"),
         (weights(90_000_000, b"{" * 1000), "invalid header length"),
         (weights(4, b"{{{{"), "invalid JSON in header"),
         (tensor(dtype="F32", shape=[2**40, 2**20], data_offsets=[0, 2**62]), "overflow"),
         (tensor(dtype="F32", shape=[2], data_offsets=[0, 8]), "not fully covered"),
-        (cut_short, "not fully covered"),
+        (truncated, "not fully covered"),
         (pickled, "header too large"),
         (config(model_type="remote", auto_map=REMOTE), "contains custom code which must be executed"),
         (config(model_type="unheard-of"), "does not recognize this architecture"),
@@ -72,12 +72,14 @@ REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "
         (config(vocab_size=1000), r"wants bert.embeddings.word_embeddings.weight of shape \[1000, 32\]; the"),
     ],
 )  # fmt: skip
-def test_a_directory_that_lies_is_told_in_one_line(spoil: Spoil, message: str, tiny: TinyMaker, tmp_path: Path) -> None:
+def test_a_damaged_or_malicious_model_is_reported_in_one_line(
+    damage: Damage, message: str, tiny: TinyMaker, tmp_path: Path
+) -> None:
     directory = tmp_path / "model"
     shutil.copytree(tiny(), directory)
     (directory / "remote.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
-    spoil(directory)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    damage(directory)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before, started = peak_memory(), time.monotonic()
     with pytest.raises(UserError, match=rf"model does not load: .*{message}") as error:
         load_tokenizer(directory)
@@ -89,11 +91,11 @@ def test_a_directory_that_lies_is_told_in_one_line(spoil: Spoil, message: str, t
 
 
 def peak_memory() -> int:
-    """In KiB."""
+    """Peak resident memory in KiB."""
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])  # type: ignore[index]
 
 
-def test_code_in_a_known_architecture_is_not_executed(tiny: TinyMaker, tmp_path: Path) -> None:
+def test_remote_code_of_a_known_architecture_is_not_executed(tiny: TinyMaker, tmp_path: Path) -> None:
     directory = tmp_path / "model"
     shutil.copytree(tiny(), directory)
     (directory / "remote.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")

@@ -1,4 +1,4 @@
-"""The loop of our own does what the Trainer does, to the byte, or refuses."""
+"""The plain training loop gives the same bytes as Trainer, or rejects the settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipeline.train import train
 def results(
     tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> Callable[..., dict[str, bytes]]:
-    """Train by an engine; returns the bytes of all outputs but the clock."""
+    """Train with an engine. Returns the bytes of all outputs but timing.json."""
 
     def results(engine: str, kind: str = "bert", **changes: Any) -> dict[str, bytes]:
         out = tmp_path / engine
@@ -44,10 +44,10 @@ def results(
     ],
     ids=str,
 )
-def test_the_loop_gives_the_bytes_of_the_trainer(
+def test_the_loop_and_trainer_give_the_same_bytes(
     settings: dict[str, Any], results: Callable[..., dict[str, bytes]]
 ) -> None:
-    """With dropout, on one process; test_processes has two."""
+    """With dropout, in one process; test_processes has two."""
     by_loop = results("loop", **settings)
     assert len(by_loop["metrics/plots/history.csv"].splitlines()) > 5
     assert by_loop == results("trainer", **settings)
@@ -63,7 +63,7 @@ def test_the_loop_gives_the_bytes_of_the_trainer(
         ({"extra": {"neftune_noise_alpha": 5}}, "train.extra is .*; with train.engine loop it must be {}"),
     ],
 )
-def test_what_the_loop_cannot_do_is_refused_in_one_line(
+def test_settings_that_the_loop_lacks_are_rejected_in_one_line(
     change: dict[str, Any], message: str, results: Callable[..., dict[str, bytes]], tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message) as error:

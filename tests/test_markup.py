@@ -1,4 +1,4 @@
-"""Text that others wrote, in tables for a terminal, in Markdown and on the model card."""
+"""Untrusted text in terminal tables, in Markdown and on the model card."""
 
 import html
 import re
@@ -20,7 +20,7 @@ def test_cells_stay_on_their_line_and_in_their_columns() -> None:
     assert lines[1] == "cpu  x ]0;t     Verdict: B is better  y"
 
 
-def test_as_code_a_text_has_no_markup_of_its_own() -> None:
+def test_code_escapes_all_markup() -> None:
     shown = re.fullmatch("<code>(.*)</code>", code(HOSTILE + "\n# a heading"))
     assert shown is not None
     assert html.unescape(shown[1]) == HOSTILE + " # a heading"
@@ -32,14 +32,14 @@ def test_an_ordinary_name_stays_readable(name: str) -> None:
     assert code(name) == f"<code>{name}</code>"
 
 
-def test_the_model_card_takes_no_markup_from_names() -> None:
+def test_names_add_no_markup_to_the_model_card() -> None:
     labels = [f"no {HOSTILE}", f"yes {HOSTILE}\n---\n# a heading"]
     source = {"checkpoint": f"me/{HOSTILE}", "revision": "0" * 40}
     provenance = {"data": {"task": f"pairs {HOSTILE}"}, "checkpoint": source, "run": {"seed": f"```{HOSTILE}"}}
     scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3} for split in SCORED}
     card = ModelCard(model_card(scores, labels, provenance))
     assert {result.metric_name for result in card.data.eval_results} == {"Accuracy", f"F1 of {labels[1]}"}
-    body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # what is fenced is text
+    body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # fenced text has no markup
     assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)
     assert [len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)] == [3] * 5

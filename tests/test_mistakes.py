@@ -1,4 +1,4 @@
-"""Which mistakes are shown, and which of their words are marked."""
+"""Which mistakes the report shows, and which words it marks."""
 
 import numpy as np
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pipeline.reporting.mistakes import Piece, differences, most_confident
 
 
-def test_the_surest_wrong_answers_come_first() -> None:
+def test_the_most_confident_mistakes_come_first() -> None:
     labels = np.array([0, 0, 1, 0, 1, 1])
     probability = np.array([0.7, 0.9, 0.2, 0.9, 0.1, 0.99])
     predictions = (probability >= 0.5).astype(int)
@@ -17,7 +17,7 @@ def test_the_surest_wrong_answers_come_first() -> None:
     assert most_confident(labels, predictions, confidence, predicted=0, most=9) == [4, 2]
 
 
-def test_words_that_differ_are_told_apart_and_case_is_no_difference() -> None:
+def test_differing_words_are_marked_ignoring_case() -> None:
     first, second = differences("Shares fell 4 percent .", "shares rose 4 percent on Monday .")
     assert first == [Piece("Shares", False), Piece("fell", True), Piece("4 percent .", False)]
     assert [piece.text for piece in second if piece.differs] == ["rose", "on Monday"]
@@ -27,7 +27,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "B", "c"]), max_size=8).map(" ".join
 
 
 @given(WORDS, WORDS)
-def test_the_pieces_are_the_sentence_and_what_is_unmarked_is_the_same_in_both(first: str, second: str) -> None:
+def test_the_pieces_make_up_the_sentence_and_unmarked_ones_match(first: str, second: str) -> None:
     pieces = differences(first, second)
     assert [" ".join(piece.text for piece in of) for of in pieces] == [first, second]
     alike = [" ".join(piece.text for piece in of if not piece.differs).lower() for of in pieces]

@@ -1,4 +1,4 @@
-"""Outputs appear complete or not at all, and a directory is locked by one process at a time."""
+"""Atomic output, and directories locked by one process at a time."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ def test_a_directory_is_locked_by_one_process_until_it_ends(tmp_path: Path) -> N
 
 
 def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
-    """One that loads data outlives a killed run by seconds."""
+    """A data loader worker outlives a killed run by seconds."""
     fork_and_die = """
         if os.fork() == 0:
             os.close(1), os.close(2), time.sleep(5), os._exit(0)
@@ -46,7 +46,7 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
         assert mine
 
 
-def test_a_directory_that_is_gone_is_not_locked_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_directory_is_neither_locked_nor_created(tmp_path: Path) -> None:
     with directory_lock(tmp_path / "gone") as mine:
         assert not mine
     assert not list(tmp_path.iterdir())
@@ -57,7 +57,7 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
 
 
-def test_drafts_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
+def test_drafts_of_killed_processes_are_removed_and_others_kept(tmp_path: Path) -> None:
     code = """if True:
         import os, pathlib, pipeline.core.output
         with pipeline.core.output.atomic_output(pathlib.Path("out")) as draft:
@@ -73,10 +73,10 @@ def test_drafts_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
         with atomic_output(tmp_path / "out") as other:
             other.mkdir()
             assert not left.exists()
-            assert draft.exists(), "another process is at work there"
+            assert draft.exists(), "another process is still writing it"
 
 
-def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
+def test_a_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
     target = tmp_path / "out"
     for content in ("first", "second"):
         with atomic_output(target) as draft:
@@ -86,7 +86,7 @@ def test_a_directory_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failure_keeps_the_earlier_output(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir()
     (target / "earlier").touch()
@@ -98,7 +98,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_unwritable_output_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where a directory should be")
     with (
         pytest.raises(UserError, match=r"data/raw cannot be written: (File exists|Not a directory)"),
@@ -108,7 +108,7 @@ def test_an_unwritable_output_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     with (
         pytest.raises(UserError, match="out cannot be written: No space left on device"),
         atomic_output(tmp_path / "out") as draft,
@@ -119,7 +119,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_input_that_cannot_be_read_is_not_blamed_on_the_output(tmp_path: Path) -> None:
+def test_an_unreadable_input_is_not_blamed_on_the_output(tmp_path: Path) -> None:
     trouble = PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
     with pytest.raises(PermissionError, match="/somewhere/else"), atomic_output(tmp_path / "out"):
         raise trouble

@@ -1,5 +1,6 @@
-"""params.yaml: what DVC writes is read as meant, and every mistake is told in one line."""
+"""params.yaml: numbers as DVC writes them are read correctly, and every mistake is reported in one line."""
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,48 +15,50 @@ from pipeline.core.messages import UserError
 from pipeline.params import Params, load_params
 
 
-def test_the_params_yaml_that_is_shipped_loads(tmp_path: Path) -> None:
+def test_the_committed_params_yaml_loads(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(committed("params.yaml"))
     assert isinstance(load_params(tmp_path / "params.yaml"), Params)
 
 
-def test_params_yaml_has_the_keys_that_the_tests_have() -> None:
+def test_params_yaml_has_the_same_keys_as_that_of_the_tests() -> None:
     ours, tests = (yaml.safe_load(path.read_text()) for path in (ROOT / "params.yaml", PARAMS))
     assert {section: list(ours[section]) for section in ours} == {section: list(tests[section]) for section in tests}
 
 
 @pytest.mark.parametrize("text", ["3e-05", "3e-5", "3.0e-5", "0.00003", ".3e-4"])
-def test_a_learning_rate_is_a_number_however_dvc_or_a_person_writes_it(tmp_path: Path, text: str) -> None:
+def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str) -> None:
     assert load_params(params_file(tmp_path, {"train.lr": text})).train.lr == pytest.approx(3e-5, rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "message"),
+    ("key", "text", "shown", "remedy"),
     [
-        ("train.lr", "-1.0", "train.lr is -1.0; it must be greater than 0"),
-        ("train.lr", "fast", "train.lr is fast; it must be a number"),
-        ("train.lr", ".nan", "train.lr is .nan; it must be a finite number"),
-        ("train.lr", "1e999", "train.lr is .inf; it must be a finite number"),
-        ("train.epochs", "true", "train.epochs is true; it must be a whole number"),
-        ("train.epochs", "2.5", "train.epochs is 2.5; it must be a whole number"),
-        ("train.batch_size", "0", "train.batch_size is 0; it must be at least 1"),
-        ("train.warmup_ratio", "1", "train.warmup_ratio is 1.0; it must be at least 0 and below 1"),
-        ("train.seed", "-1", "train.seed is -1; it must be at least 0 and below 4294967296"),
-        ("train.lr_scheduler_type", "zigzag", "train.lr_scheduler_type is zigzag; it must be one of linear, cosine"),
-        ("train.keep", "[best]", "train.keep is [best]; it must be one of best, last"),
-        ("train.num_threads", "all", "train.num_threads is all; it must be a whole number or null"),
-        ("train.group_by_length", "1", "train.group_by_length is 1; it must be true or false"),
-        ("train.extra", "none", "train.extra is none; it must be a section of keys"),
-        ("tokenize.max_length", "3", "tokenize.max_length is 3; it must be at least 4"),
-        ("data.task", "sst2", "data.task is sst2; it must be one of mrpc, sample"),
-        ("model.checkpoint", "null", "model.checkpoint is null; it must be text"),
+        ("train.lr", "-1.0", "-1.0", "greater than 0"),
+        ("train.lr", "fast", "fast", "a number"),
+        ("train.lr", ".nan", ".nan", "a finite number"),
+        ("train.lr", "1e999", ".inf", "a finite number"),
+        ("train.epochs", "true", "true", "a whole number"),
+        ("train.epochs", "2.5", "2.5", "a whole number"),
+        ("train.batch_size", "0", "0", "at least 1"),
+        ("train.warmup_ratio", "1", "1.0", "at least 0 and below 1"),
+        ("train.seed", "-1", "-1", "at least 0 and below 4294967296"),
+        ("train.lr_scheduler_type", "zigzag", "zigzag", "one of linear, cosine"),
+        ("train.keep", "[best]", "[best]", "one of best, last"),
+        ("train.num_threads", "all", "all", "a whole number or null"),
+        ("train.group_by_length", "1", "1", "true or false"),
+        ("train.extra", "none", "none", "a section of keys"),
+        ("tokenize.max_length", "3", "3", "at least 4"),
+        ("data.task", "sst2", "sst2", "one of mrpc, sample"),
+        ("model.checkpoint", "null", "null", "text"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_told_in_one_line_with_its_key(tmp_path: Path, key: str, text: str, message: str) -> None:
+def test_a_wrong_value_is_reported_in_one_line_with_its_key(
+    tmp_path: Path, key: str, text: str, shown: str, remedy: str
+) -> None:
     path = params_file(tmp_path, {key: text})
     with pytest.raises(UserError) as error:
         load_params(path)
-    assert str(error.value).startswith(f"{path}: {message}")
+    assert re.match(rf"{path}: {key} is {re.escape(shown)}; .*{re.escape(remedy)}", str(error.value))
     assert "\n" not in str(error.value)
 
 
@@ -82,7 +85,7 @@ def test_a_wrong_value_is_told_in_one_line_with_its_key(tmp_path: Path, key: str
         ("runtime.timeout", "1", "0"),
     ],
 )
-def test_a_number_has_a_least_value(tmp_path: Path, key: str, least: str, below: str) -> None:
+def test_a_number_below_its_minimum_is_rejected(tmp_path: Path, key: str, least: str, below: str) -> None:
     section, name = key.split(".")
     loaded = load_params(params_file(tmp_path, {key: least}))
     assert getattr(getattr(loaded, section), name) == float(least)
@@ -91,50 +94,50 @@ def test_a_number_has_a_least_value(tmp_path: Path, key: str, least: str, below:
 
 
 @pytest.mark.parametrize(("text", "value"), [("010", 10), ("0x10", 16), ("0o17", 15), ("+7", 7)])
-def test_a_whole_number_is_that_of_yaml_1_2(tmp_path: Path, text: str, value: int) -> None:
+def test_integers_follow_yaml_1_2(tmp_path: Path, text: str, value: int) -> None:
     assert load_params(params_file(tmp_path, {"train.epochs": text})).train.epochs == value
 
 
 @pytest.mark.parametrize("text", ["no", "on", "12:30", "1_000", "2026-01-01"])
-def test_what_only_yaml_1_1_takes_for_something_else_is_text(tmp_path: Path, text: str) -> None:
+def test_yaml_1_1_booleans_times_and_dates_are_text(tmp_path: Path, text: str) -> None:
     assert load_params(params_file(tmp_path, {"model.checkpoint": text})).model.checkpoint == text
 
 
-def test_the_largest_seed_is_numpys(tmp_path: Path) -> None:
+def test_the_largest_seed_is_that_of_numpy(tmp_path: Path) -> None:
     assert load_params(params_file(tmp_path, {"train.seed": "4294967295"})).train.seed == 2**32 - 1
     with pytest.raises(UserError, match="below 4294967296"):
         load_params(params_file(tmp_path, {"train.seed": "4294967296"}))
 
 
 @pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 57 + "...")])
-def test_a_long_value_is_cut(tmp_path: Path, length: int, shown: str) -> None:
+def test_a_long_value_is_shortened_in_the_message(tmp_path: Path, length: int, shown: str) -> None:
     with pytest.raises(UserError, match=rf"data\.task is {shown}; it must be one of"):
         load_params(params_file(tmp_path, {"data.task": "x" * length}))
 
 
-def test_a_file_too_large_to_be_params_yaml_is_not_read(tmp_path: Path) -> None:
+def test_a_huge_params_yaml_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(PARAMS.read_text() + "#" * 100_000)
-    with pytest.raises(UserError, match=r"params\.yaml has 10\d{4} bytes; one of more than 100000 is not read"):
+    with pytest.raises(UserError, match=r"params\.yaml has 10\d{4} bytes; .*100000"):
         load_params(tmp_path / "params.yaml")
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "message"),
     [
-        ("learning_rate", "train.learning_rate is not a parameter; learning_rate is called train.lr here"),
-        ("per_device_eval_batch_size", "per_device_eval_batch_size is called predict.batch_size here"),
+        ("learning_rate", r"train\.learning_rate .*learning_rate is called train\.lr\b"),
+        ("per_device_eval_batch_size", r"train\.per_device_eval_batch_size .*called predict\.batch_size\b"),
         (
             "label_smoothing_factor",
-            "the keys are engine, seed, .*; other fields of TrainingArguments go into train.extra",
+            r"train\.label_smoothing_factor .*engine, seed, .*; .* train\.extra",
         ),
     ],
 )
-def test_a_field_of_training_arguments_is_told_where_it_goes(tmp_path: Path, key: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_field_of_training_arguments_is_reported_with_its_key(tmp_path: Path, key: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         load_params(params_file(tmp_path, {"train.lr": f"1e-5\n  {key}: 1"}))
 
 
-def test_an_unknown_key_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:
+def test_an_unknown_key_is_rejected_with_a_suggestion(tmp_path: Path) -> None:
     path = params_file(tmp_path, {"train.lr": "1e-5\n  learning_rat: 1"})
     with pytest.raises(UserError, match=r"train\.learning_rat is not a parameter"):
         load_params(path)
@@ -143,7 +146,7 @@ def test_an_unknown_key_is_refused_with_the_one_that_was_meant(tmp_path: Path) -
         load_params(path)
 
 
-def test_a_missing_key_section_or_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_key_section_or_file_is_reported(tmp_path: Path) -> None:
     tree = yaml.safe_load(PARAMS.read_text())
     del tree["train"]["seed"]
     path = tmp_path / "params.yaml"
@@ -160,7 +163,7 @@ def test_a_missing_key_section_or_file_is_named(tmp_path: Path) -> None:
         load_params(tmp_path / "nowhere.yaml")
 
 
-def test_every_scheduler_of_transformers_is_known() -> None:
+def test_every_scheduler_of_transformers_is_accepted() -> None:
     import typing
 
     from transformers import SchedulerType
@@ -168,11 +171,11 @@ def test_every_scheduler_of_transformers_is_known() -> None:
     from pipeline.params import TrainParams
 
     known = typing.get_args(typing.get_type_hints(TrainParams)["lr_scheduler_type"])
-    unusable = {"greedy"}  # its smallest learning rate, 1e-3, is above any that fine-tuning wants
+    unusable = {"greedy"}  # its smallest learning rate, 1e-3, is too high for fine-tuning
     assert set(known) == {kind.value for kind in SchedulerType} - unusable
 
 
-def loads_or_is_told_in_one_line(text: str) -> None:
+def loads_or_is_reported_in_one_line(text: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "params.yaml")
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -197,15 +200,15 @@ TREES = st.recursive(
     value=TREES,
 )
 @settings(max_examples=150, deadline=20_000)
-def test_any_value_of_any_key_loads_or_is_told_in_one_line(key: tuple[str, str], value: Any) -> None:
+def test_any_value_of_any_key_loads_or_is_reported_in_one_line(key: tuple[str, str], value: Any) -> None:
     section, name = key
     tree = {**OURS, section: {**OURS[section], name: value}}
-    loads_or_is_told_in_one_line(yaml.safe_dump(tree, allow_unicode=True))
+    loads_or_is_reported_in_one_line(yaml.safe_dump(tree, allow_unicode=True))
 
 
 @given(st.text() | TREES.map(yaml.safe_dump))
-@example("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n")  # the bomb of aliases, small
-@example("train: &train\n  extra: *train\n")  # a tree without end
+@example("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n")  # a small billion-laughs bomb
+@example("train: &train\n  extra: *train\n")  # an alias that contains itself
 @example("[" * 10_000)
 @example("{a: " * 10_000)
 @example("a: 1\n" * 20_000)
@@ -217,8 +220,8 @@ def test_any_value_of_any_key_loads_or_is_told_in_one_line(key: tuple[str, str],
 @example("\ud800")
 @example("x" * 99_000 + ": 1")
 @settings(max_examples=150, deadline=20_000)
-def test_any_file_loads_or_is_told_in_one_line(text: str) -> None:
-    loads_or_is_told_in_one_line(text)
+def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
+    loads_or_is_reported_in_one_line(text)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +234,7 @@ def test_any_file_loads_or_is_told_in_one_line(text: str) -> None:
         ("train: {extra: {1: 2}}", "the key 1 is not text; quote it"),
     ],
 )
-def test_what_yaml_allows_and_a_person_would_not_mean_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_ambiguous_yaml_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "params.yaml").write_text(text)
     with pytest.raises(UserError, match=rf"params\.yaml cannot be read: {message}"):
         load_params(tmp_path / "params.yaml")

@@ -1,4 +1,4 @@
-"""What a change reruns, and experiments: real `dvc`, in a repository of its own, in a path with spaces."""
+"""What a change reruns, and experiments: real DVC in a temporary repository, in a path with spaces."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def evaluation(project: Project) -> dict[str, dict[str, float]]:
     return json.loads((project.root / "metrics" / "evaluation.json").read_text())  # type: ignore[no-any-return]
 
 
-def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> None:
+def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Project) -> None:
     assert sorted(project.repro()) == sorted(ALL)
     lock = (project.root / "dvc.lock").read_text()
     report = evaluation(project)
@@ -42,7 +42,7 @@ def test_the_whole_pipeline_and_what_each_change_reruns(project: Project) -> Non
 
     for key, value in (("runtime.num_proc", "2"), ("runtime.dataloader_num_workers", "1")):
         project.set(key, value)
-    assert project.repro() == ["check"], "what cannot change an output reruns no more"
+    assert project.repro() == ["check"], "runtime settings rerun only the check"
 
     with (project.root / "pipeline" / "evaluate.py").open("a") as code:
         code.write("# a change\n")
@@ -81,18 +81,20 @@ OUTPUTS = ("data/raw", "data/tokenized", "models/pretrained", "models/classifier
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        ("train.lr=fast", "train.lr is fast; it must be a number"),
-        ("+train.learning_rate=1e-4", "train.learning_rate is not a parameter; learning_rate is called train.lr here"),
+        ("train.lr=fast", r"train\.lr is fast; .*a number"),
+        ("+train.learning_rate=1e-4", r"train\.learning_rate .*learning_rate is called train\.lr\b"),
     ],
 )
-def test_a_refused_parameter_costs_nothing_and_is_no_experiment(project: Project, change: str, told: str) -> None:
+def test_a_rejected_parameter_removes_no_output_and_records_no_experiment(
+    project: Project, change: str, message: str
+) -> None:
     project.repro()
     project.commit("a result")
     kept = {name: (project.root / name).stat().st_mtime_ns for name in OUTPUTS}
     out = project.run("dvc", "exp", "run", "--set-param", change, ok=False)
-    assert re.search(rf"^error: params\.yaml: .*{re.escape(told)}", out, re.M)
+    assert re.search(rf"^error: params\.yaml: {message}", out, re.M)
     assert "Traceback" not in out
     assert {name: (project.root / name).stat().st_mtime_ns for name in kept} == kept
     assert project.git("for-each-ref", "refs/exps/*/*/*") == "", "no experiment is recorded"
@@ -101,20 +103,20 @@ def test_a_refused_parameter_costs_nothing_and_is_no_experiment(project: Project
     assert project.git("status", "--porcelain") == ""
 
 
-def test_other_packages_than_the_locked_ones_are_told_before_any_output_goes(project: Project) -> None:
+def test_packages_other_than_the_locked_ones_are_reported_before_any_output_is_removed(project: Project) -> None:
     project.repro()
     lock = project.root / "compute.lock"
     text = lock.read_text()
     lock.write_text(re.sub(r"accelerate==.*", "accelerate==1.14.0", text))
     out = project.run("dvc", "repro", ok=False)
-    assert re.search(r"error: compute\.lock: installed is accelerate \S+ \(locked: 1\.14\.0\); .*make setup", out)
+    assert re.search(r"error: compute\.lock: .*accelerate \S+ .*1\.14\.0.*; .*make setup", out)
     assert all((project.root / name).exists() for name in OUTPUTS)
     lock.write_text(text)
     assert project.repro() == []
 
 
 @pytest.mark.slow
-def test_experiments_in_place_in_a_temporary_directory_and_queued(project: Project) -> None:
+def test_experiments_run_in_place_in_a_temporary_directory_and_queued(project: Project) -> None:
     project.git("config", "user.name", "A")
     project.git("config", "user.email", "a@example.org")
     project.repro()
@@ -145,10 +147,8 @@ def test_experiments_in_place_in_a_temporary_directory_and_queued(project: Proje
     ("command", "number"),
     [("dvc repro", signal.SIGINT), ("dvc exp run --temp --name killed", signal.SIGKILL)],
 )
-def test_a_run_that_was_stopped_is_not_recorded_and_resumes(
-    command: str, number: signal.Signals, project: Project
-) -> None:
-    """The directory of a temporary experiment is gone by then; its checkpoints lie in the user's repository."""
+def test_a_stopped_run_is_not_recorded_and_resumes(command: str, number: signal.Signals, project: Project) -> None:
+    """A temporary experiment's directory is gone by then; its checkpoints are in the user's repository."""
     project.git("config", "user.name", "A")
     project.git("config", "user.email", "a@example.org")
     project.set("train.epochs", "20")

@@ -1,4 +1,4 @@
-"""Several processes that train together: the losses of one, one that writes, and an end when any of them ends."""
+"""Distributed training: the losses of one process, one process that writes, and an end when any of them ends."""
 
 import csv
 import dataclasses
@@ -29,7 +29,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Start:
-    """Begin the train stage in a directory of its own, by a launcher and with changes to `train.*` and `runtime.*`."""
+    """Start the train stage in its own directory, by a launcher and with changes to `train.*` and `runtime.*`."""
 
     def start(name: str, launcher: str, **changes: Any) -> subprocess.Popen[str]:
         checkpoint = tiny(**changes.pop("config", {}))
@@ -65,8 +65,8 @@ def results(directory: Path) -> dict[str, bytes]:
     return {str(file.relative_to(directory)): file.read_bytes() for file in kept}
 
 
-def test_one_process_instead_of_two_is_refused(start: Start) -> None:
-    """For want of --multi_gpu, accelerate begins one on a CPU and says nothing."""
+def test_one_process_instead_of_two_is_rejected(start: Start) -> None:
+    """Without --multi_gpu, accelerate silently starts one process on a CPU."""
     out = ended(start("run", ACCELERATE.replace(" --multi_gpu", "")), ok=False)
     assert "add --multi_gpu to runtime.launcher" in out
     assert "training on" not in out
@@ -76,8 +76,8 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.mark.slow
-def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tmp_path: Path) -> None:
-    """71 pairs: the last step has 7, an odd number, and so have some lengths among the validation pairs."""
+def test_two_processes_with_half_the_batch_match_the_losses_of_one(start: Start, tmp_path: Path) -> None:
+    """71 pairs: the last step has 7, an odd number; some groups of equal length in validation are odd too."""
     settings = {"config": NO_DROPOUT, "max_train_samples": 71, "logging_steps": 1, "epochs": 2}
     ended(start("alone", ALONE, batch_size=16, **settings))
     expected = history(tmp_path / "alone")
@@ -87,7 +87,7 @@ def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tm
         ("loop", ACCELERATE, {"engine": "loop"}),
     ):
         out = ended(start(name, launcher, batch_size=4, gradient_accumulation_steps=2, **engine, **settings))
-        assert out.count("training on 71 pairs, effective batch 16") == 1, "one process speaks for all"
+        assert out.count("training on 71 pairs, effective batch 16") == 1, "only rank 0 logs"
         for row, alone in zip(history(tmp_path / name), expected, strict=True):
             assert row == pytest.approx(alone, abs=1e-5)
         assert json.loads((tmp_path / name / "metrics/environment.json").read_text())["processes"] == 2
@@ -98,7 +98,7 @@ def test_two_processes_of_half_the_batch_give_the_losses_of_one(start: Start, tm
 
 
 def history(directory: Path) -> list[dict[str, float]]:
-    """The numbers of the learning curves, but for the epoch, which Trainer counts in forward passes."""
+    """The numbers of the learning curves, except for the epoch, which Trainer counts in forward passes."""
     with (directory / "metrics/plots/history.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [{key: float(row[key]) for key in ("step", "loss", "accuracy", "f1", "lr") if row[key]} for row in rows]
@@ -106,7 +106,7 @@ def history(directory: Path) -> list[dict[str, float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same_bytes(
+def test_two_processes_end_when_one_is_killed_or_stopped_and_resume_to_the_same_bytes(
     engine: str, start: Start, tmp_path: Path
 ) -> None:
     settings = {
@@ -123,7 +123,7 @@ def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same
         files = list(home.glob("*/*/files.json"))
         return {file.stat().st_mtime_ns for file in files if file.exists()}
 
-    for name, told in (("kill", "lost the others"), ("stop all", "stopped at step"), ("stop one", "stopped at step")):
+    for name, text in (("kill", "lost the others"), ("stop all", "stopped at step"), ("stop one", "stopped at step")):
         before = saved()
         process = start("stopped", TORCHRUN, **settings)
         while not saved() - before:
@@ -134,7 +134,7 @@ def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same
             while "epoch 2/8" not in process.stdout.readline():
                 assert process.poll() is None
             before, since = saved(), set[int]()
-            while len(since) < 2:  # one of them at the epoch's end, it may be
+            while len(since) < 2:  # one of them may be that of the epoch's end
                 assert process.poll() is None
                 since |= saved() - before
                 time.sleep(0.005)
@@ -142,7 +142,7 @@ def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same
         assert len(workers) == 2
         killed = time.monotonic()
         if name == "kill":
-            # torchrun ends the one left alive when it sees the other dead, and may be faster than its last words.
+            # torchrun kills the surviving worker when it sees the other dead, perhaps before its error message.
             process.send_signal(signal.SIGSTOP)
             workers[1].send_signal(signal.SIGKILL)
             while workers[0].status() != psutil.STATUS_ZOMBIE:
@@ -150,14 +150,14 @@ def test_a_run_of_two_ends_when_one_is_killed_or_stopped_and_resumes_to_the_same
                 time.sleep(0.01)
             process.send_signal(signal.SIGCONT)
         elif name == "stop all":
-            workers[1].send_signal(signal.SIGTERM)  # as a terminal does, and torchrun hands it on
+            workers[1].send_signal(signal.SIGTERM)  # a terminal signals both, and torchrun forwards it
             process.send_signal(signal.SIGTERM)
         else:
             workers[1].send_signal(signal.SIGTERM)
         out = ended(process, ok=False)
-        assert not re.search(r"exitcode *: 128\b", out), "all end as by the signal"
+        assert not re.search(r"exitcode *: 128\b", out), "all end with the status of the signal"
         assert time.monotonic() - killed < 20
-        assert told in out
+        assert text in out
         assert not (tmp_path / "stopped" / "models" / "classifier").exists()
     out = ended(start("stopped", TORCHRUN, **settings))
     assert "resuming from" in out
@@ -174,7 +174,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def machines() -> Iterator[list[str]]:
-    """Two network namespaces with a cable between them; their names."""
+    """The names of two network namespaces, connected by a virtual cable."""
     names = [f"pipeline-{os.getpid()}-{number}" for number in (0, 1)]
     try:
         try:
@@ -194,7 +194,7 @@ def machines() -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-def test_two_machines_train_together_and_resume_when_the_cable_was_cut(
+def test_two_machines_train_together_and_resume_after_a_network_failure(
     start: Start, machines: list[str], tmp_path: Path
 ) -> None:
     settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "timeout": 10}
@@ -224,7 +224,7 @@ def test_two_machines_train_together_and_resume_when_the_cable_was_cut(
 
 
 @pytest.mark.slow
-def test_dvc_runs_the_launcher_that_params_yaml_names(project: Project) -> None:
+def test_dvc_runs_the_launcher_of_params_yaml(project: Project) -> None:
     project.set("runtime.launcher", TORCHRUN)
     assert "train" in project.repro()
     assert '"processes": 2' in (project.root / "metrics/environment.json").read_text()

@@ -1,4 +1,4 @@
-"""What a result was made from, by a dvc.lock."""
+"""Provenance: what a result was made from, according to dvc.lock."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ def files(**hashes: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def lock() -> dict[str, Any]:
-    """Two fetch, one joins, two results are made of that; `other` leads nowhere."""
+    """`words` and `marks` fetch, `join` joins, `result` is made of that; `other` leads to no result."""
     return {
         "words": {"deps": files(code="a"), "outs": files(raw_words="1"), "params": {"params.yaml": {"data.task": "x"}}},
         "marks": {"outs": files(raw_marks="2")},
@@ -33,7 +33,7 @@ def lock() -> dict[str, Any]:
     }
 
 
-def test_a_result_is_followed_back_through_all_that_led_to_it(lock: dict[str, Any]) -> None:
+def test_a_result_is_traced_back_through_all_its_stages(lock: dict[str, Any]) -> None:
     found = provenance(Path("result"), lock)
     assert found.parameters == {"data.task": "x", "join.by": "idx", "join.seed": 1, "size": 7}
     assert found.code == {"code": "a" * 8, "packages": "b" * 8}
@@ -50,21 +50,21 @@ def test_a_result_is_followed_back_through_all_that_led_to_it(lock: dict[str, An
         ("join", "params", {"params.yaml": {"join.seed": 2}}, r"join\.seed: 1 in stage result, 2 in stage join"),
     ],
 )
-def test_what_two_stages_recorded_differently_is_refused(
+def test_conflicting_records_of_two_stages_are_rejected(
     stage: str, kind: str, entry: Any, message: str, lock: dict[str, Any]
 ) -> None:
-    """Else one of the two would hide the other."""
+    """Otherwise one of the two would hide the other."""
     lock[stage][kind] = entry
     with pytest.raises(UserError, match=rf"dvc\.lock has two versions of {message}"):
         provenance(Path("result"), lock)
 
 
-def test_a_result_that_no_stage_has_made_is_told(lock: dict[str, Any]) -> None:
+def test_a_result_of_no_stage_is_reported(lock: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"dvc\.lock has no data/predictions"):
         provenance(Path("data/predictions"), lock)
 
 
-def test_what_has_stages_run_after_the_check_of_params_yaml_is_no_source_of_theirs(lock: dict[str, Any]) -> None:
+def test_the_check_stage_is_not_part_of_the_provenance(lock: dict[str, Any]) -> None:
     before = provenance(Path("result"), lock)
     lock["check"] = {"deps": files(params="7"), "outs": [{"path": "data/params_checked", "md5": "8" * 32}]}
     lock["words"]["deps"] += lock["check"]["outs"]

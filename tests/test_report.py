@@ -1,4 +1,4 @@
-"""The report: what it says, that its bytes repeat, and in a real browser that all can read it, without a network."""
+"""The report: its content, the same bytes every time, and in a real browser accessible without a network."""
 
 import json
 import random
@@ -41,7 +41,7 @@ def write(path: Path, content: dict[str, Any] | str) -> None:
 
 
 def write_inputs(root: Path) -> None:
-    """All that the stage reads, for a made-up model that is right in three of four pairs; one pair is hostile."""
+    """All inputs of the stage, for a synthetic model that is right on three of four pairs; one pair is hostile."""
     from datasets import ClassLabel, Dataset, Features, Value
 
     label = ClassLabel(names=["not_equivalent", "equivalent"])
@@ -62,7 +62,7 @@ def write_inputs(root: Path) -> None:
         right[0] = False
         predictions = np.where(right, labels, 1 - np.array(labels))
         confidence = rng.uniform(0.5, 0.99, n).round(3)
-        confidence[0] = 0.999  # the surest of all, so that it is shown
+        confidence[0] = 0.999  # the most confident, so that it is shown
         probability = np.where(predictions == 1, confidence, 1 - confidence)
         features = Features(
             idx=Value("int32"), label=label, prediction=label,
@@ -92,7 +92,7 @@ def write_inputs(root: Path) -> None:
 
 
 def make(root: Path) -> str:
-    """Run the stage, and return the page."""
+    """Run the stage. Returns the page."""
     report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS)
     return (root / METRICS / "report.html").read_text()
 
@@ -118,7 +118,7 @@ def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_the_model_card_tells_the_scores_of_both_splits_in_the_hubs_form(inputs: Path, file: Path) -> None:
+def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:
     text = file.with_name("model_card.md").read_text()
     card = ModelCard(text)
     evaluation = json.loads((inputs / METRICS / "evaluation.json").read_text())
@@ -135,7 +135,7 @@ def test_the_model_card_tells_the_scores_of_both_splits_in_the_hubs_form(inputs:
     )
 
 
-def test_a_baseline_of_other_data_is_not_compared_with(inputs: Path, tmp_path: Path) -> None:
+def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     baseline = json.loads((inputs / METRICS / "baseline.json").read_text())
     baseline["test"]["n"] += 1
@@ -159,7 +159,7 @@ def test_a_baseline_of_other_data_is_not_compared_with(inputs: Path, tmp_path: P
         ("metrics/baseline.json", r"baseline\.json is not an evaluation\.json; replace it"),
     ],
 )
-def test_a_missing_input_is_told_in_one_line(inputs: Path, tmp_path: Path, missing: str, message: str) -> None:
+def test_a_missing_input_is_reported_in_one_line(inputs: Path, tmp_path: Path, missing: str, message: str) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     (tmp_path / METRICS / "report.html").unlink(missing_ok=True)
     (tmp_path / missing).unlink()
@@ -176,7 +176,7 @@ def test_a_missing_input_is_told_in_one_line(inputs: Path, tmp_path: Path, missi
         (0.98, 0.99, "overconfident"),
     ],
 )
-def test_confidence_is_judged_by_what_chance_would_do(
+def test_confidence_is_judged_against_chance(
     inputs: Path, tmp_path: Path, low: float, high: float, verdict: str
 ) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
@@ -186,7 +186,7 @@ def test_confidence_is_judged_by_what_chance_would_do(
     write(tmp_path / METRICS / "diagnostics.json", diagnostics)
     page = make(tmp_path)
     found = re.findall("overconfident|underconfident|no sign of over- or underconfidence", page)
-    assert found == [verdict] * 2, "in short, and in its section"
+    assert found == [verdict] * 2, "in the summary and in its section"
     assert re.search(rf"between\s+{100 * low:.1f} and {100 * high:.1f}&nbsp;%", page)
     floor = re.search(
         r"([\d.]+) on average for a perfectly calibrated model with these confidences, and up to\s+([\d.]+)", page
@@ -210,7 +210,7 @@ def test_the_kept_epoch_is_marked_in_the_chart_and_in_the_table(
     assert re.findall(r'"step": (\d+), "text": "kept"', lines)[0] == str(step)
 
 
-def test_predictions_of_other_pairs_are_refused(inputs: Path, tmp_path: Path) -> None:
+def test_predictions_of_other_pairs_are_rejected(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     shutil.copy(inputs / PREDICTIONS / "validation.parquet", tmp_path / PREDICTIONS / "test.parquet")
     with pytest.raises(UserError, match=r'test\.parquet is not of the pairs in .*data/raw; run "dvc repro predict"'):
@@ -230,23 +230,23 @@ def browser() -> Iterator[Browser]:
 
 
 class Opened(NamedTuple):
-    """The page, with its charts drawn, and what it did meanwhile."""
+    """The page with its charts drawn, its requests, and its console messages and errors."""
 
     page: Page
     requests: list[str]
-    complaints: list[str]
+    messages: list[str]
 
 
 def opened(browser: Browser, file: Path, width: int = 1280, scheme: Any = "light") -> Opened:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     requests: list[str] = []
-    complaints: list[str] = []
+    messages: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto(file.as_uri())
     page.wait_for_selector(".chart:not(:has(svg))", state="detached", timeout=20_000)
-    return Opened(page, requests, complaints)
+    return Opened(page, requests, messages)
 
 
 @pytest.fixture(scope="module", params=[(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")], ids=str)
@@ -256,9 +256,9 @@ def view(browser: Browser, file: Path, request: pytest.FixtureRequest) -> Iterat
     view.page.close()
 
 
-def test_the_page_asks_for_nothing_and_complains_of_nothing(view: Opened, file: Path) -> None:
+def test_the_page_makes_no_requests_and_logs_no_messages(view: Opened, file: Path) -> None:
     assert view.requests == [file.as_uri()]
-    assert view.complaints == []
+    assert view.messages == []
 
 
 def test_every_chart_is_drawn_within_its_frame(view: Opened) -> None:
@@ -274,13 +274,12 @@ def test_every_chart_is_drawn_within_its_frame(view: Opened) -> None:
             assert box["x"] + box["width"] <= frame["x"] + frame["width"] + 1
 
 
-def test_nothing_scrolls_sideways_but_the_tables_in_their_frames(view: Opened) -> None:
+def test_only_the_tables_scroll_sideways(view: Opened) -> None:
     width = view.page.viewport_size["width"]  # type: ignore[index]
     assert view.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-# Each text with the contrast of its colour (WCAG 2.2, 1.4.3) to what lies behind it. A canvas turns any CSS colour into
-# red, green, blue and opacity.
+# Each text with its contrast to the background (WCAG 2.2, 1.4.3). A canvas converts any CSS colour to RGBA.
 CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
   const rgba = (colour) => {
@@ -310,7 +309,7 @@ CONTRASTS = """() => {
 }"""
 
 
-def test_all_text_has_a_contrast_of_four_and_a_half(view: Opened) -> None:
+def test_all_text_has_a_contrast_of_at_least_4_5(view: Opened) -> None:
     contrasts = view.page.evaluate(CONTRASTS)
     assert len(contrasts) > 300, "the texts of the charts too"
     assert [(text, round(contrast, 2)) for text, contrast in contrasts if contrast < 4.5] == []
@@ -322,7 +321,7 @@ def test_the_charts_follow_the_colour_scheme(browser: Browser, file: Path) -> No
     light = label.evaluate("text => getComputedStyle(text).fill")
     view.page.emulate_media(color_scheme="dark")
     expect(view.page.locator(".chart .role-axis-label text").first).not_to_have_css("fill", light)
-    assert view.complaints == []
+    assert view.messages == []
     view.page.close()
 
 
@@ -356,7 +355,7 @@ def test_a_screen_reader_finds_names_for_everything(browser: Browser, file: Path
     page.close()
 
 
-def test_text_from_the_data_is_text(browser: Browser, file: Path) -> None:
+def test_text_from_the_data_is_escaped(browser: Browser, file: Path) -> None:
     view = opened(browser, file)
     shown = view.page.locator(".mistake").first
     expect(shown).to_contain_text(ATTACK)
@@ -366,7 +365,7 @@ def test_text_from_the_data_is_text(browser: Browser, file: Path) -> None:
     view.page.close()
 
 
-def test_the_page_says_what_the_metrics_say(browser: Browser, inputs: Path, file: Path) -> None:
+def test_the_page_shows_the_metrics(browser: Browser, inputs: Path, file: Path) -> None:
     page = opened(browser, file).page
     test = json.loads((inputs / METRICS / "evaluation.json").read_text())["test"]
     expect(page.locator("h1")).to_have_text(f"The model is right in {100 * test['accuracy']:.1f} % of 60 test pairs")

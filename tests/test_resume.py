@@ -1,4 +1,4 @@
-"""A training run that is stopped anywhere and started again gives the bytes of one that was not."""
+"""A training run that is stopped at any point resumes to the same bytes as an uninterrupted one."""
 
 import itertools
 import json
@@ -26,14 +26,14 @@ from pipeline.train import train
 
 
 class Killed(BaseException):
-    """What no code of ours catches."""
+    """Not an Exception, so that no code of ours catches it."""
 
 
 @pytest.fixture
 def run(
     tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> Callable[..., dict[str, bytes]]:
-    """Train into a directory; returns the bytes of all outputs but the clock."""
+    """Train into a directory. Returns the bytes of all outputs but timing.json."""
     inputs = tokenized(tiny()), tiny()
 
     def run(
@@ -70,7 +70,7 @@ def run(
 
 @pytest.fixture
 def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextManager[None]]:
-    """Have the process killed in a block, as far as its files can tell, at its nth call of a function."""
+    """Simulate a kill in a block: raise Killed at the nth call of a function, and expect it."""
 
     @contextmanager
     def killed_at(
@@ -114,12 +114,10 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     assert not list((tmp_path / "checkpoints").iterdir()), "all checkpoints go when the run is done"
 
 
-def test_a_run_whose_best_epoch_is_saved_may_move_before_it_resumes(
-    run: Run, killed_at: KilledAt, tmp_path: Path
-) -> None:
-    """Of the best epoch's checkpoint Trainer keeps the path, until it saves again; here the last step is done.
+def test_a_run_resumes_after_its_checkpoints_were_moved(run: Run, killed_at: KilledAt, tmp_path: Path) -> None:
+    """Trainer stores the path of the best checkpoint until it saves again; here the last step is done.
 
-    lr 0.1 spoils the last epoch.
+    With lr 0.1 the last epoch is not the best.
     """
     with killed_at(1, DefaultFlowCallback, "on_train_end"):
         run(epochs=3, lr=0.1)
@@ -129,7 +127,7 @@ def test_a_run_whose_best_epoch_is_saved_may_move_before_it_resumes(
     assert resumed == run("uninterrupted", epochs=3, lr=0.1)
 
 
-def test_a_run_that_fails_before_its_first_checkpoint_leaves_none(
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_directory(
     run: Run, killed_at: KilledAt, tmp_path: Path
 ) -> None:
     with killed_at(1):
@@ -137,7 +135,7 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_none(
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-def test_a_directory_in_use_is_left_alone_and_another_made_beside_it(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_left_alone_and_a_second_one_created(tmp_path: Path) -> None:
     with own_directory(tmp_path, "key", fresh=False) as first, own_directory(tmp_path, "key", fresh=False) as second:
         assert first == tmp_path / "key"
         assert second.parent == tmp_path
@@ -148,7 +146,9 @@ def test_a_directory_in_use_is_left_alone_and_another_made_beside_it(tmp_path: P
 
 
 @pytest.mark.parametrize("kills", [[1], [8], [9], [4, 5, 8]])
-def test_so_does_the_loop(kills: list[int], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_loop_resumes_to_the_same_bytes(
+    kills: list[int], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in kills:
         with killed_at(number):
             run(engine="loop")
@@ -158,13 +158,13 @@ def test_so_does_the_loop(kills: list[int], run: Run, killed_at: KilledAt, caplo
     assert resumed == run("uninterrupted", engine="loop")
 
 
-def test_a_checkpoint_that_the_loop_was_writing_leaves_the_one_before(
+def test_the_loop_resumes_from_the_checkpoint_before_an_incomplete_one(
     run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def cut_short(content: Any, path: Path) -> None:
+    def truncated(content: Any, path: Path) -> None:
         path.write_bytes(b"PK")
 
-    with killed_at(3, torch, "save", cut_short):
+    with killed_at(3, torch, "save", truncated):
         run(engine="loop")
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run(engine="loop")
@@ -175,7 +175,7 @@ def test_a_checkpoint_that_the_loop_was_writing_leaves_the_one_before(
 @pytest.mark.parametrize(
     "settings", [{"gradient_accumulation_steps": 3}, {"group_by_length": False}, {"precision": "bf16"}], ids=str
 )
-def test_so_it_does_with_other_batches_and_precision(
+def test_other_batches_and_precisions_resume_to_the_same_bytes(
     settings: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     with killed_at(4):
@@ -187,15 +187,15 @@ def test_so_it_does_with_other_batches_and_precision(
 
 
 @pytest.mark.parametrize("write", [1, 4, 5, 8])
-def test_a_checkpoint_that_was_not_written_whole_is_skipped_for_the_one_before(
+def test_an_incomplete_checkpoint_is_skipped_for_the_one_before(
     write: int, run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     """torch.save is called four times for a checkpoint: arguments, optimizer, scheduler, random states."""
 
-    def cut_short(content: Any, path: str, *_: Any) -> None:
+    def truncated(content: Any, path: str, *_: Any) -> None:
         Path(path).write_bytes(b"PK")
 
-    with killed_at(write, torch, "save", cut_short):
+    with killed_at(write, torch, "save", truncated):
         run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
@@ -204,7 +204,7 @@ def test_a_checkpoint_that_was_not_written_whole_is_skipped_for_the_one_before(
     assert resumed == run("uninterrupted")
 
 
-def test_a_checkpoint_that_was_cut_short_later_is_skipped(
+def test_a_checkpoint_truncated_later_is_skipped(
     run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with killed_at(6):
@@ -218,17 +218,17 @@ def test_a_checkpoint_that_was_cut_short_later_is_skipped(
     assert resumed == run("uninterrupted")
 
 
-def test_early_stopping_is_remembered(run: Run, killed_at: KilledAt, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed when the run had stopped early, but had not ended."""
+def test_early_stopping_survives_a_resume(run: Run, killed_at: KilledAt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the early stop and the end of the run."""
     settings = {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9}  # nothing is learnt, so that it stops
-    whole = run("uninterrupted", **settings)
-    assert json.loads(whole["metrics/train.json"])["epochs_run"] == 2
+    expected = run("uninterrupted", **settings)
+    assert json.loads(expected["metrics/train.json"])["epochs_run"] == 2
     with killed_at(1, DefaultFlowCallback, "on_train_end"):
         run(**settings)
-    assert run(**settings) == whole
+    assert run(**settings) == expected
 
 
-def test_a_signal_after_the_last_step_publishes_nothing(
+def test_a_signal_after_the_last_step_writes_no_output(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(DefaultFlowCallback, "on_train_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
@@ -243,10 +243,8 @@ def test_a_signal_after_the_last_step_publishes_nothing(
     assert resumed == run("uninterrupted")
 
 
-def test_metrics_that_cannot_be_written_cost_no_training(
-    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The checkpoints go last: what fails, or is killed, after the last step has the last step to resume from."""
+def test_unwritable_metrics_cost_no_training(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Checkpoints are removed last: a run that fails or is killed after its last step resumes from that step."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics").write_text("in the way")
     with pytest.raises(UserError, match=r"metrics/train\.json cannot be written"):
@@ -258,14 +256,14 @@ def test_metrics_that_cannot_be_written_cost_no_training(
     assert resumed == run("uninterrupted")
 
 
-def test_a_place_for_checkpoints_that_cannot_be_made_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
+def test_an_unwritable_checkpoint_directory_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(UserError, match="checkpoints cannot be written: File exists"):
         run()
 
 
 @pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}, {"max_grad_norm": 0.5}], ids=str)
-def test_other_parameters_start_anew(
+def test_changed_parameters_start_from_scratch(
     changed: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     with killed_at(5):
@@ -280,7 +278,7 @@ def test_parameters_in_another_order_have_the_same_key() -> None:
 
 
 @pytest.mark.parametrize("changed", ["the weights", "the tokens", "the kernels"])
-def test_so_do_other_files_and_kernels(
+def test_changed_inputs_and_kernels_start_from_scratch(
     changed: str, run: Run, killed_at: KilledAt, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -301,7 +299,7 @@ def test_so_do_other_files_and_kernels(
 
 
 @pytest.mark.parametrize("changed", [{"dataloader_num_workers": 1}, {"save_steps": 3}])
-def test_what_cannot_change_the_weights_may_change(
+def test_a_run_resumes_under_changed_settings_that_cannot_change_the_weights(
     changed: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     with killed_at(5):
@@ -320,11 +318,11 @@ def test_fresh_ignores_checkpoints(run: Run, killed_at: KilledAt, caplog: pytest
     assert "resuming" not in caplog.text
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
-    assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M), "the fresh run's, not that before it"
+    assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M), "the fresh run's, not the earlier run's"
     assert resumed == run("uninterrupted")
 
 
-def test_checkpoints_that_nobody_came_back_for_are_removed_after_a_week(
+def test_abandoned_checkpoints_are_removed_after_a_week(
     run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for lr in (1e-3, 2e-3):
@@ -362,7 +360,7 @@ def test_two_runs_with_the_same_inputs_do_not_wait_for_each_other(
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1, "nothing is left of the second"
 
 
-def test_a_stopped_run_counts_the_time_of_all_its_parts(run: Run, killed_at: KilledAt, tmp_path: Path) -> None:
+def test_the_time_of_a_resumed_run_is_the_sum_of_its_parts(run: Run, killed_at: KilledAt, tmp_path: Path) -> None:
     with killed_at(10):
         run()
     (progress,) = (tmp_path / "checkpoints").glob("*/checkpoint-8/progress.json")

@@ -1,4 +1,4 @@
-"""The embedded corpus: always the same, MRPC's balance, and not to be solved by counting shared words."""
+"""The embedded corpus: deterministic, balanced like MRPC, and not solvable by word overlap."""
 
 import tracemalloc
 from itertools import islice
@@ -11,7 +11,7 @@ from pipeline.evaluation.metrics import score
 from pipeline.sources import synthetic
 from pipeline.sources.corpus import Pair, rows_sha256
 
-PIN = "3103c1a1962545483bbb79f1228d32d70fb63eb60de885ebd06166b0fb9b14cc"
+CHECKSUM = "3103c1a1962545483bbb79f1228d32d70fb63eb60de885ebd06166b0fb9b14cc"
 
 
 def overlap(one: str, other: str) -> float:
@@ -20,7 +20,7 @@ def overlap(one: str, other: str) -> float:
 
 
 def best_threshold_accuracy(values: np.ndarray, labels: np.ndarray) -> float:
-    """The most that any rule "a paraphrase, if the value is above (or below) t" can reach on these very pairs."""
+    """The best accuracy on these pairs of any rule "a paraphrase if the value is above (or below) t"."""
     cuts = [*np.unique(values), np.inf]
     return max(
         max(
@@ -32,10 +32,10 @@ def best_threshold_accuracy(values: np.ndarray, labels: np.ndarray) -> float:
 
 
 def test_the_corpus_is_the_same_everywhere() -> None:
-    assert rows_sha256(Pair(*row, idx) for idx, row in enumerate(synthetic.pairs(synthetic.SIZE))) == PIN
+    assert rows_sha256(Pair(*row, idx) for idx, row in enumerate(synthetic.pairs(synthetic.SIZE))) == CHECKSUM
 
 
-def test_its_size_balance_and_schema_are_those_of_mrpc_in_small(raw: Path) -> None:
+def test_size_balance_and_schema_are_like_mrpcs(raw: Path) -> None:
     tables = {split: pq.read_table(raw / f"{split}.parquet") for split in ("train", "validation", "test")}
     assert {split: len(table) for split, table in tables.items()} == {"train": 640, "validation": 120, "test": 240}
     rows = [tuple(row.values()) for table in tables.values() for row in table.to_pylist()]
@@ -45,7 +45,7 @@ def test_its_size_balance_and_schema_are_those_of_mrpc_in_small(raw: Path) -> No
     assert all(one != other for one, other, _, _ in rows)
 
 
-def test_word_overlap_does_not_decide() -> None:
+def test_word_overlap_does_not_predict_the_label() -> None:
     rows = list(synthetic.pairs(synthetic.SIZE))
     labels = np.array([label for _, _, label in rows])
     shared = np.array([overlap(one, other) for one, other, _ in rows])

@@ -1,4 +1,4 @@
-"""A pair's logits are its own: no bit of them depends on what else is scored, in which order, or by which stage."""
+"""A pair's logits do not depend, in any bit, on what else is scored or in which order."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from pipeline.core.tables import read_split
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 
-# Instruction sets that one CPU can be made to stop at: what torch says that a CPU with it has, and the settings.
+# Instruction sets that a CPU can be limited to: torch's name of the capability, and the environment variables.
 SETS = {
     "AVX2": ("avx2", {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}),
     "AVX-512": ("avx512_f", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}),
@@ -30,7 +30,7 @@ WIDE = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
-def test_no_bit_of_a_pairs_logits_depends_on_the_rest_of_the_data(
+def test_a_pairs_logits_do_not_depend_on_the_rest_of_the_data(
     name: str, tiny: Callable[..., Path], tokenized: Callable[..., Path]
 ) -> None:
     flag, settings = SETS[name]
@@ -46,7 +46,7 @@ def test_no_bit_of_a_pairs_logits_depends_on_the_rest_of_the_data(
 
 
 def logits(pairs: Dataset, checkpoint: Path, precision: str) -> np.ndarray:
-    """As the predict stage has them, before it rounds."""
+    """The logits of the predict stage before rounding."""
     from pipeline.modeling import inference
 
     device = set_up_device(precision, None)  # type: ignore[arg-type]
@@ -56,14 +56,14 @@ def logits(pairs: Dataset, checkpoint: Path, precision: str) -> np.ndarray:
 
 
 def main(tokenized: Path, checkpoint: Path) -> None:
-    """Score validation, and then every third pair by itself and in the other order."""
+    """Score validation, then every third pair again in reverse order, and print how many differ."""
     pairs = read_split(tokenized, "validation", "tokenize")
     found = {}
     for precision in ("bf16", "fp32"):
-        whole = logits(pairs, checkpoint, precision)
+        every = logits(pairs, checkpoint, precision)
         part = range(len(pairs) - 1, -1, -3)
-        alone = logits(pairs.select(part), checkpoint, precision)
-        differ = (whole[list(part)] != alone).any(axis=1).sum()
+        again = logits(pairs.select(part), checkpoint, precision)
+        differ = (every[list(part)] != again).any(axis=1).sum()
         found[precision] = {"differ": int(differ), "of": len(part)}
     print(json.dumps(found))
 

@@ -1,4 +1,4 @@
-"""`python -m pipeline.seeds`: real experiments of a quick pipeline, found again, failed and stopped."""
+"""`python -m pipeline.seeds`: real experiments of a toy pipeline, reused, failed and stopped."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture
 def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.chdir(made.root)
-    torch.set_num_threads(1)  # as in the project's environment: a group's name has it
+    torch.set_num_threads(1)  # as in the project's environment: a group's name depends on it
     return made
 
 
@@ -38,7 +38,7 @@ def numbers(table: str, title: str) -> list[float]:
     return [float(number) for number in re.findall(r"[\d.]+", re.findall(rf"^{title}( .*)$", table, re.M)[0])]
 
 
-def test_finished_runs_are_found_and_the_table_is_that_of_their_scores(
+def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     toy: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     group = group_name(["train.epochs=3"])
@@ -51,7 +51,7 @@ def test_finished_runs_are_found_and_the_table_is_that_of_their_scores(
     assert list(experiments(group)) == [1, 2]
     assert toy.git("status", "--porcelain") == "", "the workspace is left alone"
 
-    run_seeds(2, ["train.epochs=3"])  # ends without a run: one would take seconds, and say so
+    run_seeds(2, ["train.epochs=3"])  # reuses both runs: a new one would be logged and take seconds
     table = capsys.readouterr().out
     assert out.endswith(table)
     scores = [
@@ -67,17 +67,17 @@ def test_finished_runs_are_found_and_the_table_is_that_of_their_scores(
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 
-def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(
+def test_a_groups_name_depends_on_all_that_determines_its_results_but_the_seed(
     toy: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = group_name([])
     toy.set("train.seed", "7")
     assert group_name([]) == name
     toy.git("checkout", "--quiet", "params.yaml")
-    assert group_name(["train.lr=1e-3"]) == name, "the value that it has"
+    assert group_name(["train.lr=1e-3"]) == name, "the current value"
     assert group_name(["runtime.save_steps=7"]) == name, "cannot change a result"
     others = {group_name(["train.lr=2e-3"]), group_name(["+train.extra.note=1"])}
-    assert group_name(["train.lr=0.002"]) in others, "the same number, written otherwise"
+    assert group_name(["train.lr=0.002"]) in others, "the same number in another notation"
     for file in ("toy.py", "dvc.yaml"):
         with Path(file).open("a") as code:
             code.write("# a change\n")
@@ -94,18 +94,18 @@ def test_a_group_is_named_after_all_that_determines_its_results_but_the_seed(
     name = group_name([])
     Path("metrics/evaluation.json").write_text("{}")
     Path("page.css").write_text("* {}")
-    assert group_name([]) == name, "not after what a run has left in the workspace, nor how results are shown"
+    assert group_name([]) == name, "it depends neither on outputs in the workspace nor on the report"
     Path("page.css").unlink()
     toy.git("checkout", "--quiet", "dvc.yaml", "metrics/evaluation.json")
 
 
-def test_experiments_of_other_code_in_a_sub_package_are_not_reused(toy: Project) -> None:
+def test_experiments_with_other_code_in_a_sub_package_are_not_reused(toy: Project) -> None:
     """The toy depends on all of pipeline/core, as real stages do."""
     group = group_name([])
     experiment(toy, f"{group}-1", train__seed="1")
     core = Path("pipeline/core")
     (core / ".paths.py.swp").touch()
-    assert group_name([]) == group, "an editor's file is no code"
+    assert group_name([]) == group, "an editor's swap file is not code"
     (core / ".paths.py.swp").unlink()
     for change in ("an edit", "a new module", "a new name"):
         if change == "an edit":
@@ -124,31 +124,28 @@ def test_experiments_of_other_code_in_a_sub_package_are_not_reused(toy: Project)
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "train.lrr=1",
-            r"^-S train\.lrr=1: Could not override 'train\.lrr'\. Use key=value, with a key of params\.yaml$",
-        ),
-        ("train.lr", r"^-S train\.lr: Error parsing override 'train\.lr'"),
-        ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: Error merging override"),
-        ("train.lr=fast", r"^params\.yaml with train\.lr=fast: train\.lr is fast; it must be a number$"),
-        ("train.seed=3", r"^-S train\.seed=3: the seeds are 1 to n; leave train\.seed to --n$"),
+        ("train.lrr=1", r"^-S train\.lrr=1: .* key=value, .*key of params\.yaml$"),
+        ("train.lr", r"^-S train\.lr: .* key=value, .*key of params\.yaml$"),
+        ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: .* key=value, .*key of params\.yaml$"),
+        ("train.lr=fast", r"^params\.yaml with train\.lr=fast: train\.lr is fast; .*a number$"),
+        ("train.seed=3", r"^-S train\.seed=3: .*; .*train\.seed .*--n$"),
     ],
 )
-def test_a_parameter_that_cannot_be_set_is_told_before_anything_runs(override: str, message: str, toy: Project) -> None:
+def test_a_bad_override_is_rejected_before_anything_runs(override: str, message: str, toy: Project) -> None:
     with pytest.raises(UserError, match=message):
         run_seeds(2, [override])
 
 
-def test_a_run_that_fails_ends_it_with_its_last_lines(toy: Project) -> None:
+def test_a_failed_run_ends_the_command_with_its_last_lines(toy: Project) -> None:
     group = group_name(["train.lr=2"])
     experiment(toy, f"{group}-1", train__lr="2", train__seed="1")
     out = seeds(toy, "--n", "3", "-S", "train.lr=2", ok=False)
     assert "error: the loss is not a number" in out
-    assert out.endswith(f"error: {group}-2 failed; see its last lines above\n")
+    assert re.search(rf"^error: {group}-2 failed; .*above\n\Z", out, re.M)
     assert list(experiments(group)) == [1]
 
 
-def test_a_stop_reaches_the_stage_and_leaves_the_workspace_alone(toy: Project) -> None:
+def test_ctrl_c_stops_the_stage_and_leaves_the_workspace_alone(toy: Project) -> None:
     command = ["python", "-m", "pipeline.seeds", "--n", "2", "-S", "train.epochs=500"]
     with subprocess.Popen(
         command, cwd=toy.root, env=toy.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -170,12 +167,12 @@ def test_without_a_git_user_nothing_runs(toy: Project) -> None:
     toy.git("config", "--unset", "user.email")
     out = seeds(toy, "--n", "2", "-S", "train.epochs=4", ok=False)
     toy.git("config", "user.email", "a@example.org")
-    assert out.endswith('error: git has no user.email, and DVC commits each experiment; git config user.email "..."\n')
+    assert re.search(r'^error: .*user\.email.*; git config user\.email "\.\.\."\n\Z', out, re.M)
     assert "seed 1" not in out
 
 
-def test_one_seed_is_no_sample(toy: Project) -> None:
-    assert seeds(toy, "--n", "1", ok=False).startswith("error: --n is 1; it must be at least 2")
+def test_a_single_seed_is_rejected(toy: Project) -> None:
+    assert re.match("error: --n is 1; .*at least 2", seeds(toy, "--n", "1", ok=False))
 
 
 @pytest.mark.slow  # two real runs

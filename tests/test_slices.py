@@ -25,7 +25,7 @@ def slice_of(assign: Callable[..., Assignment], first: str, second: str) -> str:
         ("3 of 12 fell .", "12 fell .", "a number in one only"),
     ],
 )
-def test_numbers(first: str, second: str, name: str) -> None:
+def test_slices_by_numbers(first: str, second: str, name: str) -> None:
     assert slice_of(by_numbers, first, second) == name
 
 
@@ -41,7 +41,7 @@ def test_numbers(first: str, second: str, name: str) -> None:
         ("He cannot go .", "He can go without a coat .", "negation in both"),
     ],
 )
-def test_negation(first: str, second: str, name: str) -> None:
+def test_slices_by_negation(first: str, second: str, name: str) -> None:
     assert slice_of(by_negation, first, second) == name
 
 
@@ -55,7 +55,7 @@ def test_negation(first: str, second: str, name: str) -> None:
         ("...", "!", "up to 40 % shared"),
     ],
 )
-def test_word_overlap(first: str, second: str, name: str) -> None:
+def test_slices_by_word_overlap(first: str, second: str, name: str) -> None:
     assert slice_of(by_overlap, first, second) == name
 
 

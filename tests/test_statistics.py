@@ -1,4 +1,4 @@
-"""What the statistics promise, simulated: false alarms, power and coverage. `pytest -m slow -s` prints the tables."""
+"""Simulations of the statistics: false positives, power and coverage. `pytest -m slow -s` prints the tables."""
 
 import itertools
 import multiprocessing
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.slow
 SIMULATIONS = 2000  # a rate of 5 % is then found as 5 +- 0.5 %
 POSITIVE = 0.67  # of MRPC's pairs
 RECALL = {1: 0.92, 0: 0.738}  # of a model with accuracy 0.86
-# Correlations of how well two runs do on an example: of one configuration, and of two that are equally good on the
-# whole, but on other examples. Two runs then disagree in 12 and 13 % of the pairs.
+# Correlation between two runs of how well they do on an example: within one configuration, and between two that are
+# equally good overall, but on different examples. Two runs then disagree on 12 and 13 % of the pairs.
 ONE_CONFIGURATION, TWO_CONFIGURATIONS = 0.75, 0.70
 
 
 class Groups(NamedTuple):
-    """Two groups of runs over seeds. spread: the seeds' standard deviation, and gain: of B over A, in accuracy."""
+    """Two groups of runs over seeds. In accuracy: spread, standard deviation over seeds; gain of B over A."""
 
     runs: int
     n: int
@@ -34,7 +34,7 @@ class Groups(NamedTuple):
 
 
 def predictions(of: Groups, random: np.random.Generator) -> tuple[Ints, Ints]:
-    """Labels, shape (n,), and predictions, shape (2, runs, n). An example is hard for all runs alike, in part."""
+    """Labels, shape (n,), and predictions, shape (2, runs, n). All runs share part of an example's difficulty."""
     labels = (random.random(of.n) < POSITIVE).astype(np.int8)
     ease = {label: stats.norm.ppf(recall) for label, recall in RECALL.items()}
     slope = POSITIVE * stats.norm.pdf(ease[1]) + (1 - POSITIVE) * stats.norm.pdf(ease[0])  # of accuracy by ease
@@ -54,7 +54,7 @@ def predictions(of: Groups, random: np.random.Generator) -> tuple[Ints, Ints]:
 
 
 def found(of: Groups, simulations: int) -> tuple[dict[str, float], float]:
-    """How often the interval of each score excludes 0, and the mean of what is called detectable in accuracy."""
+    """How often the interval of each score excludes 0, and the mean detectable difference in accuracy."""
     random = np.random.default_rng(0)
     alarms, detectable = dict.fromkeys(SCORES, 0), 0.0
     for _ in range(simulations):
@@ -71,7 +71,7 @@ Every = Callable[[list[Groups], int], list[tuple[dict[str, float], float]]]
 
 @pytest.fixture
 def every(monkeypatch: pytest.MonkeyPatch) -> Iterator[Every]:
-    """`found` of many groups, over the cores."""
+    """Run `found` for many groups in parallel."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool() as pool:
         yield lambda groups, simulations: pool.starmap(found, [(of, simulations) for of in groups], chunksize=1)
@@ -82,8 +82,8 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
     print(f"\n\n{title}", *("  ".join(f"{cell:>11}" for cell in row) for row in (header, *lines)), sep="\n")
 
 
-def test_equal_groups_are_called_different_in_one_case_of_twenty(every: Every) -> None:
-    """With three seeds and more, at most in 5.5 %; simulated, a rate may lie half a point above that."""
+def test_equal_groups_are_called_different_in_five_percent_of_cases(every: Every) -> None:
+    """At most 5.5 % with three or more seeds; a simulated rate may be half a point higher."""
     groups = [
         Groups(runs, n, same_seeds, spread)
         for runs, (n, same_seeds), spread in itertools.product(
@@ -99,7 +99,7 @@ def test_equal_groups_are_called_different_in_one_case_of_twenty(every: Every) -
     assert max(rate for of in rates for rate in of.values()) <= 0.06
 
 
-def test_what_is_called_detectable_is_found_in_about_four_cases_of_five(every: Every) -> None:
+def test_a_detectable_difference_is_found_in_about_80_percent_of_cases(every: Every) -> None:
     groups = [
         Groups(runs, 1725, same_seeds, spread=0.010)
         for runs, same_seeds in itertools.product((10, 5, 3), (True, False))
@@ -129,7 +129,7 @@ def bootstrap(counts: Ints, random: np.random.Generator) -> tuple[tuple[float, f
     return (accuracy[0], accuracy[1]), (f1[0], f1[1])
 
 
-def test_intervals_of_scores_hold_for_few_examples_and_near_1() -> None:
+def test_intervals_of_scores_have_their_coverage_for_few_examples_and_near_1() -> None:
     random, rows = np.random.default_rng(0), []
     for n, accuracy in itertools.product((20, 40, 100, 408, 1725), (0.7, 0.86, 0.93, 0.97, 0.99)):
         cells = [POSITIVE * accuracy, POSITIVE * (1 - accuracy), (1 - POSITIVE) * (1 - accuracy)]
@@ -151,7 +151,7 @@ def test_intervals_of_scores_hold_for_few_examples_and_near_1() -> None:
         assert np.mean(covered_by_ours) >= 0.945
 
 
-def test_a_calibrated_model_is_called_miscalibrated_in_one_case_of_twenty() -> None:
+def test_a_calibrated_model_is_called_miscalibrated_in_five_percent_of_cases() -> None:
     random, rows = np.random.default_rng(0), []
     for n, sureness in itertools.product((240, 1725), (1, 3, 8)):
         called = np.zeros(4)
@@ -162,12 +162,12 @@ def test_a_calibrated_model_is_called_miscalibrated_in_one_case_of_twenty() -> N
                 right = random.random(n)
                 accuracy = np.mean(right < confidence)
                 error = expected_calibration_error(reliability(confidence, right < confidence))
-                boastful = np.mean(right < confidence - 0.03)
+                overconfident = np.mean(right < confidence - 0.03)
                 called += [
                     not expected.accuracy_low <= accuracy <= expected.accuracy_high,
                     abs(confidence.mean() - accuracy) > 0.01,
                     error > expected.calibration_error_high,
-                    boastful < expected.accuracy_low,
+                    overconfident < expected.accuracy_low,
                 ]
         rows.append([n, float(confidence.mean()), *(called / SIMULATIONS).tolist()])
     header = ["examples", "confidence", "called so", "gap > 1 pt", "ECE > floor", "3 pts found"]

@@ -1,4 +1,4 @@
-"""The tokenize stage: what the model gets, for models with and without token types."""
+"""The tokenize stage: the inputs of models with and without token types."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
 @pytest.mark.parametrize(
     ("kind", "has_types"), [("bert", True), ("distilbert", False), ("mpnet", False), ("roberta", False)]
 )
-def test_token_types_are_there_where_the_model_has_them(
+def test_token_types_are_written_where_the_model_has_them(
     kind: str, has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
     table = pq.read_table(tokenized(tiny(kind)) / "train.parquet")
@@ -32,7 +32,7 @@ def test_token_types_are_there_where_the_model_has_them(
         assert set(table["token_type_ids"][0].as_py()) == {0, 1}, "a pair, not two texts glued together"
 
 
-def test_a_pair_is_the_models_own_encoding_of_its_two_sentences(
+def test_a_pair_is_encoded_as_by_the_models_own_tokenizer(
     raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
     from transformers import AutoTokenizer
@@ -47,7 +47,7 @@ def test_a_pair_is_the_models_own_encoding_of_its_two_sentences(
         assert (row["labels"], row["idx"]) == (turned["labels"], turned["idx"]) == (pair["label"], pair["idx"])
 
 
-def test_truncation_is_counted_and_told(
+def test_truncation_is_counted_and_reported(
     raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lengths = [len(ids) for ids in pq.read_table(tokenized(tiny()) / "test.parquet")["input_ids"].to_pylist()]
@@ -57,8 +57,8 @@ def test_truncation_is_counted_and_told(
         tokenize(raw, tiny(), tmp_path / "out", params(limit), 1)
     assert f"test: 240 pairs, mean {sum(min(n, limit) for n in lengths) / 240:.1f}" in caplog.text
     assert f"longest {limit}, {too_long} truncated" in caplog.text
-    told = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
-    assert (told["pairs"], told["longest"], told["truncated"]) == (240, limit, too_long)
+    reported = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
+    assert (reported["pairs"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
     assert max(len(ids) for ids in pq.read_table(tmp_path / "out" / "test.parquet")["input_ids"].to_pylist()) == limit
 
 
@@ -68,7 +68,7 @@ def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tm
     assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name].to_pylist()} == {80}
 
 
-def test_more_processes_and_another_run_give_the_same_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+def test_parallel_and_repeated_runs_give_the_same_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     for out, num_proc in (("one", 1), ("again", 1), ("two", 2)):
         tokenize(raw, tiny(), tmp_path / out, params(), num_proc)
     one, again, two = (
@@ -83,11 +83,11 @@ def test_more_processes_and_another_run_give_the_same_bytes(raw: Path, tiny: Tin
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "roberta"])
-def test_a_length_outside_the_models_limits_is_refused(kind: str, raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+def test_a_length_outside_the_models_limits_is_rejected(kind: str, raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     tokenize(raw, tiny(kind), tmp_path / "out", params(128), 1)
     least = 5 if kind == "bert" else 6  # special tokens and a token of each sentence
     for length in (129, least - 1):
-        with pytest.raises(UserError, match=f"max_length is {length}; for this model it must be {least} to 128"):
+        with pytest.raises(UserError, match=rf"tokenize\.max_length is {length}; .*{least} to 128"):
             tokenize(raw, tiny(kind), tmp_path / "out", params(length), 1)
 
 

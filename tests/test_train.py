@@ -1,4 +1,4 @@
-"""The train and predict stages: the real Trainer on random transformers of two layers."""
+"""The train and predict stages: the real Trainer on random two-layer transformers."""
 
 import csv
 import dataclasses
@@ -72,9 +72,9 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet"])
-def test_the_same_effective_batch_gives_the_same_losses_however_it_is_cut(kind: str, trained: Trained) -> None:
+def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(kind: str, trained: Trained) -> None:
     """70 pairs: the last step of the epoch has a short batch, 6 pairs in one pass, or 4 and 2."""
-    whole, cut = (
+    single, accumulated = (
         trained(
             kind,
             config=NO_DROPOUT,
@@ -85,12 +85,12 @@ def test_the_same_effective_batch_gives_the_same_losses_however_it_is_cut(kind: 
         )
         for size, steps in ((16, 1), (4, 4))
     )
-    assert len(losses(whole)) == 5
-    assert losses(cut) == pytest.approx(losses(whole), abs=2e-5)
-    assert report(cut)["effective_batch_size"] == report(whole)["effective_batch_size"] == 16
+    assert len(losses(single)) == 5
+    assert losses(accumulated) == pytest.approx(losses(single), abs=2e-5)
+    assert report(accumulated)["effective_batch_size"] == report(single)["effective_batch_size"] == 16
 
 
-def test_a_seed_decides_every_byte(trained: Trained) -> None:
+def test_the_seed_determines_every_byte(trained: Trained) -> None:
     one, again, other = trained(seed=1), trained(seed=1), trained(seed=2)
     for name in (
         "classifier/model.safetensors",
@@ -102,7 +102,7 @@ def test_a_seed_decides_every_byte(trained: Trained) -> None:
     assert weights(one) != weights(other)
 
 
-def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_order() -> None:
+def test_length_groups_cover_every_pair_in_batches_of_similar_length_and_random_order() -> None:
     from pipeline.modeling.batching import TrainingBatches
 
     lengths = np.random.default_rng(0).integers(20, 100, 3668).tolist()
@@ -115,14 +115,14 @@ def test_length_groups_cover_every_pair_in_batches_of_like_length_and_random_ord
         assert sorted(orders[-1]) == list(range(3668))
     assert orders[0] != orders[1]
     batches = [[lengths[i] for i in orders[0][start : start + 16]] for start in range(0, 3664, 16)]
-    assert np.mean([max(batch) - min(batch) for batch in batches]) < 5, "of 80 at random"
+    assert np.mean([max(batch) - min(batch) for batch in batches]) < 5, "about 80 in random batches"
     means = np.array([np.mean(batch) for batch in batches])
-    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2, "the next batch is of any length"
+    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2, "the lengths of successive batches are uncorrelated"
     groups.set_epoch(0)
-    assert list(itertools.chain(*groups)) == orders[0], "the order follows from seed and epoch alone"
+    assert list(itertools.chain(*groups)) == orders[0], "the order depends only on seed and epoch"
 
 
-def test_every_epoch_has_an_order_of_its_own(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_epoch_has_its_own_order(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipeline.modeling.batching import TrainingBatches
 
     epochs = []
@@ -136,7 +136,7 @@ def test_data_loading_workers_change_nothing(trained: Trained) -> None:
     assert weights(trained(dataloader_num_workers=2)) == weights(trained())
 
 
-def test_the_learning_curves_hold_every_step_and_epoch(trained: Trained) -> None:
+def test_the_learning_curves_have_every_step_and_epoch(trained: Trained) -> None:
     rows = history(trained(epochs=2, logging_steps=1, warmup_ratio=0.5))
     steps = [row for row in rows if row["split"] == "train"]
     assert [int(row["step"]) for row in steps] == list(range(1, 9))
@@ -149,10 +149,10 @@ def test_the_learning_curves_hold_every_step_and_epoch(trained: Trained) -> None
     assert all(float(row["loss"]) > 0 and row["accuracy"] and row["f1"] for row in scored)
 
 
-def test_an_optimizer_with_a_mode_for_evaluation_is_put_into_it(
+def test_schedule_free_optimizers_are_scored_on_their_averages(
     trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a schedule-free one has, whose weights to score and to keep are averages."""
+    """Such an optimizer has a mode for evaluation."""
     modes: list[str] = []
     for mode in ("train", "eval"):
         monkeypatch.setattr(torch.optim.AdamW, mode, lambda _, mode=mode: modes.append(mode), raising=False)
@@ -160,7 +160,7 @@ def test_an_optimizer_with_a_mode_for_evaluation_is_put_into_it(
     assert [mode for mode, _ in itertools.groupby(modes)] == ["train", "eval", "train", "eval"]
 
 
-def test_the_best_epoch_is_kept_or_the_last(trained: Trained) -> None:
+def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
     settings = {"epochs": 3, "lr": 5e-3, "max_train_samples": 160, "lr_scheduler_type": "constant"}
     best, last = trained(keep="best", **settings), trained(keep="last", **settings)
     scores = [float(row["f1"]) for row in history(best) if row["split"] == "validation"]
@@ -171,17 +171,17 @@ def test_the_best_epoch_is_kept_or_the_last(trained: Trained) -> None:
     assert weights(best) != weights(last)
 
 
-def test_early_stopping_ends_after_epochs_without_a_better_score(trained: Trained) -> None:
+def test_early_stopping_ends_training_after_epochs_without_improvement(trained: Trained) -> None:
     out = trained(epochs=6, lr=1e-7, early_stopping_patience=2, max_train_samples=16)
-    assert report(out)["epochs_run"] == 3, "the first epoch is the best, two more are waited for"
+    assert report(out)["epochs_run"] == 3, "the first epoch is the best, and the patience is two"
 
 
-def test_a_sample_of_the_training_pairs_is_the_first_ones(trained: Trained) -> None:
+def test_max_train_samples_takes_the_first_pairs(trained: Trained) -> None:
     assert report(trained(max_train_samples=33))["steps"] == 3
     assert report(trained(max_train_samples=100_000))["steps"] == 40, "all 640 pairs"
 
 
-def test_other_training_arguments_reach_the_trainer(trained: Trained) -> None:
+def test_extra_training_arguments_reach_trainer(trained: Trained) -> None:
     plain, smoothed = trained(logging_steps=1), trained(logging_steps=1, extra={"label_smoothing_factor": 0.5})
     assert losses(plain) != losses(smoothed)
     assert losses(plain) != losses(trained(logging_steps=1, extra={"adam_beta1": 0.5}))
@@ -203,7 +203,7 @@ def test_other_training_arguments_reach_the_trainer(trained: Trained) -> None:
         ({"report_to": "clearml"}, r"runtime\.report_to is clearml, which is not installed"),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_told_in_one_line(trained: Trained, change: dict[str, Any], message: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_line(trained: Trained, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         trained(**change)
     assert "\n" not in str(error.value)
@@ -222,7 +222,7 @@ def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params,
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_fp16_without_a_gpu_is_refused_before_any_work(
+def test_fp16_without_a_gpu_is_rejected_before_any_work(
     params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=r"train\.precision is fp16; there is no GPU"):
@@ -244,7 +244,7 @@ def test_the_device_is_logged(trained: Trained, caplog: pytest.LogCaptureFixture
     assert "device: cpu (1 threads)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
 
 
-def test_an_epochs_train_loss_is_the_mean_of_what_was_logged_in_it(
+def test_an_epochs_train_loss_is_the_mean_of_its_logged_losses(
     trained: Trained, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="pipeline"):
@@ -253,19 +253,19 @@ def test_an_epochs_train_loss_is_the_mean_of_what_was_logged_in_it(
     assert [(row["step"], row["split"]) for row in rows] == [
         ("3", "validation"), ("4", "train"), ("6", "validation"), ("8", "train"), ("9", "validation"),
     ]  # fmt: skip
-    told = re.findall(r"epoch \d/3: train loss (\S+),", caplog.text)
-    assert told == ["-", *(f"{loss:.4f}" for loss in losses(out))]
+    logged = re.findall(r"epoch \d/3: train loss (\S+),", caplog.text)
+    assert logged == ["-", *(f"{loss:.4f}" for loss in losses(out))]
 
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         out = trained(max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
-    told = re.findall(r"epoch \d/2: train loss (\S+),", caplog.text)
-    assert told == [f"{np.mean(losses(out)[at : at + 3]):.4f}" for at in (0, 3)]
+    logged = re.findall(r"epoch \d/2: train loss (\S+),", caplog.text)
+    assert logged == [f"{np.mean(losses(out)[at : at + 3]):.4f}" for at in (0, 3)]
 
 
 @pytest.fixture
 def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Callable[..., list[dict[str, Any]]]:
-    """Predict with a classifier, and return the rows of validation and test."""
+    """Predict with a classifier. Returns the rows of validation and test."""
 
     def run(
         out: Path,
@@ -291,19 +291,19 @@ def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -
 
 
 @pytest.fixture(scope="session")
-def learnt(trained: Trained) -> Path:
-    """A classifier that has learnt enough for its predictions to differ."""
+def long_run(trained: Trained) -> Path:
+    """A run long enough to predict both classes."""
     return trained(epochs=16, max_train_samples=None, lr=3e-3, keep="last")
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 def test_a_pairs_scores_do_not_depend_on_what_else_is_scored(
-    precision: str, learnt: Path, predicted: Callable[..., list[dict[str, Any]]]
+    precision: str, long_run: Path, predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    rows = predicted(learnt, precision=precision)
+    rows = predicted(long_run, precision=precision)
     assert len({row["prediction"] for row in rows}) == 2
-    assert predicted(learnt, precision=precision, swapped=True) == rows
-    assert predicted(learnt, precision=precision, batch_size=7) == rows
+    assert predicted(long_run, precision=precision, swapped=True) == rows
+    assert predicted(long_run, precision=precision, batch_size=7) == rows
 
 
 def test_a_batch_without_padding_is_scored_like_any_other(
@@ -311,7 +311,7 @@ def test_a_batch_without_padding_is_scored_like_any_other(
 ) -> None:
     """MPNet's attention is computed in bf16 where no pair of the batch is padded, and in fp32 where one is.
 
-    The two seldom differ: it takes many layers and heads to see it.
+    The two rarely differ: it takes many layers and heads to see it.
     """
     config = {"initializer_range": 0.2, "num_hidden_layers": 6, "num_attention_heads": 8}
     out = trained("mpnet", config=config, max_train_samples=16)
@@ -319,14 +319,14 @@ def test_a_batch_without_padding_is_scored_like_any_other(
     assert same == rows
 
 
-def test_the_predictions_are_the_models_own_in_the_order_of_the_data(
-    learnt: Path, predicted: Callable[..., list[dict[str, Any]]], raw: Path
+def test_predictions_match_the_model_in_the_order_of_the_data(
+    long_run: Path, predicted: Callable[..., list[dict[str, Any]]], raw: Path
 ) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    model = AutoModelForSequenceClassification.from_pretrained(learnt / "classifier")
-    tokenizer = AutoTokenizer.from_pretrained(learnt / "classifier")
-    rows = predicted(learnt)
+    model = AutoModelForSequenceClassification.from_pretrained(long_run / "classifier")
+    tokenizer = AutoTokenizer.from_pretrained(long_run / "classifier")
+    rows = predicted(long_run)
     pairs = [row for split in ("validation", "test") for row in pq.read_table(raw / f"{split}.parquet").to_pylist()]
     assert [row["idx"] for row in rows] == [pair["idx"] for pair in pairs]
     for row, pair in list(zip(rows, pairs, strict=True))[::30]:
@@ -338,11 +338,11 @@ def test_the_predictions_are_the_models_own_in_the_order_of_the_data(
         assert row["label"] == pair["label"]
 
 
-def test_train_and_predict_agree_on_the_score(learnt: Path, predicted: Callable[..., list[dict[str, Any]]]) -> None:
-    rows = predicted(learnt)[:120]  # validation
+def test_train_and_predict_agree_on_the_score(long_run: Path, predicted: Callable[..., list[dict[str, Any]]]) -> None:
+    rows = predicted(long_run)[:120]  # validation
     labels, predictions = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
     logits = np.array([[row["logit_0"], row["logit_1"]] for row in rows])
-    kept = [row for row in history(learnt) if row["split"] == "validation"][report(learnt)["kept_epoch"] - 1]
+    kept = [row for row in history(long_run) if row["split"] == "validation"][report(long_run)["kept_epoch"] - 1]
     assert score(labels, predictions) == pytest.approx({"accuracy": float(kept["accuracy"]), "f1": float(kept["f1"])})
     assert round(cross_entropy(logits, labels), 6) == float(kept["loss"])
 
@@ -357,19 +357,19 @@ def test_every_kind_of_model_runs_and_padding_does_not_matter(
         assert [row[name] for row in fixed] == pytest.approx([row[name] for row in dynamic], abs=2e-4)
 
 
-def test_the_classifier_loads_in_a_transformers_pipeline_and_answers_with_names(learnt: Path) -> None:
+def test_the_classifier_loads_in_a_transformers_pipeline_and_returns_label_names(long_run: Path) -> None:
     from transformers import pipeline
 
-    classify = pipeline("text-classification", model=str(learnt / "classifier"))
+    classify = pipeline("text-classification", model=str(long_run / "classifier"))
     answer = classify({"text": "Maple Bank bought Meadow Foods .", "text_pair": "Meadow Foods was bought ."})
     assert answer["label"] in ("equivalent", "not_equivalent")
-    names = {path.name for path in (learnt / "classifier").iterdir()}
+    names = {path.name for path in (long_run / "classifier").iterdir()}
     assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "provenance.json"}
     for name in names - {"model.safetensors"}:
-        assert str(learnt.parent) not in (learnt / "classifier" / name).read_text(), "no path of this machine"
+        assert str(long_run.parent) not in (long_run / "classifier" / name).read_text(), "no path of this machine"
 
 
-def test_the_classifier_tells_what_it_was_made_from(trained: Trained, raw: Path) -> None:
+def test_the_classifier_records_its_provenance(trained: Trained, raw: Path) -> None:
     out = trained(lr=1e-7, max_train_samples=16)
     provenance = json.loads((out / "classifier" / "provenance.json").read_text())
     assert provenance["data"] == json.loads((raw / "source.json").read_text())
@@ -379,7 +379,7 @@ def test_the_classifier_tells_what_it_was_made_from(trained: Trained, raw: Path)
     assert (run["seed"], run["lr"]) == (42, 1e-7), "not rounded"
 
 
-def test_a_stage_before_its_input_names_the_one_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
+def test_a_missing_input_names_the_stage_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro tokenize"'):
         train(nothing, tiny(), tmp_path / "out", tmp_path, tmp_path, *sections(params))
@@ -388,10 +388,10 @@ def test_a_stage_before_its_input_names_the_one_to_run(params: Params, tiny: Tin
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_head_for_other_classes_is_drawn_anew(
+def test_a_head_for_other_classes_is_reinitialized(
     params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As of a checkpoint that was fine-tuned for MNLI, a common start for MRPC."""
+    """As for a checkpoint fine-tuned on MNLI, a common starting point for MRPC."""
     from transformers import AutoModelForSequenceClassification
 
     shutil.copytree(tiny(), tmp_path / "mnli")
@@ -414,7 +414,7 @@ def test_a_head_for_other_classes_is_drawn_anew(
         ("tokenizer.json", b"{}"),
     ],
 )
-def test_a_checkpoint_that_does_not_load_is_told_in_one_line(
+def test_a_checkpoint_that_does_not_load_is_reported_in_one_line(
     params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, file: str, content: bytes
 ) -> None:
     shutil.copytree(tiny(), tmp_path / "broken")
@@ -442,7 +442,7 @@ def test_a_checkpoint_that_does_not_load_is_told_in_one_line(
         {"optim": "adamw_8bit"},
     ],
 )
-def test_an_optimizer_or_schedule_that_lacks_something_is_told_before_training(
+def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
     trained: Trained, change: dict[str, Any]
 ) -> None:
     with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type lacks something: ") as error:
@@ -450,7 +450,7 @@ def test_an_optimizer_or_schedule_that_lacks_something_is_told_before_training(
     assert "\n" not in str(error.value)
 
 
-def test_a_plateau_is_a_f1_that_rises_no_more(params: Params, tmp_path: Path) -> None:
+def test_reduce_lr_on_plateau_watches_f1(params: Params, tmp_path: Path) -> None:
     device = "cpu"
     plateau = dataclasses.replace(params.train, lr_scheduler_type="reduce_lr_on_plateau")
     arguments = training_arguments(plateau, params.runtime, device, tmp_path)
@@ -463,7 +463,7 @@ def test_a_plateau_is_a_f1_that_rises_no_more(params: Params, tmp_path: Path) ->
     }
 
 
-def test_timing_with_conflict_marks_costs_no_training(tmp_path: Path) -> None:
+def test_a_timing_file_with_conflict_markers_is_overwritten(tmp_path: Path) -> None:
     from pipeline.core.timing import Stopwatch
 
     (tmp_path / "timing.json").write_text("<<<<<<< HEAD\n{}\n")
@@ -473,7 +473,7 @@ def test_timing_with_conflict_marks_costs_no_training(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "timing.json").read_text()).keys() == {"train"}
 
 
-def test_times_and_memory_are_kept_apart(trained: Trained) -> None:
+def test_times_are_in_timing_json_and_not_in_train_json(trained: Trained) -> None:
     out = trained()
     timing = json.loads((out / "metrics" / "timing.json").read_text())
     assert timing["train"]["seconds"] > 0
@@ -483,8 +483,8 @@ def test_times_and_memory_are_kept_apart(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize("engine", [("training.trainer", "training.arguments"), ("training.loop",)], ids=str)
-def test_training_params_are_all_used(engine: tuple[str, ...]) -> None:
-    """A key that no code reads would be a promise not kept; the loop refuses what it does not honour."""
+def test_every_training_parameter_is_used(engine: tuple[str, ...]) -> None:
+    """No key is silently ignored; the loop rejects those that it does not support."""
     import importlib
     import inspect
 

@@ -1,4 +1,4 @@
-"""Intervals and tests against their definitions, written out slowly, and against other libraries."""
+"""Intervals and tests match naive implementations of their definitions, and other libraries."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SCORES: dict[str, Callable[[Ints, Ints], float]] = {
 
 
 def drawn(n: int, quality: float, runs: int, random: np.random.Generator) -> tuple[Ints, Ints]:
-    """Labels, and predictions of runs that find the same examples hard."""
+    """Labels, and predictions of runs with the same hard examples."""
     labels = random.integers(2, size=n)
     hard = random.beta(2, 2, size=n) - 0.5
     right = random.random((runs, n)) < quality - 0.6 * hard
@@ -26,7 +26,7 @@ def drawn(n: int, quality: float, runs: int, random: np.random.Generator) -> tup
 
 
 def bootstrap(labels: Ints, a: Ints, b: Ints, score: Callable[[Ints, Ints], float]) -> tuple[float, float]:
-    """Draw examples one by one, and score what was drawn. a, b: shape (n,)."""
+    """Naive percentile bootstrap of a difference over examples. a, b: shape (n,)."""
     random = np.random.default_rng(1)
     found = []
     for _ in range(1500):
@@ -40,7 +40,7 @@ def quick_f1(labels: Ints, predictions: Ints) -> float:
     return float(2 * (labels * predictions).sum() / max((labels + predictions).sum(), 1))
 
 
-def test_the_difference_is_that_of_the_scores() -> None:
+def test_the_difference_is_that_of_the_mean_scores() -> None:
     labels, predictions = drawn(200, 0.8, 5, np.random.default_rng(0))
     found = paired_differences(labels, predictions[:2], predictions[2:], same_seeds=False)
     for name, score in SCORES.items():
@@ -48,7 +48,7 @@ def test_the_difference_is_that_of_the_scores() -> None:
         assert found[name].value == pytest.approx(np.mean(scores[2:]) - np.mean(scores[:2]))
 
 
-def test_intervals_of_two_models_are_those_of_examples_drawn_one_by_one() -> None:
+def test_intervals_of_two_models_match_a_naive_bootstrap() -> None:
     labels, (a, b) = drawn(150, 0.8, 2, np.random.default_rng(2))
     b[:20] = labels[:20]  # B is a little better
     found = paired_differences(labels, a[np.newaxis], b[np.newaxis], same_seeds=False)
@@ -60,14 +60,14 @@ def test_intervals_of_two_models_are_those_of_examples_drawn_one_by_one() -> Non
 
 
 def mean_squares(right: Ints) -> tuple[float, float]:
-    """Of examples and of the residual, in the analysis of variance of a table (runs, examples)."""
+    """Mean squares of examples and residual in a two-way analysis of variance. right: shape (runs, examples)."""
     runs, n = right.shape
     of_runs, of_examples = right.mean(1, keepdims=True), right.mean(0, keepdims=True)
     residual = right - of_runs - of_examples + right.mean()
     return float(runs * of_examples.var(ddof=1)), float((residual**2).sum() / (runs - 1) / (n - 1))
 
 
-def test_groups_with_the_same_seeds_differ_as_the_analysis_of_variance_of_their_differences_says() -> None:
+def test_the_interval_of_groups_with_the_same_seeds_follows_the_analysis_of_variance() -> None:
     labels, predictions = drawn(300, 0.8, 6, np.random.default_rng(2))
     right = (predictions == labels).astype(int)
     table = right[3:] - right[:3]
@@ -84,7 +84,7 @@ def test_groups_with_the_same_seeds_differ_as_the_analysis_of_variance_of_their_
     assert found.detectable == pytest.approx(half_width(0.975) + half_width(0.8))
 
 
-def test_groups_with_seeds_of_their_own_are_compared_as_welch_did() -> None:
+def test_groups_with_different_seeds_are_compared_by_welchs_test() -> None:
     labels, predictions = drawn(300, 0.8, 7, np.random.default_rng(3))
     a, b = (side == labels for side in np.split(predictions, [3]))
     welch = stats.ttest_ind(a.mean(1), b.mean(1), equal_var=False)
@@ -98,8 +98,8 @@ def test_groups_with_seeds_of_their_own_are_compared_as_welch_did() -> None:
 
 
 @pytest.mark.parametrize("same_seeds", [True, False])
-def test_seeds_that_change_nothing_leave_the_interval_of_the_models(same_seeds: bool) -> None:
-    """The variance between the runs is 0, so that only the examples' is left, in F1 as in accuracy."""
+def test_seeds_without_effect_give_the_interval_of_single_models(same_seeds: bool) -> None:
+    """The variance between runs is 0, so that only the variance over examples is left, in F1 as in accuracy."""
     labels, (a, b) = drawn(200, 0.8, 2, np.random.default_rng(9))
     one = paired_differences(labels, a[np.newaxis], b[np.newaxis], same_seeds=False)
     three = paired_differences(labels, np.stack([a] * 3), np.stack([b] * 3), same_seeds=same_seeds)
@@ -107,8 +107,8 @@ def test_seeds_that_change_nothing_leave_the_interval_of_the_models(same_seeds: 
         assert vars(three[name]) == pytest.approx(vars(one[name]))
 
 
-def test_a_group_is_never_surer_than_its_models() -> None:
-    """Each partner is better on two examples of its own: between the runs nothing varies, and no example is shared."""
+def test_the_interval_of_a_group_is_never_narrower_than_that_of_its_mean_models() -> None:
+    """Each run of B is better on two examples of its own: the runs do not vary, and share no example."""
     labels = np.ones(60, dtype=int)
     a, b = np.zeros((3, 60), dtype=int), np.zeros((3, 60), dtype=int)
     for run in range(3):
@@ -118,8 +118,8 @@ def test_a_group_is_never_surer_than_its_models() -> None:
     assert found.high - found.value == pytest.approx(1.959964 * (b.mean(0) - a.mean(0)).std(ddof=1) / 60**0.5)
 
 
-def test_runs_that_change_other_examples_are_judged_by_their_seeds_alone() -> None:
-    """Nothing then happens to all runs alike: the interval is Student's, of the runs' differences."""
+def test_runs_that_change_different_examples_get_students_interval() -> None:
+    """No effect is common to all runs: the interval is Student's, of the runs' differences."""
     labels = np.ones(60, dtype=int)
     a, b = np.zeros((3, 60), dtype=int), np.zeros((3, 60), dtype=int)
     b[0, :10], b[1, 10:22], b[2, 22:40] = 1, 1, 1
@@ -127,7 +127,7 @@ def test_runs_that_change_other_examples_are_judged_by_their_seeds_alone() -> No
     assert (found.low, found.high) == pytest.approx(mean_interval([10 / 60, 12 / 60, 18 / 60]))
 
 
-def test_two_models_see_four_differences_in_five_from_the_one_called_detectable() -> None:
+def test_the_detectable_difference_of_two_models_has_a_power_of_80_percent() -> None:
     labels, predictions = drawn(400, 0.8, 2, np.random.default_rng(10))
     found = paired_differences(labels, predictions[:1], predictions[1:], same_seeds=True)["f1"]
     error = (found.high - found.low) / 2 / 1.959964
@@ -147,33 +147,31 @@ def test_the_interval_of_accuracy_is_wilsons(right: int, n: int) -> None:
 @pytest.mark.parametrize(
     ("true_positives", "errors", "negatives"), [(39, 1, 0), (39, 1, 60), (40, 0, 5), (0, 3, 5), (900, 250, 575)]
 )
-def test_the_interval_of_f1_is_that_of_the_share_it_grows_with(
-    true_positives: int, errors: int, negatives: int
-) -> None:
+def test_the_interval_of_f1_follows_from_wilsons(true_positives: int, errors: int, negatives: int) -> None:
     labels = np.repeat([1, 1, 0], [true_positives, errors, negatives])
     predictions = np.repeat([1, 0, 0], [true_positives, errors, negatives])
     share = stats.binomtest(true_positives, true_positives + errors).proportion_ci(method="wilson")
     low, high = (2 * of / (1 + of) for of in (share.low, share.high))
     found = score_intervals(labels, predictions)["f1"]
     assert found == pytest.approx((low, high), abs=1e-12)
-    # False positives count as missed ones do.
+    # False positives count like false negatives.
     assert score_intervals(predictions, labels)["f1"] == found
     assert found.low <= f1_score(labels, predictions) <= found.high + 1e-12
 
 
-def test_of_no_positives_f1_may_be_anything() -> None:
+def test_without_positives_f1_may_be_anything() -> None:
     assert score_intervals(np.zeros(9, dtype=int), np.zeros(9, dtype=int))["f1"] == (0, 1)
 
 
 @pytest.mark.parametrize(("n", "accuracy"), [(40, 0.97), (100, 0.97), (40, 0.86), (408, 0.99)])
-def test_the_interval_of_accuracy_holds_for_few_examples_and_near_1(n: int, accuracy: float) -> None:
+def test_the_interval_of_accuracy_has_its_coverage_for_few_examples_and_near_1(n: int, accuracy: float) -> None:
     labels = np.zeros(n, dtype=int)
     found = [score_intervals(labels, (np.arange(n) >= right).astype(int))["accuracy"] for right in range(n + 1)]
     chances = stats.binom(n, accuracy).pmf(range(n + 1))
     assert sum(chances[right] for right, of in enumerate(found) if of.low <= accuracy <= of.high) > 0.93
 
 
-def test_pairing_by_seed_leaves_out_what_a_seed_does_to_both() -> None:
+def test_pairing_by_seed_cancels_what_a_seed_does_to_both_sides() -> None:
     random = np.random.default_rng(4)
     labels = random.integers(2, size=300)
     a = np.stack([np.where(random.random(300) < luck, labels, 1 - labels) for luck in (0.6, 0.7, 0.8, 0.9)])
@@ -187,8 +185,8 @@ def test_pairing_by_seed_leaves_out_what_a_seed_does_to_both() -> None:
     assert widths[False] > 10 * widths[True]
 
 
-def test_nine_intervals_in_ten_and_more_hold_the_true_difference() -> None:
-    """95 % of them, were the differences normal; with 300 examples it comes to 93 to 95 %."""
+def test_at_least_90_percent_of_intervals_cover_the_true_difference() -> None:
+    """95 % if the differences were normal; with 300 examples 93 to 95 %."""
     random = np.random.default_rng(5)
     hits = 0
     for _ in range(200):
@@ -220,7 +218,7 @@ def test_identical_runs_differ_by_nothing() -> None:
     ("broken", "fixed", "p"),
     [(0, 0, 1.0), (0, 5, 0.0625), (1, 5, 0.21875), (2, 12, 0.012939453125), (10, 10, 1.0), (0, 6, 0.03125)],
 )
-def test_mcnemar_is_the_binomial_tables(broken: int, fixed: int, p: float) -> None:
+def test_mcnemar_matches_the_binomial_distribution(broken: int, fixed: int, p: float) -> None:
     assert mcnemar(broken, fixed) == pytest.approx(p)
     assert mcnemar(fixed, broken) == pytest.approx(p)
 

@@ -1,4 +1,4 @@
-"""The workflow of the continuous integration: its form, its rights, and the shell of its pipeline job, run here."""
+"""The CI workflow: its schema, its permissions, and its pipeline job, whose shell runs here."""
 
 import re
 import subprocess
@@ -16,13 +16,13 @@ JOBS: dict[str, Any] = yaml.safe_load(FILE.read_text())["jobs"]
 STEPS = {step["name"]: step for step in JOBS["pipeline"]["steps"] if "name" in step}
 
 
-def test_it_is_valid_by_the_published_schema() -> None:
+def test_the_workflow_is_valid_by_the_published_schema() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(FILE)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
-def test_only_the_job_that_runs_no_code_of_the_pull_request_may_write() -> None:
+def test_only_the_job_without_code_of_the_pull_request_may_write() -> None:
     assert yaml.safe_load(FILE.read_text())["permissions"] == {"contents": "read"}
     assert {name: job["permissions"] for name, job in JOBS.items() if "permissions" in job} == {
         "comment": {"pull-requests": "write"}
@@ -32,10 +32,10 @@ def test_only_the_job_that_runs_no_code_of_the_pull_request_may_write() -> None:
     for job in JOBS.values():
         assert job["timeout-minutes"] <= 60
         for step in job["steps"]:
-            assert "${{" not in step.get("run", ""), "what others name must not become shell"
+            assert "${{" not in step.get("run", ""), "an expression could inject shell"
 
 
-def test_the_pipelines_settings_are_those_of_the_demo() -> None:
+def test_the_pipeline_job_has_the_settings_of_the_demo() -> None:
     recipe = (ROOT / "Makefile").read_text()
     demo = recipe.split("\ndemo:")[1].split("\n\n")[0]
     minilm = re.findall(r"^MINILM := (.*)$", recipe, re.M)[0]
@@ -58,7 +58,7 @@ def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
     project.git("checkout", "--quiet", "--detach")  # as actions/checkout leaves it
     env = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "RUNNER_TEMP": str(tmp_path)}
     for step in STEPS.values():
-        shell = step["run"].replace("make setup", "true")  # the packages are there; to install them takes minutes
+        shell = step["run"].replace("make setup", "true")  # the packages are installed; installing them takes minutes
         project.run("bash", "-e", "-c", shell, **env, **step.get("env", {}))
     text = (tmp_path / "summary.md").read_text()
     assert text == (tmp_path / "comparison.md").read_text()

@@ -1,6 +1,6 @@
-"""A pipeline of quick stages with the outputs of the real one, for what reads results: a lucky guesser, no model.
+"""A toy pipeline with the outputs of the real one, to test the commands that read results.
 
-It gets a pair right where a die, thrown for seed and pair, falls below 0.7 + 100 lr.
+It has no model: a prediction is right where a random number, drawn per seed and pair, is below 0.7 + 100 lr.
 """
 
 import json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from conftest import Project
 
 if __name__ != "__main__":
-    # At once: DVC logs to what is stdout when it is first imported, and in a test that may be what is closed behind it.
+    # Here and not in a function: DVC logs to the stdout of its first import, and a test's stdout is closed afterwards.
     from dvc.repo import Repo
 
 DVC = """\
@@ -52,22 +52,24 @@ stages:
       - metrics/evaluation.json: {cache: false}
       - metrics/train.json: {cache: false}
 """
-WICKED = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
+HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
 
 
 def download(root: Path, params: Params) -> None:
-    """tokenize.max_length stands for what changes the corpus: 64, a label; 32, a sentence; 16, an idx."""
+    """Write the corpus. tokenize.max_length selects a change to it: 64 a label, 32 a sentence, 16 an idx."""
     change = params.tokenize.max_length
     for split, n in (("validation", 100), ("test", 300)):
         rows = [
-            {"idx": 2 * i, "label": i % 3 > 0, "sentence1": f"{split} pair {i}", "sentence2": WICKED} for i in range(n)
+            {"idx": 2 * i, "label": i % 3 > 0, "sentence1": f"{split} pair {i}", "sentence2": HOSTILE} for i in range(n)
         ]
         rows[7] |= {64: {"label": False}, 32: {"sentence1": "another"}, 16: {"idx": 999}}.get(change, {})
         write(root / "data" / "raw", split, rows)
 
 
 def predict(root: Path, params: Params) -> None:
-    """It fails with seed 2 and lr above 1, and calls seed 2 degenerate after 3 epochs; warmup_ratio: seconds of one."""
+    """Write predictions and metrics. Seed 2 fails if lr > 1, and is degenerate after 3 epochs.
+
+    warmup_ratio: seconds per epoch."""
     train = params.train
     for epoch in range(train.epochs):
         print(f"epoch {epoch + 1}/{train.epochs}: train loss 0.5", file=sys.stderr, flush=True)
@@ -106,7 +108,7 @@ def write(directory: Path, split: str, rows: list[dict[str, Any]]) -> None:
 
 
 def toy_project(base: Path) -> "Project":
-    """A project with the toy for its pipeline, one committed result, and a git user."""
+    """A project with the toy as its pipeline, a git user and one committed result."""
     from conftest import Project
 
     root = base / "in a path with spaces"
@@ -122,16 +124,16 @@ def toy_project(base: Path) -> "Project":
 
 
 def experiment(project: "Project", name: str, **overrides: str) -> None:
-    """What `dvc exp run --temp --name` leaves in git and in the cache, in a tenth of the time. Keys: train__lr."""
+    """Record an experiment as `dvc exp run --temp --name` does, in a tenth of the time. overrides: train__lr="1e-3"."""
     base = project.git("rev-parse", "HEAD").strip()
     for key, value in overrides.items():
         project.set(key.replace("__", "."), value)
     params = load_params(project.root / "params.yaml")
-    with chdir(project.root), Repo() as repo:  # of a stage's own directory, DVC asks the process
+    with chdir(project.root), Repo() as repo:  # DVC runs a stage in the working directory
         for out in ("raw", "predictions"):
             shutil.rmtree(project.root / "data" / out)
         download(project.root, params)
-        (project.root / "models" / "classifier").unlink()  # a link into the cache, it may be
+        (project.root / "models" / "classifier").unlink()  # it may be a link into the cache
         shutil.copy(project.root / "params.yaml", project.root / "models" / "classifier")
         predict(project.root, params)
         repo.commit(force=True)
