@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, sections
+from conftest import ROOT, TinyMaker, sections
 from datasets import Dataset
 
 from pipeline.core.messages import UserError
 from pipeline.evaluation.metrics import cross_entropy, score
-from pipeline.params import Params, PredictParams, TrainParams
+from pipeline.params import Params, PredictParams, RuntimeParams, TrainParams
 from pipeline.predict import predict
 from pipeline.train import train
 from pipeline.training.arguments import LOOP, training_arguments
@@ -493,3 +493,10 @@ def test_every_training_parameter_is_used(engine: tuple[str, ...]) -> None:
     refused = LOOP if engine == ("training.loop",) else {}
     for entry in dataclasses.fields(TrainParams):
         assert re.search(rf"params\.{entry.name}\b", source) or entry.name in refused, entry.name
+
+
+def test_every_runtime_parameter_is_used() -> None:
+    """Whether a stage reads it, or dvc.yaml puts it into a command."""
+    source = (ROOT / "dvc.yaml").read_text() + "".join(path.read_text() for path in (ROOT / "pipeline").rglob("*.py"))
+    for entry in dataclasses.fields(RuntimeParams):
+        assert re.search(rf"runtime\.{entry.name}\b", source.replace(f'"runtime.{entry.name}"', "")), entry.name

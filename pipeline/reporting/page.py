@@ -36,54 +36,51 @@ def page(results: Results) -> str:
         for split, of in predictions.items()
     }
     script = charts.javascript()
-    return (
-        _jinja()
-        .get_template("page.html.jinja")
-        .render(
-            baseline=results.baseline,
-            charts={
-                "headline": charts.headline(_headline(results)),
-                "losses": charts.losses(plots["history"], steps[training["kept_epoch"] - 1]),
-                "scores": charts.scores(epochs),
-                "reliability": charts.reliability(plots["reliability"]),
-                "precision_recall": charts.precision_recall(plots["precision_recall"]),
-                "roc": charts.roc(plots["roc"]),
-                "slices": charts.slices(sliced["test"], evaluation["test"]["accuracy"]),
-            },
-            confusion={
-                split: np.bincount(2 * of.labels + of.predicted, minlength=4).reshape(2, 2).tolist()
-                for split, of in predictions.items()
-            },
-            diagnostics=results.metrics["diagnostics"],
-            duplicates={
-                split: data_card.duplicates(of.first, of.second, of.labels.tolist()) for split, of in pairs.items()
-            },
-            epochs=epochs,
-            evaluation=evaluation,
-            few=slices.FEW,
-            intervals=results.metrics["intervals"],
-            leakage=_leakage(pairs, predictions),
-            lengths=results.lengths,
-            majority=names[predictions["test"].majority],
-            mistakes={predicted: _mistakes(pairs["test"], predictions["test"], predicted) for predicted in (1, 0)},
-            names=names,
-            negations=slices.NEGATIONS,
-            positive={split: float(of.labels.mean()) for split, of in pairs.items()},
-            readings=learning_curves.read(epochs, training["epochs"], training["degenerate"]),
-            rows={split: len(of.labels) for split, of in pairs.items()},
-            script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            slices=sliced,
-            titles=SCORES,
-            training=training,
-            versions={
-                "The corpus": results.provenance["data"],
-                "The pretrained checkpoint": results.provenance["checkpoint"],
-                "The training run": training,
-                "Where it was trained": results.metrics["environment"],
-                "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
-            },
-        )
+    template = _jinja().get_template("page.html.jinja")
+    return template.render(
+        baseline=results.baseline,
+        charts={
+            "headline": charts.headline(_headline(results)),
+            "losses": charts.losses(plots["history"], steps[training["kept_epoch"] - 1]),
+            "scores": charts.scores(epochs),
+            "reliability": charts.reliability(plots["reliability"]),
+            "precision_recall": charts.precision_recall(plots["precision_recall"]),
+            "roc": charts.roc(plots["roc"]),
+            "slices": charts.slices(sliced["test"], evaluation["test"]["accuracy"]),
+        },
+        confusion={
+            split: np.bincount(2 * of.labels + of.predicted, minlength=4).reshape(2, 2).tolist()
+            for split, of in predictions.items()
+        },
+        diagnostics=results.metrics["diagnostics"],
+        duplicates={
+            split: data_card.duplicates(of.first, of.second, of.labels.tolist()) for split, of in pairs.items()
+        },
+        epochs=epochs,
+        evaluation=evaluation,
+        few=slices.FEW,
+        intervals=results.metrics["intervals"],
+        leakage=_leakage(pairs, predictions),
+        lengths=results.lengths,
+        majority=names[predictions["test"].majority],
+        mistakes={predicted: _mistakes(pairs["test"], predictions["test"], predicted) for predicted in (1, 0)},
+        names=names,
+        negations=slices.NEGATIONS,
+        positive={split: float(of.labels.mean()) for split, of in pairs.items()},
+        readings=learning_curves.read(epochs, training["epochs"], training["degenerate"]),
+        rows={split: len(of.labels) for split, of in pairs.items()},
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        slices=sliced,
+        titles=SCORES,
+        training=training,
+        versions={
+            "The corpus": results.provenance["data"],
+            "The pretrained checkpoint": results.provenance["checkpoint"],
+            "The training run": training,
+            "Where it was trained": results.metrics["environment"],
+            "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
+        },
     )
 
 
