@@ -22,7 +22,7 @@ def lock() -> dict[str, Any]:
         "join": {
             "deps": files(code="a", raw_words="1", raw_marks="2"),
             "outs": files(joined="3"),
-            "params": {"params.yaml": {"join.by": "idx", "join.seed": 1}},
+            "params": {"params.yaml": {"join": {"by": "idx", "seed": 1, "extra": {"a": 2}}}},
         },
         "result": {
             "deps": files(joined="3", packages="b"),
@@ -35,7 +35,7 @@ def lock() -> dict[str, Any]:
 
 def test_a_result_is_traced_back_through_all_its_stages(lock: dict[str, Any]) -> None:
     found = provenance(Path("result"), lock)
-    assert found.parameters == {"data.task": "x", "join.by": "idx", "join.seed": 1, "size": 7}
+    assert found.parameters == {"data.task": "x", "join.by": "idx", "join.seed": 1, "join.extra": {"a": 2}, "size": 7}
     assert found.code == {"code": "a" * 8, "packages": "b" * 8}
     assert found.sources == {"raw/words": "1" * 8, "raw/marks": "2" * 8}
     assert found.outs == {**found.sources, "joined": "3" * 8, "result": "4" * 8}

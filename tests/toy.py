@@ -36,12 +36,12 @@ stages:
   download:
     cmd: python toy.py download
     deps: [toy.py, data/params_checked, pipeline/core]
-    params: [data.task, tokenize.max_length]
+    params: [data, tokenize]
     outs: [data/raw]
   train:
     cmd: cp params.yaml models/classifier
     deps: [data/raw]
-    params: [train.seed, train.lr, train.epochs, train.extra, train.warmup_ratio]
+    params: [train]
     outs: [models/classifier]
   predict:
     cmd: python toy.py predict

@@ -59,5 +59,9 @@ def provenance(result: Path, lock: Mapping[str, Any]) -> Provenance:
 def _stage(entries: Mapping[str, Any]) -> _Stage:
     deps, outs = ({item["path"]: item["md5"][:8] for item in entries.get(kind, [])} for kind in ("deps", "outs"))
     deps.pop(str(CHECKED), None)  # orders the stages after the check of params.yaml; nothing is made from it
-    parameters = {key: value for file in entries.get("params", {}).values() for key, value in file.items()}
+    parameters: dict[str, Any] = {}
+    for file in entries.get("params", {}).values():
+        for key, value in file.items():
+            section = value if isinstance(value, Mapping) and "." not in key else None  # else a key, as "train.lr"
+            parameters |= {key: value} if section is None else {f"{key}.{name}": of for name, of in section.items()}
     return _Stage(parameters, deps, outs)
