@@ -50,7 +50,7 @@ def run(stage: str, pairs: int) -> None:
 
         training = read_split(TOKENIZED, "train", "tokenize").remove_columns("idx")
         batches = TrainingBatches(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
-        next(iter(TrainingLoader(training, load_tokenizer(PRETRAINED), batches, num_workers=0)))
+        next(iter(TrainingLoader(training, load_tokenizer(PRETRAINED), batches, "cpu")))
     else:
         from pipeline.predict import predict
 
