@@ -243,13 +243,25 @@ def test_a_signal_after_the_last_step_writes_no_output(
     assert resumed == run("uninterrupted")
 
 
-def test_unwritable_metrics_cost_no_training(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Checkpoints are removed last: a run that fails or is killed after its last step resumes from that step."""
+def test_unwritable_metrics_fail_before_training(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics").write_text("in the way")
-    with pytest.raises(UserError, match=r"metrics/train\.json cannot be written"):
+    with pytest.raises(UserError, match=r"metrics/plots/history\.csv cannot be written"):
         run()
-    (tmp_path / "run" / "metrics").unlink()
+    assert "training on" not in caplog.text
+
+
+def test_metrics_that_fail_to_be_written_cost_no_training(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Checkpoints are removed last: a run that fails or is killed after its last step resumes from that step."""
+
+    def full(path: Path, content: Any) -> None:
+        raise UserError(f"{path} cannot be written: No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
+        patch.setattr("pipeline.train.write_json", full)
+        run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
     assert re.search(r"resuming from \S*checkpoint-16", caplog.text), "16 steps in all"
