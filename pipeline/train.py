@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import run
+from pipeline.core.details import write_details
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import atomic_output, write_json, write_text
+from pipeline.core.output import atomic_output, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
 from pipeline.modeling import distributed
@@ -93,7 +94,7 @@ def train(
             write_text(draft / "provenance.json", json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # also where training was resumed after its last step
         _write_report(metrics, result, kept, effective_batch_size, params.epochs)
-        write_json(metrics / "environment.json", surroundings)
+        write_details(metrics / "environment.json", surroundings)
         epochs_run = len(epochs_scored(result.history))
         result.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
 
@@ -114,7 +115,7 @@ def _write_report(
             "DEGENERATE: this model gives every validation pair the same class, so its scores are those of no "
             "model at all; try another train.lr, more train.epochs or another train.seed"
         )
-    write_json(
+    write_details(
         metrics / "train.json",  # no clock in it: the same run gives the same bytes
         {
             "kept_epoch": epochs.index(kept) + 1,

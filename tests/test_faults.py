@@ -2,7 +2,6 @@
 
 import gc
 import itertools
-import json
 import logging
 import os
 import re
@@ -25,6 +24,7 @@ from conftest import ROOT, TinyMaker, edit, params_file, sections
 from transformers import BertForSequenceClassification, Trainer
 
 from pipeline import tokenize_data as tokenizing
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SPLITS
 from pipeline.core.run_directory import remove_finished
@@ -86,7 +86,7 @@ def test_a_model_that_predicts_one_class_is_saved_with_a_warning(
     run: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     out = run(lr=1e-9)
-    assert json.loads((out / "metrics" / "train.json").read_text())["degenerate"] is True
+    assert parse_details((out / "metrics" / "train.json").read_text())["degenerate"] is True
     assert "DEGENERATE: this model gives every validation pair the same class" in caplog.text
     assert (out / "classifier" / "model.safetensors").exists()
 

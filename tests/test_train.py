@@ -20,6 +20,7 @@ import torch
 from conftest import ROOT, TinyMaker, sections
 from datasets import Dataset
 
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.evaluation.metrics import cross_entropy, score
 from pipeline.modeling.device import Device
@@ -69,7 +70,7 @@ def losses(out: Path) -> list[float]:
 
 
 def report(out: Path) -> dict[str, Any]:
-    return json.loads((out / "metrics" / "train.json").read_text())  # type: ignore[no-any-return]
+    return parse_details((out / "metrics" / "train.json").read_text())
 
 
 def weights(out: Path) -> bytes:
@@ -255,7 +256,7 @@ def test_the_device_is_logged(trained: Trained, caplog: pytest.LogCaptureFixture
 def test_a_precision_of_auto_is_recorded_as_what_it_became(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="pipeline"):
         auto = trained(precision="auto", max_train_samples=16)
-    chosen = json.loads((auto / "metrics" / "environment.json").read_text())["precision"]
+    chosen = parse_details((auto / "metrics" / "environment.json").read_text())["precision"]
     assert chosen in ("bf16", "fp16", "fp32")
     assert f"precision {chosen} (train.precision is auto)" in caplog.text
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["run"]["precision"] == chosen
@@ -438,7 +439,7 @@ def test_the_classifier_records_its_provenance(trained: Trained, raw: Path) -> N
     assert provenance["data"] == json.loads((raw / "source.json").read_text())
     assert provenance["checkpoint"]["checkpoint"] == "a local directory"
     run = provenance["run"]
-    assert run.items() >= json.loads((out / "metrics" / "environment.json").read_text()).items()
+    assert run.items() >= parse_details((out / "metrics" / "environment.json").read_text()).items()
     assert (run["seed"], run["lr"]) == (42, 1e-7), "not rounded"
 
 

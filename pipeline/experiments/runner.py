@@ -169,8 +169,8 @@ def _summary(group: str, n: int) -> list[str]:
         if seed > n:
             continue
         with opened(f"{group}-{seed}", reference) as revision:
-            evaluation = revision.metrics("evaluation")
-            if revision.metrics("train")["degenerate"]:
+            evaluation = revision.evaluation()
+            if revision.details("train")["degenerate"]:
                 degenerate.append(revision.name)
         for split in reversed(SCORED):
             for name, title in SCORES.items():
