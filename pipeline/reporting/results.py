@@ -1,6 +1,7 @@
 """The results that the report shows: what the other stages wrote, read and checked."""
 
 import csv
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class Results:
     pairs: of every split. predictions: of the scored splits. classes: the name of each class. metrics: JSON files by
     name. plots: rows of CSV files by name, each row text by column. baseline: an earlier evaluation.json, None where it
     is of other data. lengths: of the tokenized pairs. provenance: data, checkpoint, parameters and environment.
+    evaluation_md5: of evaluation.json, as DVC records it in dvc.lock.
     """
 
     pairs: dict[str, Pairs]
@@ -46,6 +48,7 @@ class Results:
     baseline: dict[str, Any] | None
     lengths: dict[str, Any]
     provenance: dict[str, Any]
+    evaluation_md5: str
 
 
 def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
@@ -74,6 +77,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
         baseline=_read_baseline(metrics / "baseline.json", content["evaluation"]),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
         provenance=_read_json(classifier / "provenance.json", "train"),
+        evaluation_md5=hashlib.md5((metrics / "evaluation.json").read_bytes(), usedforsecurity=False).hexdigest(),
     )
 
 
