@@ -132,6 +132,19 @@ def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
     assert file.read_bytes() == before
 
 
+def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> None:
+    """As with predict.max_samples."""
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for file in (tmp_path / PREDICTIONS).glob("test*.parquet"):
+        pq.write_table(pq.read_table(file).slice(0, 30), file)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    page = make(tmp_path)
+    assert "of 30 test pairs</h1>" in page
+    assert f"the first 30 of {PAIRS['test']} pairs" in page
+    assert "of other pairs" in page
+    assert "| pairs |" in (tmp_path / METRICS / "model_card.md").read_text()
+
+
 def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:
     text = file.with_name("model_card.md").read_text()
     card = ModelCard(text)
@@ -158,7 +171,7 @@ def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) 
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
     page = make(tmp_path)
-    assert "The committed baseline is of other data" in page
+    assert "The committed baseline is of other pairs" in page
     assert "Against the committed baseline" not in page
     assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
 

@@ -33,8 +33,9 @@ def page(results: Results) -> str:
     labels = {split: np.bincount(of.labels, minlength=len(names)) for split, of in pairs.items()}
     epochs = learning_curves.epochs(plots["history"])
     steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
+    scored = {split: pairs[split].first_of(len(of.labels)) for split, of in predictions.items()}
     sliced = {
-        split: slices.slices(pairs[split].first, pairs[split].second, of.labels, of.predicted)
+        split: slices.slices(scored[split].first, scored[split].second, of.labels, of.predicted)
         for split, of in predictions.items()
     }
     script = charts.javascript()
@@ -115,8 +116,9 @@ def _leakage(pairs: dict[str, Pairs], predictions: dict[str, Predictions]) -> li
         leaked = data_card.leakage(own.first, own.second, known.first, known.second)
         row = {"of": later, "in": earlier, "pairs": int(leaked.pairs.sum()), "sentences": int(leaked.sentences.sum())}
         if earlier == "train":
-            correct = own.labels == predictions[later].predicted
-            for name, members in (("seen", leaked.sentences), ("unseen", ~leaked.sentences)):
+            of = predictions[later]
+            correct, sentences = of.labels == of.predicted, leaked.sentences[: len(of.labels)]
+            for name, members in (("seen", sentences), ("unseen", ~sentences)):
                 row[name] = float(correct[members].mean()) if members.any() else None
         rows.append(row)
     return rows
