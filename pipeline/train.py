@@ -12,6 +12,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
+from pipeline.core.tracker import begin_run, end_run
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.environment import environment
@@ -71,6 +72,7 @@ def train(
                 "training on %d pairs, effective batch %d, %d epochs, %d steps",
                 pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
             )  # fmt: skip
+            begin_run(runtime.report_to, home.name, resumed=any(home.glob("checkpoint-*")))
             result = fit(inputs, home, params, runtime, device)
             kept = kept_epoch(result.history, params.keep)
             try:
@@ -82,6 +84,7 @@ def train(
             # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
             write_text(draft / "provenance.json", json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         _write_report(metrics, result, kept, effective_batch_size, params.epochs)
+        end_run(runtime.report_to, home.name, metrics / "plots" / "history.csv")
         write_json(metrics / "environment.json", surroundings)
         epochs_run = len(epochs_scored(result.history))
         result.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
