@@ -6,15 +6,18 @@ from pipeline.cli import run
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, TOKENIZED
+from pipeline.core.tracker import log_scores
+from pipeline.params import load_params
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.page import page
 from pipeline.reporting.results import load_results
 
 
-def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> None:
+def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path, tracker: str) -> None:
     """Write report.html and model_card.md to `metrics`, from the outputs of the other stages.
 
-    The same inputs give the same bytes. Raises UserError where an input is missing or does not fit the others.
+    The same inputs give the same bytes. `tracker` is sent the scores. Raises UserError where an input is missing or
+    does not fit the others.
     """
     results = load_results(raw, tokenized, classifier, predictions, metrics)
     write_text(
@@ -22,10 +25,12 @@ def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metr
     )
     write_text(metrics / "report.html", page(results))
     log.info("wrote %s; open it in a browser", metrics / "report.html")
+    history = metrics / "plots" / "history.csv"
+    log_scores(tracker, history, results.metrics["evaluation"], results.metrics["train"]["steps"])
 
 
 def main() -> None:
-    report(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS)
+    report(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, load_params().runtime.report_to)
 
 
 if __name__ == "__main__":

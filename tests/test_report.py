@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import run_stage
+from conftest import params_file, run_stage
 from huggingface_hub import ModelCard
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sklearn import metrics as sklearn
@@ -20,6 +20,7 @@ from sklearn import metrics as sklearn
 from pipeline.core.details import parse_details, write_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
+from pipeline.core.tracker import begin_run, end_run
 from pipeline.evaluate import evaluate
 from pipeline.report import report
 from pipeline.sources import synthetic
@@ -103,11 +104,12 @@ def write_inputs(root: Path) -> None:
         },
     }
     write(root / CLASSIFIER / "provenance.json", provenance)
+    params_file(root)
 
 
 def make(root: Path) -> str:
     """Run the stage. Returns the page."""
-    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS)
+    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS, "none")
     return (root / METRICS / "report.html").read_text()
 
 
@@ -143,6 +145,31 @@ def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> No
     assert f"the first 30 of {PAIRS['test']} pairs" in page
     assert "of other pairs" in page
     assert "| pairs |" in (tmp_path / METRICS / "model_card.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("trained", "message"),
+    [
+        (True, r"^tensorboard did not take the scores of run workspace-0123abcd: \w+Error: .+"),
+        (False, r"^tensorboard gets no scores: no run .* trained this model"),
+    ],
+)
+def test_a_tracker_that_fails_or_has_no_such_run_costs_one_line(
+    trained: bool, message: str, inputs: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    (tmp_path / METRICS / "report.html").unlink()
+    params_file(tmp_path, {"runtime.report_to": "tensorboard"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "params.yaml"))  # fails where it is installed, too
+    begin_run("tensorboard", "0123abcd4567", resumed=False)
+    if trained:
+        end_run("tensorboard", "0123abcd4567", METRICS / "plots" / "history.csv")
+    done = run_stage("report", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(message, done.stderr, re.M)) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / METRICS / "report.html").read_bytes() == file.read_bytes()
 
 
 def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:

@@ -14,6 +14,7 @@ PRETRAINED = Path("models/pretrained")
 CLASSIFIER = Path("models/classifier")
 METRICS = Path("metrics")
 CHECKPOINTS = Path("models/.checkpoints")
+RUNS = Path("runs")
 
 
 SPLITS = ("train", "validation", "test")

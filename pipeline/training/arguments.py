@@ -1,7 +1,6 @@
 """Build `TrainingArguments` from `params.yaml`, and refuse what the engines cannot do."""
 
 import difflib
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +166,6 @@ def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
         raise UserError(
             f"params.yaml: runtime.report_to is {runtime.report_to}, {trouble}; use none or another tracker"
         )
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", "runs")  # its default lies in Trainer's directory, which vanishes
 
 
 def _one_of(key: str, value: str, known: list[str], what: str) -> None:
