@@ -54,7 +54,8 @@ def run(stage: str, pairs: int) -> None:
     else:
         from pipeline.predict import predict
 
-        predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, PredictParams(batch_size=64, swapped=False), "bf16", None)
+        params = PredictParams(batch_size=64, swapped=False, max_samples=None)
+        predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, params, "bf16", None)
 
 
 def chart(measured: list[dict[str, Any]]) -> alt.HConcatChart:

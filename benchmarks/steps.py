@@ -56,7 +56,7 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = read_split(TOKENIZED, "train", "tokenize")
         ours = trainer.CorrectedTrainer(
-            model=load_classifier(PRETRAINED, device),
+            model=load_classifier(PRETRAINED, device.kind),
             args=arguments,
             train_dataset=pairs.select(range(min(count * params.batch_size, len(pairs)))),
             processing_class=tokenizer,

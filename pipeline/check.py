@@ -22,7 +22,7 @@ def check(params: Params, out: Path) -> None:
     """
     find(params.model.checkpoint)
     if params.runtime.launcher == _LOCAL:
-        if params.train.precision != "fp32":  # which every device has
+        if params.train.precision not in ("auto", "fp32"):  # which every device can do
             usable_device(params.train.precision)
         check_training(params.train, params.runtime)
     write_text(out, "params.yaml holds what the stages accept.\n")

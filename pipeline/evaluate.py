@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.cli import run
+from pipeline.core.details import write_details
 from pipeline.core.messages import log
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
@@ -82,8 +83,8 @@ def evaluate(predictions: Path, metrics: Path) -> None:
     _write_csv(plots / "precision_recall.csv", ("split", "recall", "precision"), precision_recall)
     _write_csv(plots / "roc.csv", ("split", "false_positive_rate", "true_positive_rate"), roc)
     _write_csv(plots / "reliability.csv", ("split", "confidence", "accuracy", "n"), reliability_bins)
-    write_json(metrics / "intervals.json", intervals)
-    write_json(metrics / "diagnostics.json", diagnostics)
+    write_details(metrics / "intervals.json", intervals)
+    write_details(metrics / "diagnostics.json", diagnostics)
     write_json(metrics / "evaluation.json", evaluation)
 
 

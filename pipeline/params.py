@@ -62,7 +62,7 @@ class TrainParams:
     lr: float = greater_than(0)
     batch_size: int = at_least(1)
     gradient_accumulation_steps: int = at_least(1)
-    precision: Precision
+    precision: Literal["auto", Precision]
     weight_decay: float = at_least(0)
     warmup_ratio: float = at_least(0, below=1)
     lr_scheduler_type: Literal[
@@ -87,6 +87,7 @@ class TrainParams:
 class PredictParams:
     batch_size: int = at_least(1)
     swapped: bool
+    max_samples: int | None = at_least(1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Stage predict: score every validation and test pair with the trained classifier."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.cli import run
 from pipeline.core.messages import log
@@ -30,11 +30,12 @@ def predict(
     out: Path,
     metrics: Path,
     params: PredictParams,
-    precision: Precision,
+    precision: Literal["auto", Precision],
     num_threads: int | None,
 ) -> None:
     """Write `out/{validation,test}.parquet`: `idx, label, prediction, logit_0, logit_1, probability` (of class 1).
 
+    Only the first `params.max_samples` pairs of each split, where that is set.
     With `params.swapped` also {validation,test}_swapped.parquet: the same pairs, the second sentence first. The rows
     are in the data's order. The time goes to `metrics/timing.json`.
     Raises UserError where an input is missing or the device cannot do the precision.
@@ -52,15 +53,17 @@ def predict(
 
     names = [*SCORED, *(split + SWAPPED for split in SCORED if params.swapped)]
     splits = {name: read_split(tokenized, name, "tokenize") for name in names}
-    model: Any = load_classifier(classifier, device)
-    model.to(device)
+    if params.max_samples is not None:
+        splits = {name: of.select(range(min(params.max_samples, len(of)))) for name, of in splits.items()}
+    model: Any = load_classifier(classifier, device.kind)
+    model.to(device.kind)
     tokenizer = load_tokenizer(classifier)
     with atomic_output(out) as draft:
         draft.mkdir()
         # All splits at once, so that few batches of a length lack pairs.
         every = concatenate_datasets(list(splits.values()))
         with Stopwatch() as watch:
-            scored = logits(model, every, tokenizer, params.batch_size, precision).astype(np.float64)
+            scored = logits(model, every, tokenizer, params.batch_size, device.precision).astype(np.float64)
         ends = np.cumsum([len(dataset) for dataset in splits.values()])
         for (split, dataset), own in zip(splits.items(), np.split(scored, ends[:-1]), strict=True):
             label = ClassLabel(names=dataset.features["labels"].names)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import run
+from pipeline.core.details import write_details
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import atomic_output, write_json, write_text
+from pipeline.core.output import atomic_output, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
 from pipeline.modeling import distributed
-from pipeline.modeling.device import set_up_device
+from pipeline.modeling.device import set_up_device, warn_where_busy
 from pipeline.modeling.environment import environment
 from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 
@@ -43,11 +44,17 @@ def train(
     require(tokenized, "tokenize")
     data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
     device = set_up_device(params.precision, params.num_threads)
+    precisions = set(distributed.all_gather(device.precision))
+    if len(precisions) > 1:
+        raise UserError(
+            f"params.yaml: train.precision is auto, which is {' and '.join(sorted(precisions))} on the devices of "
+            "different ranks; set it to one that all of them can do"
+        )
 
     from safetensors import SafetensorError
 
     from pipeline.core.run_directory import own_directory, run_key
-    from pipeline.training.history import epochs_scored, kept_epoch
+    from pipeline.training.history import epochs_scored, kept_epoch, live_curves
     from pipeline.training.inputs import load_inputs
 
     if params.engine == "loop":
@@ -55,13 +62,17 @@ def train(
     else:
         from pipeline.training.trainer import fit  # and with it all the code that the weights depend on, for the key
 
-    surroundings = environment(params.precision)
-    ingredients = {**surroundings, **asdict(params)}
+    surroundings = environment(device)
+    ingredients = {**asdict(params), **surroundings}  # with the precision that `auto` has become
     if distributed.rank() > 0:
         home = distributed.broadcast(checkpoints)
-        fit(load_inputs(tokenized, pretrained, params, device), home, params, runtime, device)
+        fit(load_inputs(tokenized, pretrained, params, device), home, params, runtime, lambda history: None)
         return
-    with own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home:
+    warn_where_busy()
+    with (
+        own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home,
+        live_curves(metrics / "plots" / "history.csv") as curves,
+    ):
         distributed.broadcast(home)
         with atomic_output(classifier) as draft:  # before training: an output that cannot be written fails now
             inputs = load_inputs(tokenized, pretrained, params, device)
@@ -71,18 +82,19 @@ def train(
                 "training on %d pairs, effective batch %d, %d epochs, %d steps",
                 pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
             )  # fmt: skip
-            result = fit(inputs, home, params, runtime, device)
+            result = fit(inputs, home, params, runtime, curves)
             kept = kept_epoch(result.history, params.keep)
             try:
                 inputs.model.save_pretrained(draft, state_dict=result.weights)
                 inputs.tokenizer.save_pretrained(draft)
-            except SafetensorError as error:  # its way of telling a full disk
+            except SafetensorError as error:  # how it reports a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             provenance = {"checkpoint": checkpoint, "data": data, "run": ingredients}
             # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
             write_text(draft / "provenance.json", json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+        curves(result.history)  # also where training was resumed after its last step
         _write_report(metrics, result, kept, effective_batch_size, params.epochs)
-        write_json(metrics / "environment.json", surroundings)
+        write_details(metrics / "environment.json", surroundings)
         epochs_run = len(epochs_scored(result.history))
         result.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
 
@@ -94,7 +106,7 @@ def _source(directory: Path, producer: str) -> Any:
 def _write_report(
     metrics: Path, result: "TrainResult", kept: dict[str, Any], effective_batch_size: int, epochs_asked: int
 ) -> None:
-    from pipeline.training.history import epochs_scored, history_csv
+    from pipeline.training.history import epochs_scored
 
     epochs = epochs_scored(result.history)
     degenerate = kept["eval_classes"] == 1
@@ -103,7 +115,7 @@ def _write_report(
             "DEGENERATE: this model gives every validation pair the same class, so its scores are those of no "
             "model at all; try another train.lr, more train.epochs or another train.seed"
         )
-    write_json(
+    write_details(
         metrics / "train.json",  # no clock in it: the same run gives the same bytes
         {
             "kept_epoch": epochs.index(kept) + 1,
@@ -115,7 +127,6 @@ def _write_report(
             "train_loss": result.train_loss,
         },
     )
-    write_text(metrics / "plots" / "history.csv", history_csv(result.history))
 
 
 def main(fresh: bool = False) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pipeline.cli import run
 from pipeline.core.columns import aligned
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import METRICS, SCORED, users_path
 from pipeline.core.yaml12 import read_yaml
@@ -72,7 +73,7 @@ def compare(committed: Path, here: Path) -> None:
     if not different:
         print(f"All {len(found)} outputs are the committed ones, byte for byte.")
         return
-    of_committed, of_here = (_read(side / _ENVIRONMENT) for side in (committed, here))
+    of_committed, of_here = (_environment(side) for side in (committed, here))
     changed = [key for key in sorted(of_committed | of_here) if of_committed.get(key) != of_here.get(key)]
     if changed:
         print("\nThe committed result is from another environment than this one:\n")
@@ -130,6 +131,13 @@ def _hashes(clone: Path) -> dict[tuple[str, str], str]:
     """The hash of each output in dvc.lock, by stage and path."""
     stages = read_yaml(clone / "dvc.lock")["stages"]
     return {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock["outs"]}
+
+
+def _environment(clone: Path) -> dict[str, Any]:
+    try:
+        return parse_details((clone / _ENVIRONMENT).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f'{_ENVIRONMENT} is {error}; run "dvc repro" and commit metrics/') from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from conftest import TinyMaker, sections
 from pipeline.check import check
 from pipeline.core.messages import UserError
 from pipeline.core.packages import installed, locked
+from pipeline.modeling.device import Device
 from pipeline.params import RENAMED, Params
 from pipeline.training.arguments import training_arguments
 
@@ -70,7 +71,7 @@ def test_precision_is_not_checked_where_other_machines_train(good: Params, tmp_p
 
 @pytest.mark.parametrize(("field", "key"), RENAMED.items())
 def test_every_renamed_field_is_set_by_its_key(params: Params, tmp_path: Path, field: str, key: str) -> None:
-    device = "cpu"
+    device = Device("cpu", "fp32")
     owner = "train.batch_size" if key == "predict.batch_size" else key  # it bounds the validation batches too
     with pytest.raises(UserError, match=rf"train\.extra\.{field} .* {re.escape(owner)}; remove it"):
         training_arguments(*sections(params, extra={field: 1}), device, tmp_path)

@@ -8,24 +8,24 @@ import pytest
 import torch
 
 from pipeline.core.messages import UserError
-from pipeline.modeling.device import set_up_device
+from pipeline.modeling.device import cpu_bf16, set_up_device
 
 
 def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
-    """Patch what torch reports. answers: cuda, cuda_bf16, mps and cpu_bf16, False where not given."""
+    """Patch what torch reports. answers: cuda, cuda_bf16 and mps, else False; cpu: its capabilities, else none."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: answers.get("cuda", False))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: answers.get("cuda_bf16", False))
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: answers.get("mps", False))
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": answers.get("cpu_bf16", False)})
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(answers.get("cpu", ()), True))
 
 
 @pytest.mark.parametrize(
     ("answers", "precision", "message"),
     [
-        ({}, "fp16", r"train\.precision is fp16; .*no GPU: use bf16 or fp32"),
-        ({"cuda": True}, "bf16", r"train\.precision is bf16; Tesla T4 .*: use fp16 or fp32"),
-        ({"mps": True}, "fp16", r"train\.precision is fp16; .*CUDA GPU: use bf16 or fp32"),
+        ({}, "fp16", r"train\.precision is fp16; .*no GPU: use auto, bf16 or fp32"),
+        ({"cuda": True}, "bf16", r"train\.precision is bf16; Tesla T4 .*: use auto, fp16 or fp32"),
+        ({"mps": True}, "fp16", r"train\.precision is fp16; .*CUDA GPU: use auto, bf16 or fp32"),
     ],
 )
 def test_an_unsupported_precision_is_rejected(
@@ -40,16 +40,56 @@ def test_an_unsupported_precision_is_rejected(
 def test_bf16_on_a_cpu_without_native_support_warns(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, native: bool
 ) -> None:
-    hardware(monkeypatch, cpu_bf16=native)
+    hardware(monkeypatch, cpu=["avx512_bf16"] if native else ["avx512_f"])
     with caplog.at_level(logging.WARNING, logger="pipeline"):
-        assert set_up_device("bf16", None) == "cpu"
-    assert ("no native bf16" in caplog.text) == (not native)
+        assert set_up_device("bf16", None) == ("cpu", "bf16")
+    assert ("emulates bf16" in caplog.text and "times" in caplog.text) == (not native)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
 def test_a_gpu_with_bf16_supports_every_precision(monkeypatch: pytest.MonkeyPatch, precision: Any) -> None:
     hardware(monkeypatch, cuda=True, cuda_bf16=True)
-    assert set_up_device(precision, None) == "cuda"
+    assert set_up_device(precision, None) == ("cuda", precision)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"cuda": True, "cuda_bf16": True}, ("cuda", "bf16")),
+        ({"cuda": True, "cpu": ["avx512_bf16"]}, ("cuda", "fp16")),
+        ({"mps": True}, ("mps", "fp32")),
+        ({"cpu": ["avx2", "avx512_f"]}, ("cpu", "fp32")),
+        ({"cpu": ["avx512_bf16"]}, ("cpu", "bf16")),
+        ({"cpu": ["bf16"]}, ("cpu", "bf16")),
+    ],
+)
+def test_auto_is_what_the_hardware_multiplies(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    hardware(monkeypatch, **answers)
+    assert set_up_device("auto", None) == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("ONEDNN_MAX_CPU_ISA", "AVX2", []),
+        ("ONEDNN_MAX_CPU_ISA", "avx512_core", []),
+        ("DNNL_MAX_CPU_ISA", "AVX512_CORE_VNNI", []),
+        ("ATEN_CPU_CAPABILITY", "avx2", []),
+        ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", ["avx512_bf16"]),
+        ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_AMX", ["avx512_bf16", "amx_bf16"]),
+        ("ONEDNN_MAX_CPU_ISA", "ALL", ["avx512_bf16", "amx_bf16"]),
+        ("ATEN_CPU_CAPABILITY", "avx512", ["avx512_bf16", "amx_bf16"]),
+    ],
+)
+def test_a_bound_on_the_instruction_set_counts_as_hardware(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: list[str]
+) -> None:
+    hardware(monkeypatch, cpu=["avx512_bf16", "amx_bf16"])
+    monkeypatch.setenv(variable, value)
+    assert cpu_bf16() == expected
+    assert set_up_device("auto", None).precision == ("bf16" if expected else "fp32")
 
 
 def test_the_number_of_threads_is_set() -> None:

@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT
 from sklearn import metrics as sklearn
 
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import best_threshold, if_calibrated
@@ -119,9 +120,9 @@ def test_the_stage_writes_scores_and_the_majority_baseline(predictions: Path, tm
 
 def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Path, tmp_path: Path) -> None:
     evaluate(predictions, tmp_path / "metrics")
-    scores, intervals, diagnostics = (
-        json.loads((tmp_path / "metrics" / f"{name}.json").read_text())
-        for name in ("evaluation", "intervals", "diagnostics")
+    scores = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())
+    intervals, diagnostics = (
+        parse_details((tmp_path / "metrics" / f"{name}.json").read_text()) for name in ("intervals", "diagnostics")
     )
     for seed, split in enumerate(("validation", "test")):
         labels, logits = random_case(seed)

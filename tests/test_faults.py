@@ -2,7 +2,6 @@
 
 import gc
 import itertools
-import json
 import logging
 import os
 import re
@@ -25,6 +24,7 @@ from conftest import ROOT, TinyMaker, edit, params_file, sections
 from transformers import BertForSequenceClassification, Trainer
 
 from pipeline import tokenize_data as tokenizing
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SPLITS
 from pipeline.core.run_directory import remove_finished
@@ -37,7 +37,7 @@ from pipeline.sources.corpus import Pair
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
-PREDICT = PredictParams(batch_size=64, swapped=True)
+PREDICT = PredictParams(batch_size=64, swapped=True, max_samples=None)
 
 Tokenized = Callable[..., Path]
 
@@ -61,7 +61,7 @@ def test_a_non_finite_loss_stops_the_run_without_output(run: Callable[..., Path]
     with pytest.raises(UserError, match=message):
         run(lr=1e30, max_grad_norm=0, warmup_ratio=0)
     assert not (tmp_path / "classifier").exists()
-    assert not (tmp_path / "metrics").exists()
+    assert not list((tmp_path / "metrics").rglob("*.*"))
 
 
 @pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
@@ -86,7 +86,7 @@ def test_a_model_that_predicts_one_class_is_saved_with_a_warning(
     run: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     out = run(lr=1e-9)
-    assert json.loads((out / "metrics" / "train.json").read_text())["degenerate"] is True
+    assert parse_details((out / "metrics" / "train.json").read_text())["degenerate"] is True
     assert "DEGENERATE: this model gives every validation pair the same class" in caplog.text
     assert (out / "classifier" / "model.safetensors").exists()
 
@@ -419,7 +419,7 @@ def test_any_text_passes_through_all_stages_in_order(
         out,
         tmp_path / "predictions",
         tmp_path,
-        PredictParams(batch_size=5, swapped=True),
+        PredictParams(batch_size=5, swapped=True, max_samples=None),
         "fp32",
         1,
     )

@@ -72,7 +72,6 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
 
     project.commit("another checkpoint")
     assert "metrics/evaluation.json" in project.run("dvc", "metrics", "diff", "HEAD~1", "--md")
-    assert "metrics/timing.json" in project.run("dvc", "metrics", "show")
     charts = json.loads(project.run("dvc", "plots", "show", "--json"))["data"]
     assert {"Accuracy", "F1", "Learning rate", "metrics/plots/history.csv", "metrics/plots/roc.csv"} <= charts.keys()
 
@@ -136,7 +135,6 @@ def test_experiments_run_in_place_in_a_temporary_directory_and_queued(project: P
     assert sorted(data["params"]["params.yaml"]["data"]["train"]["seed"] for data in found) == [1, 2, 42]
     for data in found:
         assert data["metrics"]["metrics/evaluation.json"]["data"]["test"]["n"] == 240
-        assert data["metrics"]["metrics/timing.json"]["data"]["train"]["seconds"] > 0
 
     project.run("dvc", "exp", "run", "--set-param", "train.lr=3e-5")
     assert float(project.params()["train"]["lr"]) == 3e-5

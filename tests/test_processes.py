@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ import psutil
 import pytest
 from conftest import ROOT, Project, TinyMaker, params_file
 
+from pipeline.core.details import parse_details
 from pipeline.params import RuntimeParams
 
 ALONE = "python -m"
@@ -90,7 +90,7 @@ def test_two_processes_with_half_the_batch_match_the_losses_of_one(start: Start,
         assert out.count("training on 71 pairs, effective batch 16") == 1, "only rank 0 logs"
         for row, alone in zip(history(tmp_path / name), expected, strict=True):
             assert row == pytest.approx(alone, abs=1e-5)
-        assert json.loads((tmp_path / name / "metrics/environment.json").read_text())["processes"] == 2
+        assert parse_details((tmp_path / name / "metrics/environment.json").read_text())["processes"] == 2
     by_loop, by_trainer = results(tmp_path / "loop"), results(tmp_path / "trainer")
     provenance = "models/classifier/provenance.json"  # names the engine
     assert by_loop.pop(provenance).replace(b'"loop"', b'"trainer"') == by_trainer.pop(provenance)

@@ -17,6 +17,7 @@ from huggingface_hub import ModelCard
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sklearn import metrics as sklearn
 
+from pipeline.core.details import parse_details, write_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
 from pipeline.evaluate import evaluate
@@ -78,9 +79,9 @@ def write_inputs(root: Path) -> None:
     evaluate(root / PREDICTIONS, root / METRICS)
     shutil.copy(root / METRICS / "evaluation.json", root / METRICS / "baseline.json")
     write(root / METRICS / "plots" / "history.csv", HISTORY)
-    write(root / METRICS / "environment.json", {"torch": "2.13.0", "threads": 2})
+    write_details(root / METRICS / "environment.json", {"torch": "2.13.0", "threads": 2})
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
-    write(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
+    write_details(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
     lengths = {split: {"pairs": n, "mean": 30.25, "longest": 52, "truncated": 7} for split, n in PAIRS.items()}
     write(root / TOKENIZED / "lengths.json", lengths)
     provenance = {
@@ -180,10 +181,10 @@ def test_confidence_is_judged_against_chance(
     inputs: Path, tmp_path: Path, low: float, high: float, verdict: str
 ) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    diagnostics = json.loads((inputs / METRICS / "diagnostics.json").read_text())
+    diagnostics = parse_details((inputs / METRICS / "diagnostics.json").read_text())
     expected = {"accuracy_low": low, "accuracy_high": high, "calibration_error": 0.0234, "calibration_error_high": 0.05}
     diagnostics["test"]["if_calibrated"] = expected
-    write(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
     page = make(tmp_path)
     found = re.findall("overconfident|underconfident|no sign of over- or underconfidence", page)
     assert found == [verdict] * 2, "in the summary and in its section"
@@ -200,8 +201,8 @@ def test_the_kept_epoch_is_marked_in_the_chart_and_in_the_table(
     inputs: Path, tmp_path: Path, kept: int, step: int
 ) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    training = json.loads((inputs / METRICS / "train.json").read_text())
-    write(tmp_path / METRICS / "train.json", {**training, "kept_epoch": kept})
+    training = parse_details((inputs / METRICS / "train.json").read_text())
+    write_details(tmp_path / METRICS / "train.json", {**training, "kept_epoch": kept})
     page = make(tmp_path)
     assert re.findall(r'<th scope="row">(\d),\u00a0kept', page) == [str(kept)]
     losses = re.search(r'id="losses-specification">(.*?)</script>', page)

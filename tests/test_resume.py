@@ -19,6 +19,7 @@ from conftest import TinyMaker, sections
 from safetensors.torch import load_file, save_file
 from transformers.trainer_callback import DefaultFlowCallback
 
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.run_directory import own_directory, remove_finished, run_key
 from pipeline.params import Params
@@ -123,7 +124,7 @@ def test_a_run_resumes_after_its_checkpoints_were_moved(run: Run, killed_at: Kil
         run(epochs=3, lr=0.1)
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     resumed = run(epochs=3, lr=0.1, home="elsewhere")
-    assert json.loads(resumed["metrics/train.json"])["kept_epoch"] < 3
+    assert parse_details(resumed["metrics/train.json"].decode())["kept_epoch"] < 3
     assert resumed == run("uninterrupted", epochs=3, lr=0.1)
 
 
@@ -222,7 +223,7 @@ def test_early_stopping_survives_a_resume(run: Run, killed_at: KilledAt, monkeyp
     """Killed between the early stop and the end of the run."""
     settings = {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9}  # nothing is learnt, so that it stops
     expected = run("uninterrupted", **settings)
-    assert json.loads(expected["metrics/train.json"])["epochs_run"] == 2
+    assert parse_details(expected["metrics/train.json"].decode())["epochs_run"] == 2
     with killed_at(1, DefaultFlowCallback, "on_train_end"):
         run(**settings)
     assert run(**settings) == expected
@@ -243,13 +244,25 @@ def test_a_signal_after_the_last_step_writes_no_output(
     assert resumed == run("uninterrupted")
 
 
-def test_unwritable_metrics_cost_no_training(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Checkpoints are removed last: a run that fails or is killed after its last step resumes from that step."""
+def test_unwritable_metrics_fail_before_training(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics").write_text("in the way")
-    with pytest.raises(UserError, match=r"metrics/train\.json cannot be written"):
+    with pytest.raises(UserError, match=r"metrics/plots/history\.csv cannot be written"):
         run()
-    (tmp_path / "run" / "metrics").unlink()
+    assert "training on" not in caplog.text
+
+
+def test_metrics_that_fail_to_be_written_cost_no_training(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Checkpoints are removed last: a run that fails or is killed after its last step resumes from that step."""
+
+    def full(path: Path, content: Any) -> None:
+        raise UserError(f"{path} cannot be written: No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
+        patch.setattr("pipeline.train.write_json", full)
+        run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
     assert re.search(r"resuming from \S*checkpoint-16", caplog.text), "16 steps in all"

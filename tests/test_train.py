@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -19,8 +20,10 @@ import torch
 from conftest import ROOT, TinyMaker, sections
 from datasets import Dataset
 
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.evaluation.metrics import cross_entropy, score
+from pipeline.modeling.device import Device
 from pipeline.params import Params, PredictParams, RuntimeParams, TrainParams
 from pipeline.predict import predict
 from pipeline.train import train
@@ -35,8 +38,14 @@ def trained(
 ) -> Trained:
     """Train with some parameters changed; returns the directory that holds `classifier` and `metrics`."""
 
-    def run(kind: str = "bert", padding: str = "dynamic", config: dict[str, Any] | None = None, **changes: Any) -> Path:
-        out = tmp_path_factory.mktemp("trained")
+    def run(
+        kind: str = "bert",
+        padding: str = "dynamic",
+        config: dict[str, Any] | None = None,
+        out: Path | None = None,
+        **changes: Any,
+    ) -> Path:
+        out = out or tmp_path_factory.mktemp("trained")
         checkpoint = tiny(kind, **(config or {}))
         train(
             tokenized(checkpoint, padding),
@@ -61,7 +70,7 @@ def losses(out: Path) -> list[float]:
 
 
 def report(out: Path) -> dict[str, Any]:
-    return json.loads((out / "metrics" / "train.json").read_text())  # type: ignore[no-any-return]
+    return parse_details((out / "metrics" / "train.json").read_text())
 
 
 def weights(out: Path) -> bytes:
@@ -211,7 +220,7 @@ def test_a_wrong_argument_is_reported_in_one_line(trained: Trained, change: dict
 
 def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params, tmp_path: Path) -> None:
     """As far as a CPU allows: neither runs on one."""
-    device = "cpu"
+    device = Device("cpu", "fp32")
     fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
     arguments = training_arguments(*sections(params, extra=fsdp), device, tmp_path)
     assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
@@ -244,19 +253,65 @@ def test_the_device_is_logged(trained: Trained, caplog: pytest.LogCaptureFixture
     assert "device: cpu (1 threads)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
 
 
+def test_a_precision_of_auto_is_recorded_as_what_it_became(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        auto = trained(precision="auto", max_train_samples=16)
+    chosen = parse_details((auto / "metrics" / "environment.json").read_text())["precision"]
+    assert chosen in ("bf16", "fp16", "fp32")
+    assert f"precision {chosen} (train.precision is auto)" in caplog.text
+    assert json.loads((auto / "classifier" / "provenance.json").read_text())["run"]["precision"] == chosen
+    assert weights(auto) == weights(trained(precision=chosen, max_train_samples=16))
+
+
+def test_a_busy_machine_is_told(
+    trained: Trained, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for load, told in (((os.cpu_count() or 1) + 1.5, True), (0.5, False)):
+        monkeypatch.setattr("psutil.getloadavg", lambda load=load: (load, 0.0, 0.0))
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="pipeline"):
+            trained(max_train_samples=16)
+        assert (f"load of {load:.1f}" in caplog.text and "train.num_threads" in caplog.text) == told
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(engine: str, trained: Trained) -> None:
+    rows = history(trained(engine=engine, max_train_samples=48, batch_size=16, epochs=3, logging_steps=20))
+    assert [(row["step"], row["split"]) for row in rows] == [
+        (step, split) for step in ("3", "6", "9") for split in ("train", "validation")
+    ]
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_the_learning_curves_can_be_read_while_training_runs(
+    engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pipeline.training.history
+
+    seen = []
+    original = pipeline.training.history.write_text
+
+    def watched(path: Path, text: str) -> None:
+        original(path, text)
+        seen.append(path.read_text())
+
+    monkeypatch.setattr(pipeline.training.history, "write_text", watched)
+    out = trained(engine=engine, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
+    whole = (out / "metrics" / "plots" / "history.csv").read_text()
+    assert sorted({len(of.splitlines()) for of in seen}) == list(range(1, 10)), "a header, six steps and two epochs"
+    assert all(whole.startswith(of) for of in seen)
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_a_run_that_fails_leaves_no_learning_curves(engine: str, trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="at step"):
+        trained(engine=engine, out=tmp_path, lr=1e30, epochs=4, logging_steps=1, max_grad_norm=0.0)
+    assert not (tmp_path / "metrics" / "plots" / "history.csv").exists()
+
+
 def test_an_epochs_train_loss_is_the_mean_of_its_logged_losses(
     trained: Trained, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        out = trained(max_train_samples=48, batch_size=16, epochs=3, logging_steps=4)
-    rows = history(out)
-    assert [(row["step"], row["split"]) for row in rows] == [
-        ("3", "validation"), ("4", "train"), ("6", "validation"), ("8", "train"), ("9", "validation"),
-    ]  # fmt: skip
-    logged = re.findall(r"epoch \d/3: train loss (\S+),", caplog.text)
-    assert logged == ["-", *(f"{loss:.4f}" for loss in losses(out))]
-
-    caplog.clear()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         out = trained(max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
     logged = re.findall(r"epoch \d/2: train loss (\S+),", caplog.text)
@@ -274,13 +329,14 @@ def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -
         batch_size: int = 64,
         precision: str = "fp32",
         swapped: bool = False,
+        max_samples: int | None = None,
     ) -> Any:
         predict(
             tokenized(tiny(kind), padding),
             out / "classifier",
             tmp_path / "predictions",
             tmp_path / "metrics",
-            PredictParams(batch_size=batch_size, swapped=swapped),
+            PredictParams(batch_size=batch_size, swapped=swapped, max_samples=max_samples),
             precision,  # type: ignore[arg-type]
             1,
         )
@@ -304,6 +360,14 @@ def test_a_pairs_scores_do_not_depend_on_what_else_is_scored(
     assert len({row["prediction"] for row in rows}) == 2
     assert predicted(long_run, precision=precision, swapped=True) == rows
     assert predicted(long_run, precision=precision, batch_size=7) == rows
+
+
+def test_max_samples_scores_the_first_pairs_of_each_split(
+    long_run: Path, predicted: Callable[..., list[dict[str, Any]]]
+) -> None:
+    rows = predicted(long_run)
+    assert predicted(long_run, max_samples=7) == rows[:7] + rows[120:127]
+    assert predicted(long_run, max_samples=100_000) == rows
 
 
 def test_a_batch_without_padding_is_scored_like_any_other(
@@ -375,7 +439,7 @@ def test_the_classifier_records_its_provenance(trained: Trained, raw: Path) -> N
     assert provenance["data"] == json.loads((raw / "source.json").read_text())
     assert provenance["checkpoint"]["checkpoint"] == "a local directory"
     run = provenance["run"]
-    assert run.items() >= json.loads((out / "metrics" / "environment.json").read_text()).items()
+    assert run.items() >= parse_details((out / "metrics" / "environment.json").read_text()).items()
     assert (run["seed"], run["lr"]) == (42, 1e-7), "not rounded"
 
 
@@ -384,7 +448,7 @@ def test_a_missing_input_names_the_stage_to_run(params: Params, tiny: TinyMaker,
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro tokenize"'):
         train(nothing, tiny(), tmp_path / "out", tmp_path, tmp_path, *sections(params))
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro train"'):
-        predict(nothing, nothing, tmp_path / "out", tmp_path, PredictParams(batch_size=1, swapped=False), "fp32", 1)
+        predict(nothing, nothing, tmp_path / "out", tmp_path, params.predict, "fp32", 1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -429,8 +493,8 @@ def test_a_checkpoint_that_does_not_load_is_reported_in_one_line(
             *sections(params),
         )
     assert "\n" not in str(error.value)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "checkpoints"]
-    assert not list((tmp_path / "checkpoints").iterdir())
+    assert not (tmp_path / "classifier").exists()
+    assert not [path for kind in ("checkpoints", "metrics") for path in (tmp_path / kind).rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
@@ -451,7 +515,7 @@ def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
 
 
 def test_reduce_lr_on_plateau_watches_f1(params: Params, tmp_path: Path) -> None:
-    device = "cpu"
+    device = Device("cpu", "fp32")
     plateau = dataclasses.replace(params.train, lr_scheduler_type="reduce_lr_on_plateau")
     arguments = training_arguments(plateau, params.runtime, device, tmp_path)
     assert arguments.lr_scheduler_kwargs == {"mode": "max"}

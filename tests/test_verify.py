@@ -46,7 +46,7 @@ class Result:
             for stage, outs in OUTS.items()
         }
         (self.root / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
-        (self.root / "metrics" / "environment.json").write_text(json.dumps(self.environment))
+        (self.root / "metrics" / "environment.json").write_text(json.dumps([self.environment]))
         (self.root / "metrics" / "evaluation.json").write_text(json.dumps(self.scores))
         return self.root
 
@@ -167,8 +167,8 @@ COPY = """
 import json, os, pathlib, shutil
 shutil.copy(pathlib.Path(os.environ["MRPC_MIRROR"], "corpus.txt"), "corpus.txt")
 pathlib.Path("metrics").mkdir(exist_ok=True)
-for name in ("environment", "evaluation"):
-    pathlib.Path("metrics", name + ".json").write_text("{}")
+pathlib.Path("metrics/evaluation.json").write_text("{}")
+pathlib.Path("metrics/environment.json").write_text("[{}]")
 """
 
 

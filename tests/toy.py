@@ -92,7 +92,7 @@ def predict(root: Path, params: Params) -> None:
     environment = {"cpu": train.extra.get("note", "a CPU"), "torch": "2.13.0"}
     degenerate = {"degenerate": train.epochs == 3 and train.seed == 2}
     (root / "metrics").mkdir(exist_ok=True)
-    for name, content in (("environment", environment), ("evaluation", scores), ("train", degenerate)):
+    for name, content in (("environment", [environment]), ("evaluation", scores), ("train", [degenerate])):
         (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
 
 

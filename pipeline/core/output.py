@@ -87,7 +87,7 @@ def write_text(path: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8", newline="\n")
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Write JSON for people and git: sorted keys, two spaces, floats rounded to 6 places."""
     write_text(path, json.dumps(_rounded(content), indent=2, sort_keys=True) + "\n")
 
@@ -97,4 +97,6 @@ def _rounded(value: Any) -> Any:
         return round(value, 6)
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
     return value

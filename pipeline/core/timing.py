@@ -1,4 +1,4 @@
-"""Wall clock and peak memory of stages, for `metrics/timing.json`: shown by `dvc metrics show`, no stage's output."""
+"""Wall clock and peak memory of stages, for `metrics/timing.json`, no stage's output."""
 
 import json
 import resource

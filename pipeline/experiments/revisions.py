@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import METRICS, PREDICTIONS, RAW, SCORED
 from pipeline.core.yaml12 import load_yaml
@@ -75,7 +76,7 @@ class Revision:
             )  # fmt: skip
         # The same parameter may name other content: other training pairs, another local checkpoint.
         parameters = made.parameters | made.sources
-        return Run(self.name, self.commit, parameters, made.code, self.metrics("environment"), *self._pairs())
+        return Run(self.name, self.commit, parameters, made.code, self.details("environment"), *self._pairs())
 
     def _require_recorded(self, outs: dict[str, str]) -> None:
         """Raise UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
@@ -86,10 +87,17 @@ class Revision:
         for path in states.keys() & outs.keys():
             raise UserError(f"{self.name}: {path} is not what {_LOCK} records ({states[path]}); {self._rerun()}")
 
-    def metrics(self, name: str) -> dict[str, Any]:
-        """The content of `metrics/name.json`. Raises UserError where the revision has none."""
-        content: dict[str, Any] = json.loads(self._text(METRICS / f"{name}.json"))
+    def evaluation(self) -> dict[str, Any]:
+        """The content of `metrics/evaluation.json`. Raises UserError where the revision has none."""
+        content: dict[str, Any] = json.loads(self._text(METRICS / "evaluation.json"))
         return content
+
+    def details(self, name: str) -> dict[str, Any]:
+        """The details in `metrics/name.json`. Raises UserError where the revision has none."""
+        try:
+            return parse_details(self._text(METRICS / f"{name}.json"))
+        except ValueError as error:
+            raise UserError(f"{self.name}: metrics/{name}.json is {error}; {self._rerun()}") from None
 
     def _pairs(self) -> tuple[dict[str, Predictions], dict[str, list[tuple[str, str]]]]:
         """The predictions and the sentence pairs of each scored split, sorted by `idx`."""

@@ -42,10 +42,11 @@ def group_name(overrides: list[str]) -> str:
     That is the parameters, dvc.yaml, the code and the lock file that it names, and the environment of this machine.
     overrides: as for `dvc exp run -S`. Raises UserError for one that DVC or `load_params` refuses.
     """
+    from pipeline.modeling.device import usable_device
     from pipeline.modeling.environment import environment
 
     params = asdict(_overridden(overrides))
-    surroundings = environment(params["train"]["precision"])
+    surroundings = environment(usable_device(params["train"]["precision"]))
     del params["train"]["seed"]
     params["runtime"] = params["runtime"]["launcher"]  # the other keys cannot change a result
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
@@ -168,8 +169,8 @@ def _summary(group: str, n: int) -> list[str]:
         if seed > n:
             continue
         with opened(f"{group}-{seed}", reference) as revision:
-            evaluation = revision.metrics("evaluation")
-            if revision.metrics("train")["degenerate"]:
+            evaluation = revision.evaluation()
+            if revision.details("train")["degenerate"]:
                 degenerate.append(revision.name)
         for split in reversed(SCORED):
             for name, title in SCORES.items():

@@ -1,50 +1,87 @@
 """The device that this machine computes with, its threads, and the precision it can do."""
 
-from typing import Any
+import os
+from typing import Any, Literal, NamedTuple
+
+import psutil
 
 from pipeline.core.messages import UserError, log
 from pipeline.params import Precision
 
+# Values of ONEDNN_MAX_CPU_ISA that leave oneDNN no instructions for bf16, and those that leave it AVX-512's alone:
+# https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
+_WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
+_WITHOUT_AMX = {"AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512", "AVX10_2_512"}
 
-def set_up_device(precision: Precision, num_threads: int | None) -> str:
+
+class Device(NamedTuple):
+    """What a stage computes with. kind: torch's name for it."""
+
+    kind: str
+    precision: Precision
+
+
+def set_up_device(precision: Literal["auto", Precision], num_threads: int | None) -> Device:
     """Set CPU threads and memory allocation, log the device, and return `usable_device`."""
     import torch
 
     from pipeline.modeling.cpu import keep_memory
 
-    usable_device(precision)
+    device = usable_device(precision)
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    device, name = _device()
-    if device == "cpu":
+    if device.kind == "cpu":
         keep_memory()
-        if precision == "bf16" and not cpu_bf16():
-            log.warning("this CPU has no native bf16: train.precision=fp32 may be faster")
-    log.info("device: %s (%s), precision %s", device, name, precision)
+        if device.precision == "bf16" and not cpu_bf16():
+            log.warning(
+                "this CPU emulates bf16: training takes about %s as long as in fp32; set train.precision to auto",
+                _SLOWER,
+            )
+    chosen = " (train.precision is auto)" if precision == "auto" else ""
+    log.info("device: %s (%s), precision %s%s", device.kind, _device()[1], device.precision, chosen)
     return device
 
 
-def usable_device(precision: Precision) -> str:
-    """The device that this machine computes with, by torch's name for its kind.
+def warn_where_busy() -> None:
+    """Log where the machine has more to do than it has cores: threads then wait for one another."""
+    load, cores = psutil.getloadavg()[0], os.cpu_count() or 1
+    if load > cores:
+        log.warning(
+            "this machine is busy, with a load of %.1f on %d cores: training is slower; "
+            "stop what else is running, or lower train.num_threads", load, cores,
+        )  # fmt: skip
 
+
+def usable_device(precision: Literal["auto", Precision]) -> Device:
+    """The device that this machine computes with, and its precision.
+
+    precision: `auto` is bf16 where the device multiplies it, fp16 on a CUDA GPU that does not, and fp32 elsewhere.
     Raises UserError where the device cannot do the precision: the Trainer would train fp16 on a CPU without a word,
     many times slower than fp32.
     """
     import torch
 
-    device, name = _device()
+    kind, name = _device()
+    gpu_bf16 = kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if precision == "auto":
+        native = gpu_bf16 or (kind == "cpu" and cpu_bf16())
+        return Device(kind, "bf16" if native else "fp16" if kind == "cuda" else "fp32")
     trouble = None
-    if device == "cuda" and precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        trouble = f"{name} has none: use fp16 or fp32"
-    elif device == "mps" and precision == "fp16":
-        trouble = "it needs a CUDA GPU: use bf16 or fp32"
-    elif device == "mps" and precision == "bf16" and not torch.backends.mps.is_macos_or_newer(14, 0):
-        trouble = "this needs macOS 14: use fp32"
-    elif device == "cpu" and precision == "fp16":
-        trouble = "there is no GPU: use bf16 or fp32"
+    if kind == "cuda" and precision == "bf16" and not gpu_bf16:
+        trouble = f"{name} has none: use auto, fp16 or fp32"
+    elif kind == "mps" and precision == "fp16":
+        trouble = "it needs a CUDA GPU: use auto, bf16 or fp32"
+    elif kind == "mps" and precision == "bf16" and not torch.backends.mps.is_macos_or_newer(14, 0):
+        trouble = "this needs macOS 14: use auto or fp32"
+    elif kind == "cpu" and precision == "fp16":
+        trouble = "there is no GPU: use auto, bf16 or fp32"
     if trouble:
         raise UserError(f"params.yaml: train.precision is {precision}; {trouble}")
-    return device
+    return Device(kind, precision)
+
+
+# Measured in benchmarks/README.md.
+_SLOWER = "28 times (AVX2) or 3 times (AVX-512)"
 
 
 def _device() -> tuple[str, str]:
@@ -76,8 +113,15 @@ def set_random_state(state: Any) -> None:
 
 
 def cpu_bf16() -> list[str]:
-    """The instruction sets of this CPU that multiply bf16 matrices, by torch's names for them."""
+    """The instruction sets with which this CPU multiplies bf16 matrices, by torch's names for them.
+
+    Those that the environment forbids are left out: torch.cpu.get_capabilities does not know of its bounds.
+    """
     import torch
 
     can = torch.cpu.get_capabilities()
-    return [name for name in ("avx512_bf16", "amx_bf16", "bf16") if can.get(name)]
+    found = [name for name in ("avx512_bf16", "amx_bf16", "bf16") if can.get(name)]
+    most = (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()
+    if most in _WITHOUT_BF16 or os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
+        return []
+    return [name for name in found if name != "amx_bf16" or most not in _WITHOUT_AMX]

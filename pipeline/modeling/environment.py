@@ -7,8 +7,7 @@ from typing import Any
 
 from pipeline.core import packages
 from pipeline.modeling import distributed
-from pipeline.modeling.device import cpu_bf16
-from pipeline.params import Precision
+from pipeline.modeling.device import Device, cpu_bf16
 
 # Variables that select the kernels of matrix products. (Those of threads show in the number of threads.)
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
@@ -27,15 +26,18 @@ _KERNELS = (
 )
 
 
-def environment(precision: Precision) -> dict[str, Any]:
-    """Versions, processor, device, threads and processes of this run, after `set_up_device` has set them."""
+def environment(device: Device) -> dict[str, Any]:
+    """Versions, processor, device, threads and processes of this run, after `set_up_device` has set them.
+
+    device: from `usable_device`.
+    """
     import torch
 
     entries = {
         "cpu": _cpu_model(),
         "device": "cpu",
         "instruction_set": ", ".join([torch.backends.cpu.get_cpu_capability(), *cpu_bf16()]),
-        "precision": precision,
+        "precision": device.precision,
         "processes": distributed.world_size(),
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),

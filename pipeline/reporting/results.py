@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SCORED, SPLITS, require
 from pipeline.evaluation.metrics import Ints
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 # By the stage that writes them.
-_METRICS = {"evaluate": ("diagnostics", "evaluation", "intervals"), "train": ("environment", "train")}
+_DETAILS = {"evaluate": ("diagnostics", "intervals"), "train": ("environment", "train")}
 _PLOTS = {"evaluate": ("precision_recall", "reliability", "roc"), "train": ("history",)}
 _COMPARABLE = ("n", "majority_accuracy", "majority_f1")  # where one of these differs, the data do
 
@@ -58,7 +59,9 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     for split in SCORED:
         if not np.array_equal(predicted[split].labels, pairs[split].labels):
             raise UserError(f'{predictions / split}.parquet is not of the pairs in {raw}; run "dvc repro predict"')
-    content = {name: _read_json(metrics / f"{name}.json", stage) for stage, names in _METRICS.items() for name in names}
+    content = {"evaluation": _read_json(metrics / "evaluation.json", "evaluate")} | {
+        name: _read_details(metrics / f"{name}.json", stage) for stage, names in _DETAILS.items() for name in names
+    }
     plots = {
         name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for stage, names in _PLOTS.items() for name in names
     }
@@ -79,6 +82,13 @@ def _read_json(path: Path, producer: str) -> dict[str, Any]:
         return dict(json.loads(require(path, producer).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise UserError(f'{path} is not a JSON object; run "dvc repro -f {producer}"') from None
+
+
+def _read_details(path: Path, producer: str) -> dict[str, Any]:
+    try:
+        return parse_details(require(path, producer).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f'{path} is {error}; run "dvc repro -f {producer}"') from None
 
 
 def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:

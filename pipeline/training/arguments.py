@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.messages import UserError
-from pipeline.modeling.device import usable_device
+from pipeline.modeling.device import Device, usable_device
 from pipeline.params import RuntimeParams, TrainParams
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
 
 
 def training_arguments(
-    params: TrainParams, runtime: RuntimeParams, device: str, output_dir: Path
+    params: TrainParams, runtime: RuntimeParams, device: Device, output_dir: Path
 ) -> "TrainingArguments":
     """Build `TrainingArguments`.
 
@@ -66,7 +66,7 @@ def training_arguments(
             "per_device_eval_batch_size": params.batch_size,
         },
         "train.gradient_accumulation_steps": {"gradient_accumulation_steps": params.gradient_accumulation_steps},
-        "train.precision": {"fp16": params.precision == "fp16", "bf16": params.precision == "bf16"},
+        "train.precision": {"fp16": device.precision == "fp16", "bf16": device.precision == "bf16"},
         "train.weight_decay": {"weight_decay": params.weight_decay},
         "train.warmup_ratio": {"warmup_steps": params.warmup_ratio},  # a value below 1 is a share of all steps
         "train.lr_scheduler_type": {"lr_scheduler_type": params.lr_scheduler_type},
@@ -88,13 +88,13 @@ def training_arguments(
             "gradient_checkpointing": None,  # the old name of the same field
         },
         "train.torch_compile": {"torch_compile": params.torch_compile},
-        "train.deterministic": {"full_determinism": params.deterministic and device != "cpu"},
+        "train.deterministic": {"full_determinism": params.deterministic and device.kind != "cpu"},
         "runtime.dataloader_num_workers": {"dataloader_num_workers": runtime.dataloader_num_workers},
         "runtime.report_to": {"report_to": runtime.report_to},
         "runtime.timeout": {"ddp_timeout": 1800},  # its default; runtime.timeout is in force by now
         "the pipeline": {
             "output_dir": str(output_dir),
-            "use_cpu": device == "cpu",
+            "use_cpu": device.kind == "cpu",
             "disable_tqdm": not sys.stderr.isatty(),
             "logging_nan_inf_filter": False,  # it would replace a loss that is not finite by an average of earlier ones
             "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices

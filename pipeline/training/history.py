@@ -2,7 +2,10 @@
 
 import csv
 import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline.core.messages import log
+from pipeline.core.output import write_text
 from pipeline.evaluation.metrics import cross_entropy, paraphrase_metric
 from pipeline.modeling import distributed
+
+History = list[dict[str, Any]]  # an entry for each logged step and each scoring of validation, as in Trainer's log
+Curves = Callable[[History], None]  # shows the course of the run so far
 
 COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 
@@ -63,7 +70,7 @@ def validation_scores(logits: NDArray[np.float32], labels: NDArray[np.int64]) ->
     return {**scores, "loss": cross_entropy(logits, labels), "classes": len(set(predictions.tolist()))}
 
 
-def log_epoch(history: list[dict[str, Any]], epochs: int) -> None:
+def log_epoch(history: History, epochs: int) -> None:
     """Log the epoch whose scores are the last entry of `history`, named as in Trainer's log.
 
     Its train loss is the mean of what was logged in it, as in the report.
@@ -71,25 +78,44 @@ def log_epoch(history: list[dict[str, Any]], epochs: int) -> None:
     *before, scores = history
     losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(before))]
     log.info(
-        "epoch %d/%d: train loss %s, validation loss %.4f, accuracy %.4f, f1 %.4f",
-        round(scores["epoch"]), epochs, f"{sum(losses) / len(losses):.4f}" if losses else "-",
+        "epoch %d/%d: train loss %.4f, validation loss %.4f, accuracy %.4f, f1 %.4f",
+        round(scores["epoch"]), epochs, sum(losses) / len(losses),
         scores["eval_loss"], scores["eval_accuracy"], scores["eval_f1"],
     )  # fmt: skip
 
 
-def epochs_scored(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def epochs_scored(history: History) -> History:
     """The entries with an epoch's scores."""
     return [entry for entry in history if "eval_f1" in entry]
 
 
-def kept_epoch(history: list[dict[str, Any]], keep: str) -> dict[str, Any]:
+def kept_epoch(history: History, keep: str) -> dict[str, Any]:
     """The entry of the epoch whose weights are kept."""
     epochs = epochs_scored(history)
     return max(epochs, key=lambda entry: entry["eval_f1"]) if keep == "best" else epochs[-1]
 
 
-def history_csv(history: list[dict[str, Any]]) -> str:
-    """The learning curves: a row for each logged step of training and each scoring of validation."""
+@contextmanager
+def live_curves(path: Path) -> Iterator[Curves]:
+    """Yield a function that writes the learning curves so far to a CSV file, complete at each moment.
+
+    It is removed where the block fails. Raises UserError where it cannot be written, before the block for one.
+    """
+
+    def write(history: History) -> None:
+        write_text(path, _history_csv(history))
+
+    write([])
+    try:
+        yield write
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _history_csv(history: History) -> str:
+    """A row for each logged step of training and each scoring of validation."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -9,35 +9,37 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from pipeline.core.tables import read_split
 from pipeline.core.timing import Stopwatch
+from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.params import TrainParams
+from pipeline.training.history import History
 
 
 @dataclass(frozen=True)
 class TrainInputs:
-    """Tokenized train and validation pairs, the model with a new classification head, and its tokenizer."""
+    """Tokenized train and validation pairs, the model with a new classification head, its tokenizer, and the device."""
 
     training: Dataset
     validation: Dataset
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    device: Device
 
 
 @dataclass(frozen=True)
 class TrainResult:
     """What a run gives back.
 
-    weights: of the whole model, also where each rank held a part of it. history: an entry for each logged step and
-    each scoring of validation, named as in Trainer's log. train_loss: mean over all steps.
+    weights: of the whole model, also where each rank held a part of it. train_loss: mean over all steps.
     """
 
     weights: dict[str, Any]
-    history: list[dict[str, Any]]
+    history: History
     train_loss: float
     watch: Stopwatch
 
 
-def load_inputs(tokenized: Path, pretrained: Path, params: TrainParams, device: str) -> TrainInputs:
+def load_inputs(tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
     """Read the tokenized pairs and the pretrained model. Raises UserError where one of them does not load."""
     training, validation = (
         read_split(tokenized, split, "tokenize").remove_columns("idx") for split in ("train", "validation")
@@ -48,8 +50,8 @@ def load_inputs(tokenized: Path, pretrained: Path, params: TrainParams, device: 
     set_seed(params.seed)  # before the model: its new head is drawn at random
     model = load_classifier(
         pretrained,
-        device,
+        device.kind,
         id2label=dict(enumerate(names)),
         label2id={name: label for label, name in enumerate(names)},
     )
-    return TrainInputs(training, validation, model, load_tokenizer(pretrained))
+    return TrainInputs(training, validation, model, load_tokenizer(pretrained), device)

@@ -28,20 +28,20 @@ from pipeline.modeling.inference import logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
 from pipeline.training.checkpointing import checkpoint_path, complete, newest, progress_of, saving
-from pipeline.training.history import RunningLoss, log_epoch, validation_scores
+from pipeline.training.history import Curves, History, RunningLoss, log_epoch, validation_scores
 from pipeline.training.inputs import TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption
 
 _STATE = "state.pt"
 
 
-def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, device: str) -> TrainResult:
+def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
     """As `fit` of trainer.py; also raises UserError for a parameter that only the Trainer supports."""
     check_loop(params, runtime)
     model, rank, accumulation_steps = inputs.model, distributed.rank(), params.gradient_accumulation_steps
-    workers = runtime.dataloader_num_workers
+    (device, precision), size, workers = inputs.device, params.batch_size, runtime.dataloader_num_workers
     AcceleratorState._reset_state(reset_partial_state=True)  # of another run in this process
-    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=params.precision.replace("fp32", "no"))
+    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=precision.replace("fp32", "no"))
     if params.deterministic and device != "cpu":
         enable_full_determinism(params.seed)
     else:
@@ -49,8 +49,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     model.config.use_cache = False  # as Trainer leaves it
     if params.gradient_checkpointing:
         model.activation_checkpointing_enable()
-    by_length, size = params.group_by_length, params.batch_size
-    batches = TrainingBatches(inputs.training, size, accumulation_steps, params.seed, by_length)
+    batches = TrainingBatches(inputs.training, size, accumulation_steps, params.seed, params.group_by_length)
     steps_in_epoch = math.ceil(len(batches) / accumulation_steps)
     steps = steps_in_epoch * params.epochs
     groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}  # by decay; biases and layer norms have none
@@ -69,7 +68,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         torch.manual_seed(params.seed + rank)
 
     step, best_step, best_f1, epochs_since_best = 0, None, -1.0, 0
-    history: list[dict[str, Any]] = []
+    history: History = []
     losses, finite_loss, watch, random_state = RunningLoss(), None, Stopwatch(), None
     if resumed := newest(home, keep_best=params.keep == "best"):
         state = torch.load(resumed / _STATE, map_location="cpu", weights_only=True)
@@ -80,11 +79,10 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         progress = progress_of(resumed)
         losses.load(progress["losses"])
         watch.earlier = progress["seconds"]
-    patience = params.early_stopping_patience or math.inf
     bar = tqdm(total=steps, initial=step, disable=not sys.stderr.isatty() or rank > 0)
     dropout = fast_dropout() if device == "cpu" else nullcontext()
     with logging_redirect_tqdm(), bar, dropout, memory_for_model(), Interruption() as interruption, watch:
-        while step < steps and epochs_since_best < patience:
+        while step < steps and epochs_since_best < (params.early_stopping_patience or math.inf):
             epoch, step_in_epoch = divmod(step, steps_in_epoch)
             batches.set_epoch(epoch)
             done = step_in_epoch * accumulation_steps  # forward passes of this epoch, before a run that resumes
@@ -110,7 +108,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                     finite_loss = total.item() / max(1, int((labels != NO_LABEL).sum()))
                     losses.add(loss)
                 norm = accelerator.clip_grad_norm_(wrapped.parameters(), params.max_grad_norm or math.inf)
-                if params.precision != "fp16":  # there the scaler skips such a step
+                if precision != "fp16":  # there the scaler skips such a step
                     demand_finite("gradient norm", norm, step + 1, finite_loss)
                 lr = schedule.get_last_lr()[0]
                 optimizer.step()
@@ -120,13 +118,15 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                 step, done = step + 1, done + len(window)
                 bar.update()
                 at = {"epoch": epoch + done / len(batches), "step": step}
-                if step % params.logging_steps == 0:
+                if step % min(params.logging_steps, steps_in_epoch) == 0:
                     history.append({"loss": losses.log(step), "learning_rate": lr, **at})
+                    curves(history)
                 if done == len(batches):
-                    scored = logits(model, inputs.validation, inputs.tokenizer, size, params.precision, workers)
+                    scored = logits(model, inputs.validation, inputs.tokenizer, size, precision, workers)
                     scores = validation_scores(scored, np.asarray(inputs.validation["labels"]))
                     history.append({**{f"eval_{name}": score for name, score in scores.items()}, **at})
                     log_epoch(history, params.epochs)
+                    curves(history)
                     epochs_since_best += 1
                     if scores["f1"] > best_f1:
                         best_step, best_f1, epochs_since_best = step, scores["f1"], 0

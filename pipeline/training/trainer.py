@@ -1,5 +1,6 @@
 """The engine "trainer": the Hugging Face Trainer, with every correction that this pipeline makes to it."""
 
+import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,19 @@ from pipeline.modeling.inference import logits
 from pipeline.params import Precision, RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
 from pipeline.training.checkpointing import checkpoint_path, complete, newest, progress_of, saving
-from pipeline.training.history import RunningLoss, log_epoch, validation_scores
+from pipeline.training.history import Curves, RunningLoss, log_epoch, validation_scores
 from pipeline.training.inputs import TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption
 
 
-def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, device: str) -> TrainResult:
+def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
     """Fine-tune `inputs.model`, scored each epoch on `inputs.validation`.
 
     home: the directory of this run's checkpoints; training resumes from the newest complete one there.
-    device: from `set_up_device`.
+    curves: called with the history so far whenever an entry is new.
     Raises UserError for a refused parameter, where training fails, and where a checkpoint cannot be written.
     """
-    arguments = training_arguments(params, runtime, device, home)
+    arguments = training_arguments(params, runtime, inputs.device, home)
     trainer = CorrectedTrainer(
         model=inputs.model,
         args=arguments,
@@ -44,7 +45,12 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     )
     if params.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
+    trainer.add_callback(_LiveCurves(curves))
     trainer.check_optimizer()
+    # Where an epoch has fewer steps, its last one is logged.
+    arguments.logging_steps = min(
+        params.logging_steps, math.ceil(len(trainer.get_train_dataloader()) / params.gradient_accumulation_steps)
+    )
     resumed = newest(home, keep_best=params.keep == "best")
     if resumed:  # Trainer forgets that early stopping had ended the run
         arguments.num_train_epochs = progress_of(resumed)["stopped_after"] or params.epochs
@@ -205,6 +211,14 @@ class _Checkpointing(TrainerCallback):
             complete(checkpoint_path(self._home, state.global_step), progress, state.best_global_step)
         if self._interruption.agreed():
             self._interruption.stop(state.global_step, state.max_steps)
+
+
+class _LiveCurves(TrainerCallback):
+    def __init__(self, curves: Curves) -> None:
+        self._curves = curves
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._curves(state.log_history)
 
 
 class _Bar(ProgressCallback):
