@@ -69,5 +69,7 @@ lint: setup ## Check style and types
 	ruff check .
 	ruff format --check .
 	mypy
+	@# Finds names that Windows lacks.
+	mypy --platform win32 --cache-dir .mypy_cache/win32
 
 .PHONY: help setup lock demo repro test verify chaos bench bench-scale docs lint
