@@ -58,6 +58,10 @@ demo: setup ## Run the pipeline in demo/, a clone of HEAD: embedded corpus, smal
 repro: setup ## Run what changed of the real pipeline: MRPC and the checkpoint of params.yaml
 	dvc repro
 
+table: setup ## List the experiments: what changed between them, and their scores
+	@# Without the hashes of files, and what only differs with the data.
+	@dvc exp show --no-pager --only-changed --drop '.*(/|[.](lock|yaml|n)$$|majority)'
+
 test: setup ## Run the tests
 	python -m pytest
 
@@ -84,4 +88,4 @@ lint: setup ## Check style and types
 	@# Finds names that Windows lacks.
 	mypy --platform win32 --cache-dir .mypy_cache/win32
 
-.PHONY: help setup lock demo repro test verify chaos bench bench-scale docs lint
+.PHONY: help setup lock demo repro table test verify chaos bench bench-scale docs lint

@@ -27,6 +27,7 @@ import numpy as np
 import yaml
 from datasets import Dataset
 
+from pipeline.core.details import parse_details
 from pipeline.core.tables import read_split
 from pipeline.modeling.batching import TrainingBatches, token_counts
 
@@ -47,6 +48,7 @@ class Run:
     wall: float
     memory: float
     f1: dict[str, float]
+    precision: str
 
     @property
     def outside(self) -> float:
@@ -98,6 +100,7 @@ def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, en
         wall=run.ended - run.began,
         memory=run.memory,
         f1=report["f1"],
+        precision="fp32",
     )
 
 
@@ -108,6 +111,7 @@ def ours(scratch: Path, params: dict[str, Any], seed: int, env: dict[str, str]) 
     timing, scores = (
         json.loads((project / "metrics" / f"{name}.json").read_text()) for name in ("timing", "evaluation")
     )
+    environment = parse_details((project / "metrics" / "environment.json").read_text())
     shutil.rmtree(project)
     return Run(
         setup=run.seen - run.began,
@@ -116,6 +120,7 @@ def ours(scratch: Path, params: dict[str, Any], seed: int, env: dict[str, str]) 
         wall=run.ended - run.began,
         memory=run.memory,
         f1={split: scores[split]["f1"] for split in ("validation", "test")},
+        precision=environment["precision"],
     )
 
 

@@ -19,8 +19,10 @@ from pipeline.evaluation.calibration import (
     expected_calibration_error,
     if_calibrated,
     operating_points,
+    precision_and_recall,
     precision_recall_curve,
     reliability,
+    roc_auc,
     roc_curve,
 )
 from pipeline.evaluation.metrics import cross_entropy, score
@@ -33,9 +35,10 @@ def evaluate(predictions: Path, metrics: Path) -> None:
 
     evaluation.json: accuracy, F1 and loss of each split, and the scores of always predicting the majority class.
     intervals.json: 95 % intervals of accuracy and F1. diagnostics.json: mean confidence and expected calibration error,
-    with what a perfectly calibrated model would show; the scores at the threshold with the best F1 on validation, and
-    at 0.5; and where predict has scored the sentences swapped, `order_consistency`, the share of pairs with the same
-    prediction in both orders. Raises UserError where the predictions are missing.
+    with what a perfectly calibrated model would show; the area under the ROC curve; the scores, precision and recall at
+    the threshold with the best F1 on validation, and at 0.5; and where predict has scored the sentences swapped,
+    `order_consistency`, the share of pairs with the same prediction in both orders. A number that is not defined, as
+    the precision of class 1 where it is never predicted, is null. Raises UserError where the predictions are missing.
     """
     splits = {split: load_predictions(predictions, split) for split in SCORED}
     threshold = best_threshold(splits["validation"].labels, splits["validation"].probability)
@@ -54,12 +57,15 @@ def evaluate(predictions: Path, metrics: Path) -> None:
         }
         intervals[split] = {name: limits._asdict() for name, limits in score_intervals(of.labels, of.predicted).items()}
         bins = reliability(of.confidence, of.labels == of.predicted)
+        counts = operating_points(of.labels, of.probability)[:2]
+        above = (of.probability >= threshold).astype(int)
         diagnostics[split] = {
-            "at_half": scores,
-            "at_threshold": score(of.labels, (of.probability >= threshold).astype(int)),
+            "at_half": {**scores, **precision_and_recall(of.labels, of.predicted)},
+            "at_threshold": {**score(of.labels, above), **precision_and_recall(of.labels, above)},
             "confidence": float(of.confidence.mean()),
             "calibration_error": expected_calibration_error(bins),
             "if_calibrated": if_calibrated(of.confidence)._asdict(),
+            "roc_auc": roc_auc(*counts),
         }
         if of.swapped is not None:
             diagnostics[split]["order_consistency"] = float(np.mean(of.predicted == of.swapped))
@@ -69,7 +75,6 @@ def evaluate(predictions: Path, metrics: Path) -> None:
             ("actual", "predicted"),
             zip(names[of.labels], names[of.predicted], strict=True),
         )
-        counts = operating_points(of.labels, of.probability)[:2]
         precision_recall += [(split, *point) for point in precision_recall_curve(*counts)]
         roc += [(split, *point) for point in roc_curve(*counts)]
         reliability_bins += [(split, *one) for one in bins]

@@ -9,8 +9,10 @@ from pipeline.evaluation.calibration import (
     expected_calibration_error,
     if_calibrated,
     operating_points,
+    precision_and_recall,
     precision_recall_curve,
     reliability,
+    roc_auc,
     roc_curve,
 )
 
@@ -29,6 +31,45 @@ def test_curves_match_scikit_learn(seed: int) -> None:
     assert np.array(precision_recall_curve(*counts)) == pytest.approx(np.column_stack([recall, precision])[::-1])
     false_rate, true_rate, _ = sklearn.roc_curve(labels, probability, drop_intermediate=False)
     assert np.array(roc_curve(*counts)) == pytest.approx(np.column_stack([false_rate, true_rate]))
+
+
+@pytest.mark.parametrize("digits", [1, 2, 9])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_area_under_the_roc_curve_matches_scikit_learn_with_ties_too(seed: int, digits: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels, probability = rng.integers(0, 2, 200), np.round(rng.random(200), digits)
+    area = roc_auc(*operating_points(labels, probability)[:2])
+    assert area == pytest.approx(sklearn.roc_auc_score(labels, probability), rel=1e-12)
+
+
+def test_a_model_that_gives_every_pair_the_same_probability_has_half_the_area() -> None:
+    assert roc_auc(*operating_points(np.array([1, 0, 0, 1, 1]), np.full(5, 0.7))[:2]) == 0.5
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_the_area_is_undefined_for_labels_of_one_class(label: int) -> None:
+    assert roc_auc(*operating_points(np.full(3, label), np.array([0.9, 0.1, 0.5]))[:2]) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_precision_and_recall_match_scikit_learn(seed: int) -> None:
+    labels, probability = random_case(seed)
+    predictions = (probability >= 0.3).astype(int)
+    assert precision_and_recall(labels, predictions) == {
+        "precision": pytest.approx(sklearn.precision_score(labels, predictions), rel=1e-12),
+        "recall": pytest.approx(sklearn.recall_score(labels, predictions), rel=1e-12),
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions", "precision", "recall"),
+    [([0, 0], [0, 1], 0.0, None), ([1, 0], [0, 0], None, 0.0), ([0, 0], [0, 0], None, None), ([1, 1], [1, 0], 1, 0.5)],
+)
+def test_precision_without_predictions_and_recall_without_labels_of_class_1_are_undefined(
+    labels: list[int], predictions: list[int], precision: float | None, recall: float | None
+) -> None:
+    found = precision_and_recall(np.array(labels), np.array(predictions))
+    assert found == {"precision": precision, "recall": recall}
 
 
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])

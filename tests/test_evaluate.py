@@ -129,8 +129,13 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
         for name in ("accuracy", "f1"):
             assert intervals[split][name]["low"] < scores[split][name] < intervals[split][name]["high"]
             assert diagnostics[split]["at_half"][name] == scores[split][name]
-        by_threshold = sklearn.f1_score(labels, probability(logits) >= diagnostics["threshold"] - 1e-6)
-        assert diagnostics[split]["at_threshold"]["f1"] == pytest.approx(by_threshold, abs=1e-6)
+        above = probability(logits) >= diagnostics["threshold"] - 1e-6
+        for at, given in (("at_half", logits.argmax(-1)), ("at_threshold", above)):
+            for name in ("f1", "precision", "recall"):
+                expected_score = getattr(sklearn, f"{name}_score")(labels, given)
+                assert diagnostics[split][at][name] == pytest.approx(expected_score, abs=1e-6)
+        area = sklearn.roc_auc_score(labels, probability(logits))
+        assert diagnostics[split]["roc_auc"] == pytest.approx(area, abs=1e-6)
         confidence = np.maximum(probability(logits), 1 - probability(logits))
         assert diagnostics[split]["confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
         expected = diagnostics[split]["if_calibrated"]

@@ -18,6 +18,13 @@ def evaluation(project: Project) -> dict[str, dict[str, float]]:
     return json.loads((project.root / "metrics" / "evaluation.json").read_text())  # type: ignore[no-any-return]
 
 
+def commit_found(project: Project, page: str) -> str:
+    """The subject of the commit that the report's command finds for its result."""
+    command = re.search(r"<code>(git log -S [0-9a-f]{32} --oneline -- dvc\.lock)</code>", page)
+    assert command
+    return project.run(*command[1].split()).splitlines()[-1].partition(" ")[2]
+
+
 def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Project) -> None:
     assert sorted(project.repro()) == sorted(ALL)
     lock = (project.root / "dvc.lock").read_text()
@@ -25,6 +32,8 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert report["test"]["n"] == 240
     assert project.repro() == [], "nothing changed, nothing runs"
     project.commit("a first result")
+    page = (project.root / "metrics" / "report.html").read_text()
+    assert commit_found(project, page) == "a first result"
 
     first = (project.root / "params.yaml").read_text()
     project.set("train.lr", "2e-3")
@@ -71,7 +80,14 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert project.repro() == ["check", "pretrained", "tokenize", "train", "predict", "evaluate", "report"]
 
     project.commit("another checkpoint")
+    other_page = (project.root / "metrics" / "report.html").read_text()
+    assert commit_found(project, other_page) == "another checkpoint"
+    assert commit_found(project, page) == "a first result", "the result has been replaced since"
+    project.git("rebase", "--quiet", "--force-rebase", "--root")
+    assert commit_found(project, page) == "a first result"
     assert "metrics/evaluation.json" in project.run("dvc", "metrics", "diff", "HEAD~1", "--md")
+    shown = json.loads(project.run("dvc", "metrics", "show", "--json"))[""]["data"]
+    assert [path for path, file in shown.items() if file["data"]] == ["metrics/evaluation.json"]
     charts = json.loads(project.run("dvc", "plots", "show", "--json"))["data"]
     assert {"Accuracy", "F1", "Learning rate", "metrics/plots/history.csv", "metrics/plots/roc.csv"} <= charts.keys()
 

@@ -79,7 +79,8 @@ def write_inputs(root: Path) -> None:
     evaluate(root / PREDICTIONS, root / METRICS)
     shutil.copy(root / METRICS / "evaluation.json", root / METRICS / "baseline.json")
     write(root / METRICS / "plots" / "history.csv", HISTORY)
-    write_details(root / METRICS / "environment.json", {"torch": "2.13.0", "threads": 2})
+    environment = {"torch": "2.13.0", "threads": 2, "processes": 1, "precision": "bf16"}
+    write_details(root / METRICS / "environment.json", environment)
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
     write_details(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
     lengths = {split: {"pairs": n, "mean": 30.25, "longest": 52, "truncated": 7} for split, n in PAIRS.items()}
@@ -87,7 +88,19 @@ def write_inputs(root: Path) -> None:
     provenance = {
         "data": {"task": "sample", "sha256": dict.fromkeys(SPLITS, "0f" * 32)},
         "checkpoint": {"checkpoint": "a local directory", "revision": None},
-        "run": {"seed": 42, "torch": "2.13.0"},
+        "run": {
+            "seed": 42,
+            "lr": 3e-05,
+            "batch_size": 16,
+            "gradient_accumulation_steps": 1,
+            "epochs": 3,
+            "precision": "bf16",
+            "max_train_samples": None,
+            "extra": {"label_smoothing_factor": 0.1},
+            "torch": "2.13.0",
+            "threads": 2,
+            "processes": 1,
+        },
     }
     write(root / CLASSIFIER / "provenance.json", provenance)
 
@@ -119,6 +132,19 @@ def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
     assert file.read_bytes() == before
 
 
+def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> None:
+    """As with predict.max_samples."""
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for file in (tmp_path / PREDICTIONS).glob("test*.parquet"):
+        pq.write_table(pq.read_table(file).slice(0, 30), file)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    page = make(tmp_path)
+    assert "of 30 test pairs</h1>" in page
+    assert f"the first 30 of {PAIRS['test']} pairs" in page
+    assert "of other pairs" in page
+    assert "| pairs |" in (tmp_path / METRICS / "model_card.md").read_text()
+
+
 def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:
     text = file.with_name("model_card.md").read_text()
     card = ModelCard(text)
@@ -145,7 +171,7 @@ def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) 
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
     page = make(tmp_path)
-    assert "The committed baseline is of other data" in page
+    assert "The committed baseline is of other pairs" in page
     assert "Against the committed baseline" not in page
     assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
 
@@ -194,6 +220,123 @@ def test_confidence_is_judged_against_chance(
     )
     assert floor
     assert floor.groups() == ("2.3", "5.0")
+
+
+def change(path: Path, key: str, **changes: Any) -> None:
+    """Change entries below a key of a JSON file."""
+    content = json.loads(path.read_text())
+    content[key] |= changes
+    write(path, content)
+
+
+def test_the_run_is_told_by_what_it_was_asked_for_and_what_that_came_to(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    page = make(tmp_path)
+    assert re.search(r"learning rate 3e-05, batch 16,\s+3 epochs, seed 42, bf16</p>", page)
+    told = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert told == {
+        "learning rate": "3e-05", "batch": "16 pairs", "epochs": "3", "seed": "42", "numeric precision": "bf16",
+        "checkpoint": "a local directory", "data": "sample",
+    }  # fmt: skip
+
+    provenance = tmp_path / CLASSIFIER / "provenance.json"
+    change(provenance, "run", gradient_accumulation_steps=2, processes=3, max_train_samples=64)
+    change(provenance, "checkpoint", checkpoint="google-bert/bert-base-cased", revision="c" * 40)
+    change(provenance, "data", task="mrpc", dataset="nyu-mll/glue", revision="d" * 40)
+    training = parse_details((inputs / METRICS / "train.json").read_text())
+    write_details(tmp_path / METRICS / "train.json", {**training, "effective_batch_size": 96})
+    told |= {
+        "batch": "96 pairs: 16 per device × 2 accumulated × 3 processes",  # noqa: RUF001
+        "trained on": "the first 64 pairs",
+        "checkpoint": f"google-bert/bert-base-cased@{'c' * 40}",
+        "data": f"mrpc, of nyu-mll/glue@{'d' * 40}",
+    }
+    assert dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", make(tmp_path))) == told
+
+
+def rewrite(path: Path, **columns: list[Any]) -> None:
+    """Replace columns of a parquet file."""
+    table = pq.read_table(path)
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), [values])
+    pq.write_table(table, path)
+
+
+def in_short(page: str, subject: str) -> str:
+    entry = re.search(rf'<li><a href="#data">{subject}</a>:(.*?)</li>', page, re.DOTALL)
+    assert entry
+    return " ".join(entry[1].split())
+
+
+def test_the_summary_says_how_much_of_test_is_in_train(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    train, test = tmp_path / RAW / "train.parquet", pq.read_table(tmp_path / RAW / "test.parquet").to_pydict()
+    first, second = ([f"{side} {row}" for row in range(60)] for side in ("one", "other"))
+    rewrite(train, sentence1=first, sentence2=second)
+    assert in_short(make(tmp_path), "Leakage") == "no test pair shares a sentence with train."
+    rewrite(train, sentence1=[test["sentence2"][1], *first[1:]])
+    assert in_short(make(tmp_path), "Leakage") == (
+        "1 of 60 test pairs shares a sentence with train, and none of them is a train pair."
+    )
+    rewrite(train, sentence1=test["sentence2"][:3] + first[3:], sentence2=test["sentence1"][:2] + second[2:])
+    assert in_short(make(tmp_path), "Leakage") == (
+        "3 of 60 test pairs share a sentence with train, and 2 of them are train pairs."
+    )
+
+
+def test_the_summary_speaks_of_a_label_shift_where_a_test_finds_one(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    told = in_short(make(tmp_path), "Label shift")
+    assert re.fullmatch(r"no sign of one from train to validation \(p = [\d.]+\) or test \(p = [\d.]+\)\.", told)
+    shares = {split: np.mean(pq.read_table(tmp_path / RAW / f"{split}.parquet")["label"]) for split in SPLITS}
+    labels = [1] * round(PAIRS["train"] * shares["validation"])
+    labels += [0] * (PAIRS["train"] - len(labels))
+    rewrite(tmp_path / RAW / "train.parquet", label=labels)
+    rewrite(tmp_path / RAW / "test.parquet", label=[0] * PAIRS["test"])
+    rewrite(tmp_path / PREDICTIONS / "test.parquet", label=[0] * PAIRS["test"])
+    told = in_short(make(tmp_path), "Label shift")
+    share = f"{100 * np.mean(labels):.1f}"
+    assert re.fullmatch(
+        rf"(100\.0 % of the test pairs are not equivalent, and {100 - float(share):.1f}|"
+        rf"0\.0 % of the test pairs are equivalent, and {share}) % of train.s \(p &lt; 0\.001\); "
+        r"no sign of one from train to validation \(p = [\d.]+\)\.",
+        told,
+    )
+
+
+def f1_and_share(page: str, split: str) -> list[tuple[str, str]]:
+    """F1 without its interval, and the share of class 1, of each slice of a split."""
+    table = page.split(f'aria-label="Slices of {split}"')[1].split("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in table.split('<th scope="row">')[1:]]
+    return [(re.sub("<.*", "", cells[2], flags=re.DOTALL).strip(), cells[3]) for cells in rows]
+
+
+DASH = "\N{EN DASH}"
+
+
+def test_a_slice_without_positives_has_a_dash_for_f1(inputs: Path, file: Path, tmp_path: Path) -> None:
+    found = [entry for split in SCORED for entry in f1_and_share(file.read_text(), split)]
+    assert {f1 == DASH for f1, _ in found} == {True, False}
+    assert all((f1 == DASH) == (share == "0.0&nbsp;%") for f1, share in found)
+    assert "A dash: a slice without equivalent pairs" in file.read_text()
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for split in SCORED:
+        for directory in (RAW, PREDICTIONS):
+            rewrite(tmp_path / directory / f"{split}.parquet", label=[1] * PAIRS[split])
+    page = make(tmp_path)
+    assert DASH not in [f1 for split in SCORED for f1, _ in f1_and_share(page, split)]
+    assert "A dash:" not in page
+
+
+def test_precision_recall_and_area_are_dashes_where_they_are_not_defined(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for directory in (RAW, PREDICTIONS):
+        rewrite(tmp_path / directory / "test.parquet", label=[0] * PAIRS["test"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    row = re.search(r'<th scope="row">test</th>\s*((?:<td class="number">[^<]*</td>\s*)+)</tr>', make(tmp_path))
+    assert row
+    assert re.findall(r">([^<]+)</td>", row[1]) == ["0.0", DASH, "0.0", DASH, DASH]
 
 
 @pytest.mark.parametrize(("kept", "step"), [(1, 4), (2, 8)])
@@ -250,7 +393,7 @@ def opened(browser: Browser, file: Path, width: int = 1280, scheme: Any = "light
     return Opened(page, requests, messages)
 
 
-@pytest.fixture(scope="module", params=[(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")], ids=str)
+@pytest.fixture(scope="module", params=[(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")], ids=str)
 def view(browser: Browser, file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
     view = opened(browser, file, *request.param)
     yield view
@@ -275,9 +418,36 @@ def test_every_chart_is_drawn_within_its_frame(view: Opened) -> None:
             assert box["x"] + box["width"] <= frame["x"] + frame["width"] + 1
 
 
+UNFOLD = "document.querySelectorAll('details').forEach(details => details.open = true)"
+
+
 def test_only_the_tables_scroll_sideways(view: Opened) -> None:
     width = view.page.viewport_size["width"]  # type: ignore[index]
     assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+    view.page.evaluate(UNFOLD)
+    assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_table_of_contents_stays_in_sight_and_marks_the_section_being_read(view: Opened) -> None:
+    page = view.page
+    nav, links = page.locator("nav"), page.locator("nav a")
+    size = page.viewport_size
+    assert size
+    for link in [*links.all(), links.first]:
+        page.evaluate("anchor => location.hash = anchor", link.get_attribute("href"))
+        expect(page.locator("nav [aria-current]")).to_have_text(link.inner_text())
+        bar, marked = nav.bounding_box(), link.bounding_box()
+        heading = page.locator(f"{link.get_attribute('href')} h2").bounding_box()
+        assert bar and marked and heading
+        assert bar["y"] == 0
+        assert bar["height"] < 50
+        assert marked["x"] >= 0
+        assert marked["x"] + marked["width"] <= size["width"], "scrolled to in the row of a phone"
+        assert bar["height"] <= heading["y"] < size["height"]
+    page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    expect(page.locator("nav [aria-current]")).to_have_text("Versions and checksums")
+    page.evaluate("window.scrollTo(0, 0)")
+    expect(page.locator("nav [aria-current]")).to_have_text("Scores")
 
 
 # Each text with its contrast to the background (WCAG 2.2, 1.4.3). A canvas converts any CSS colour to RGBA.
@@ -311,6 +481,7 @@ CONTRASTS = """() => {
 
 
 def test_all_text_has_a_contrast_of_at_least_4_5(view: Opened) -> None:
+    view.page.evaluate(UNFOLD)
     contrasts = view.page.evaluate(CONTRASTS)
     assert len(contrasts) > 300, "the texts of the charts too"
     assert [(text, round(contrast, 2)) for text, contrast in contrasts if contrast < 4.5] == []
@@ -334,11 +505,37 @@ def test_the_keyboard_reaches_every_table_and_skips_to_the_content(browser: Brow
     assert page.evaluate("document.activeElement.id") == "content"
     regions = page.locator(".scroll").evaluate_all("regions => regions.map(region => region.ariaLabel)")
     assert len(set(regions)) == len(regions) > 10
-    reached = []
-    for _ in range(len(regions) + 10):
+    reached, unfolded = [], []
+    while (tag := page.evaluate("document.activeElement.tagName")) != "BODY":
+        if tag == "SUMMARY":
+            unfolded.append(page.evaluate("document.activeElement.textContent"))
+            page.keyboard.press("Enter")
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.ariaLabel"))
     assert [name for name in regions if name not in reached] == []
+    assert len(unfolded) == 3
+    page.keyboard.press("Shift+Tab")
+    while page.evaluate("document.querySelector('main').contains(document.activeElement)"):
+        top = page.evaluate("document.activeElement.getBoundingClientRect().top")
+        below = page.evaluate("document.querySelector('nav').getBoundingClientRect().bottom")
+        assert top > below, "what has the focus is behind the table of contents"
+        page.keyboard.press("Shift+Tab")
+    page.close()
+
+
+def test_checksums_parameters_and_the_slices_of_validation_are_folded_but_printed(browser: Browser, file: Path) -> None:
+    page = opened(browser, file).page
+    folded = [
+        page.get_by_role("region", name=name, include_hidden=True)
+        for name in ("Slices of validation", "Parameters of the training", "The corpus", "Where it was trained")
+    ]
+    for region in folded:
+        expect(region).not_to_be_visible()
+    expect(page.get_by_role("region", name="Slices of test")).to_be_visible()
+    page.emulate_media(media="print")
+    for region in folded:
+        expect(region).to_be_visible()
+    expect(page.locator("nav")).not_to_be_visible()
     page.close()
 
 
@@ -385,8 +582,22 @@ def test_the_page_shows_the_metrics(browser: Browser, inputs: Path, file: Path) 
     expect(confusion).to_contain_text(
         f"{matrix[0, 1]} pairs are wrongly called equivalent and {matrix[1, 0]} wrongly not equivalent"
     )
+    probability = np.asarray(table["probability"])
+    threshold = parse_details((inputs / METRICS / "diagnostics.json").read_text())["threshold"]
+    numbers = [
+        f"{100 * measure(table['label'], given):.1f}"
+        for given in (table["prediction"], probability >= threshold - 1e-6)
+        for measure in (sklearn.precision_score, sklearn.recall_score)
+    ]
+    area = sklearn.roc_auc_score(table["label"], probability)
+    expect(page.get_by_role("row", name=f"test {' '.join(numbers)} {area:.3f}")).to_be_visible()
+    expect(page.get_by_role("columnheader", name=f"recall from {threshold:.3f}")).to_be_visible()
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("row", name="test train 1 1")).to_be_visible()
+    page.evaluate(UNFOLD)
+    expect(page.get_by_role("row", name='extra {"label_smoothing_factor": 0.1}')).to_be_visible()
+    expect(page.get_by_role("row", name="max_train_samples null")).to_be_visible()
+    expect(page.get_by_role("region", name="Parameters of the training")).not_to_contain_text("torch")
     expect(page.locator("#versions")).to_contain_text("a local directory")
     expect(page.locator("#versions")).to_contain_text("0f" * 32)
     first = page.locator(".mistake").first

@@ -90,3 +90,14 @@ def test_slices_without_pairs_are_left_out() -> None:
         ("Numbers", "no numbers"),
         ("Word overlap", "over 60 % shared"),
     ]
+
+
+@pytest.mark.parametrize("prediction", [0, 1])
+def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) -> None:
+    found = slices(["It fell .", "3 fell ."], ["It fell .", "4 fell ."], np.array([1, 0]), np.array([1, prediction]))
+    scored = {of.name: of.scores for of in found if of.kind == "Numbers"}
+    assert scored == {
+        "no numbers": {"accuracy": 1, "f1": 1},
+        "a number in one only": {"accuracy": 1 - prediction},
+    }
+    assert [list(of.intervals) for of in found if of.kind == "Numbers"] == [["accuracy", "f1"], ["accuracy"]]

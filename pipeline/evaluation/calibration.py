@@ -1,4 +1,4 @@
-"""Precision-recall and ROC curves over the decision threshold, and the calibration of the probabilities."""
+"""Precision, recall and ROC over the decision threshold, and the calibration of the probabilities."""
 
 from typing import NamedTuple
 
@@ -35,6 +35,24 @@ def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, 
     false_rate = false_positives / max(false_positives[-1], 1)
     true_rate = true_positives / max(true_positives[-1], 1)
     return [(0.0, 0.0), *zip(false_rate.tolist(), true_rate.tolist(), strict=True)]
+
+
+def roc_auc(true_positives: Ints, false_positives: Ints) -> float | None:
+    """Area under the ROC curve, by trapezoids: ties count half. None where all labels are of one class."""
+    if not (true_positives[-1] and false_positives[-1]):
+        return None
+    false_rate, true_rate = zip(*roc_curve(true_positives, false_positives), strict=True)
+    return float(np.trapezoid(true_rate, false_rate))
+
+
+def precision_and_recall(labels: Ints, predictions: Ints) -> dict[str, float | None]:
+    """Precision and recall of class 1: None where no prediction is 1, and where no label is.
+
+    labels, predictions: shape (n,), classes.
+    """
+    right = int(np.sum((labels == 1) & (predictions == 1)))
+    predicted, actual = int(np.sum(predictions == 1)), int(np.sum(labels == 1))
+    return {"precision": right / predicted if predicted else None, "recall": right / actual if actual else None}
 
 
 def best_threshold(labels: Ints, probability: Floats) -> float:

@@ -47,6 +47,7 @@ def model_card(evaluation: Mapping[str, Any], classes: list[str], provenance: Ma
     start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
     titles = {"accuracy": "accuracy", "f1": f"F1 of {positive}", "loss": "cross-entropy, nats"}
     rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in SCORED)] for name, title in titles.items()]
+    rows.append(["pairs", *(str(evaluation[split]["n"]) for split in SCORED)])
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
         task=code(task),

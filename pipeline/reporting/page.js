@@ -1,4 +1,5 @@
 // Draws every chart of the page in the colours of its style sheet, and again when the reader's colour scheme changes.
+// Marks in the navigation the section that is being read.
 
 const scheme = window.matchMedia("(prefers-color-scheme: dark)");
 let drawn = [];
@@ -44,3 +45,22 @@ async function draw() {
 // One drawing after the other: two at once would draw into the same places.
 let drawing = draw();
 scheme.addEventListener("change", () => { drawing = drawing.then(draw); });
+
+const list = document.querySelector("nav ul");
+const links = [...list.querySelectorAll("a")];
+
+// The section being read is the last one that begins in the upper third of the window. At the end of the page short
+// sections do not get there: then it is the last one, or the one that the reader has jumped to.
+function mark() {
+  const top = (link) => document.querySelector(link.hash).getBoundingClientRect().top;
+  const atEnd = window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 2;
+  const asked = links.find((link) => link.hash === window.location.hash && top(link) >= 0);
+  const current = atEnd ? asked ?? links.at(-1) : links.findLast((link) => top(link) < window.innerHeight / 3) ?? links[0];
+  if (current.ariaCurrent) return;
+  links.forEach((link) => link.removeAttribute("aria-current"));
+  current.ariaCurrent = "location";
+  list.scrollTo({ left: current.offsetLeft - (list.clientWidth - current.offsetWidth) / 2 });
+}
+
+for (const event of ["scroll", "resize", "hashchange"]) window.addEventListener(event, mark, { passive: true });
+mark();

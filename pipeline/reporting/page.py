@@ -28,11 +28,14 @@ def page(results: Results) -> str:
 
     pairs, predictions, plots = results.pairs, results.predictions, results.plots
     evaluation, training = results.metrics["evaluation"], results.metrics["train"]
+    run, environment = results.provenance["run"], results.metrics["environment"]
     names = [name.replace("_", " ") for name in results.classes]
+    labels = {split: np.bincount(of.labels, minlength=len(names)) for split, of in pairs.items()}
     epochs = learning_curves.epochs(plots["history"])
     steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
+    scored = {split: pairs[split].first_of(len(of.labels)) for split, of in predictions.items()}
     sliced = {
-        split: slices.slices(pairs[split].first, pairs[split].second, of.labels, of.predicted)
+        split: slices.slices(scored[split].first, scored[split].second, of.labels, of.predicted)
         for split, of in predictions.items()
     }
     script = charts.javascript()
@@ -58,27 +61,32 @@ def page(results: Results) -> str:
         },
         epochs=epochs,
         evaluation=evaluation,
+        evaluation_md5=results.evaluation_md5,
         few=slices.FEW,
         intervals=results.metrics["intervals"],
+        label_shifts={split: data_card.label_shift(labels["train"], labels[split]) for split in SCORED},
+        label_shares={split: (counts / counts.sum()).tolist() for split, counts in labels.items()},
         leakage=_leakage(pairs, predictions),
         lengths=results.lengths,
         majority=names[predictions["test"].majority],
         mistakes={predicted: _mistakes(pairs["test"], predictions["test"], predicted) for predicted in (1, 0)},
         names=names,
         negations=slices.NEGATIONS,
-        positive={split: float(of.labels.mean()) for split, of in pairs.items()},
         readings=learning_curves.read(epochs, training["epochs"], training["degenerate"]),
         rows={split: len(of.labels) for split, of in pairs.items()},
+        run=run,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         slices=sliced,
         titles=SCORES,
         training=training,
+        # `run` holds the environment too, and `precision` belongs to both.
+        parameters={name: value for name, value in run.items() if name == "precision" or name not in environment},
         versions={
             "The corpus": results.provenance["data"],
             "The pretrained checkpoint": results.provenance["checkpoint"],
             "The training run": training,
-            "Where it was trained": results.metrics["environment"],
+            "Where it was trained": environment,
             "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
         },
     )
@@ -108,8 +116,9 @@ def _leakage(pairs: dict[str, Pairs], predictions: dict[str, Predictions]) -> li
         leaked = data_card.leakage(own.first, own.second, known.first, known.second)
         row = {"of": later, "in": earlier, "pairs": int(leaked.pairs.sum()), "sentences": int(leaked.sentences.sum())}
         if earlier == "train":
-            correct = own.labels == predictions[later].predicted
-            for name, members in (("seen", leaked.sentences), ("unseen", ~leaked.sentences)):
+            of = predictions[later]
+            correct, sentences = of.labels == of.predicted, leaked.sentences[: len(of.labels)]
+            for name, members in (("seen", sentences), ("unseen", ~sentences)):
                 row[name] = float(correct[members].mean()) if members.any() else None
         rows.append(row)
     return rows
@@ -139,9 +148,13 @@ def _jinja() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "points": _typeset_points}
+    environment.filters |= {"percent": percent, "points": _typeset_points, "p_value": _typeset_p}
     return environment
 
 
 def _typeset_points(difference: float) -> str:
     return points(difference).replace("+0.0", "±0.0").replace("-", "\N{MINUS SIGN}")
+
+
+def _typeset_p(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"

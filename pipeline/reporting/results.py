@@ -1,6 +1,7 @@
 """The results that the report shows: what the other stages wrote, read and checked."""
 
 import csv
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +29,20 @@ class Pairs:
     second: list[str]
     labels: Ints
 
+    def first_of(self, n: int) -> "Pairs":
+        """The first n pairs."""
+        return Pairs(self.first[:n], self.second[:n], self.labels[:n])
+
 
 @dataclass(frozen=True)
 class Results:
     """The data, the predictions, and the content of the files that the report shows.
 
-    pairs: of every split. predictions: of the scored splits. classes: the name of each class. metrics: JSON files by
-    name. plots: rows of CSV files by name, each row text by column. baseline: an earlier evaluation.json, None where it
-    is of other data. lengths: of the tokenized pairs. provenance: data, checkpoint, parameters and environment.
+    pairs: of every split. predictions: of the scored splits, or of their first pairs. classes: the name of each class.
+    metrics: JSON files by name. plots: rows of CSV files by name, each row text by column. baseline: an earlier
+    evaluation.json, None where it is of other pairs. lengths: of the tokenized pairs. provenance: data, checkpoint,
+    parameters and environment.
+    evaluation_md5: of evaluation.json, as DVC records it in dvc.lock.
     """
 
     pairs: dict[str, Pairs]
@@ -46,6 +53,7 @@ class Results:
     baseline: dict[str, Any] | None
     lengths: dict[str, Any]
     provenance: dict[str, Any]
+    evaluation_md5: str
 
 
 def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
@@ -57,7 +65,8 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     pairs = {split: Pairs(of["sentence1"], of["sentence2"], np.asarray(of["label"])) for split, of in rows.items()}
     predicted = {split: load_predictions(predictions, split) for split in SCORED}
     for split in SCORED:
-        if not np.array_equal(predicted[split].labels, pairs[split].labels):
+        labels = predicted[split].labels  # of the first pairs alone, where predict.max_samples is set
+        if not np.array_equal(labels, pairs[split].labels[: len(labels)]):
             raise UserError(f'{predictions / split}.parquet is not of the pairs in {raw}; run "dvc repro predict"')
     content = {"evaluation": _read_json(metrics / "evaluation.json", "evaluate")} | {
         name: _read_details(metrics / f"{name}.json", stage) for stage, names in _DETAILS.items() for name in names
@@ -74,6 +83,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
         baseline=_read_baseline(metrics / "baseline.json", content["evaluation"]),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
         provenance=_read_json(classifier / "provenance.json", "train"),
+        evaluation_md5=hashlib.md5((metrics / "evaluation.json").read_bytes(), usedforsecurity=False).hexdigest(),
     )
 
 

@@ -20,7 +20,10 @@ _NEGATION = re.compile(rf"\b(?:{'|'.join(NEGATIONS)})\b|n ?['’]t\b", re.IGNORE
 
 
 class Slice(NamedTuple):
-    """A slice of n pairs. positive: share of class 1. scores, intervals: of accuracy and F1."""
+    """A slice of n pairs. positive: share of class 1.
+
+    scores, intervals: of accuracy and F1. Without F1 where no pair has label 1: it is 0 then, whatever the model says.
+    """
 
     kind: str
     name: str
@@ -42,8 +45,10 @@ def slices(first: Sequence[str], second: Sequence[str], labels: Ints, prediction
             of = number == at
             if of.any():
                 actual, given = labels[of], predictions[of]
-                scores = score(actual, given), score_intervals(actual, given)
-                found.append(Slice(kind, name, len(actual), float(actual.mean()), *scores))
+                scores, intervals = score(actual, given), score_intervals(actual, given)
+                if not np.any(actual == 1):
+                    del scores["f1"], intervals["f1"]
+                found.append(Slice(kind, name, len(actual), float(np.mean(actual == 1)), scores, intervals))
     return found
 
 
