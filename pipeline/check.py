@@ -7,7 +7,7 @@ from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKED
 from pipeline.modeling.device import usable_device
-from pipeline.params import Params, load_params
+from pipeline.params import Params, keys_of, load_params
 from pipeline.sources.checkpoints import find
 from pipeline.training.arguments import check_training
 
@@ -34,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, keys_of("data", "model", "tokenize", "train", "predict", "runtime"))

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,14 +17,16 @@ _HERE = Path(__file__).resolve().parent
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
 
 
-def run(stage: Callable[..., None], **flags: str) -> None:
+def run(stage: Callable[..., None], keys: Sequence[str] = (), **flags: str) -> None:
     """Run a stage's `main` as a command, with `--help` from its module's docstring; see `as_command`.
 
-    flags: switches of the command, each with its help; `main` gets them by name.
+    keys: those of params.yaml that it reads, for `--help`. flags: switches of the command, each with its help; `main`
+    gets them by name.
     """
     module = sys.modules[stage.__module__]
     prog = f"python -m pipeline.{Path(str(module.__file__)).stem}"
-    parser = argparse.ArgumentParser(prog=prog, description=module.__doc__)
+    read = f"Reads from params.yaml, which says what each key means: {', '.join(keys)}." if keys else None
+    parser = argparse.ArgumentParser(prog=prog, description=module.__doc__, epilog=read)
     for name, text in flags.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     arguments = vars(parser.parse_args())

@@ -23,7 +23,8 @@ def main() -> None:
     form.add_argument("--md", dest="form", action="store_const", const=as_markdown, help="Markdown, for a pull request")
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="JSON, for machines")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
+    if hasattr(signal, "SIGPIPE"):  # not on Windows
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
     with as_command():
         a, b = (Side(name, runs(name)) for name in (arguments.a, arguments.b))
         print((arguments.form or as_text)(compare(a, b)))

@@ -7,7 +7,7 @@ from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE, SPLITS
-from pipeline.params import DataParams, load_params
+from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources import mrpc
 from pipeline.sources.corpus import LABELS, Corpus, Pair, rows_sha256
 from pipeline.sources.mrpc import load_mrpc
@@ -58,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, keys_of("data"))

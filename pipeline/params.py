@@ -112,6 +112,13 @@ class Params:
     runtime: RuntimeParams
 
 
+def keys_of(*names: str) -> list[str]:
+    """All keys of each section that is named, as "predict", and each key that is, as "train.precision"."""
+    sections = typing.get_type_hints(Params)
+    all_keys = [f"{name}.{entry.name}" for name, kind in sections.items() for entry in dataclasses.fields(kind)]
+    return [key for key in all_keys if key in names or key.partition(".")[0] in names]
+
+
 # Fields of TrainingArguments that have another name here.
 RENAMED = {
     "learning_rate": "train.lr",

@@ -21,7 +21,7 @@ from pipeline.core.paths import (
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
-from pipeline.params import Precision, PredictParams, load_params
+from pipeline.params import Precision, PredictParams, keys_of, load_params
 
 
 def predict(
@@ -94,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, keys_of("predict", "train.num_threads", "train.precision"))

@@ -5,7 +5,7 @@ from pathlib import Path
 from pipeline.cli import run
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import PRETRAINED, SOURCE
-from pipeline.params import ModelParams, load_params
+from pipeline.params import ModelParams, keys_of, load_params
 from pipeline.sources.checkpoints import fetch_checkpoint
 
 
@@ -26,4 +26,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, keys_of("model"))

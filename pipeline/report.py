@@ -7,7 +7,7 @@ from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, TOKENIZED
 from pipeline.core.tracker import log_scores
-from pipeline.params import load_params
+from pipeline.params import keys_of, load_params
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.page import page
 from pipeline.reporting.results import load_results
@@ -30,8 +30,9 @@ def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metr
 
 
 def main() -> None:
-    report(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, load_params().runtime.report_to)
+    params = load_params()
+    report(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.runtime.report_to)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, keys_of("runtime.report_to"))

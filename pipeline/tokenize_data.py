@@ -18,7 +18,7 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, RAW, SCORED, SOURCE, SPLITS, SWAPPED, TOKENIZED, require
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.params import TokenizeParams, load_params
+from pipeline.params import TokenizeParams, keys_of, load_params
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, keys_of("tokenize", "runtime.num_proc"))

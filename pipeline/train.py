@@ -17,7 +17,7 @@ from pipeline.core.tracker import begin_run, end_run
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_where_busy
 from pipeline.modeling.environment import environment
-from pipeline.params import RuntimeParams, TrainParams, load_params
+from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 
 if TYPE_CHECKING:
     from pipeline.training.inputs import TrainResult
@@ -142,4 +142,5 @@ def main(fresh: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    run(main, fresh="start anew, whatever checkpoints a stopped run has left")
+    of_runtime = ("runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
+    run(main, keys_of("train", *of_runtime), fresh="start anew, whatever checkpoints a stopped run has left")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 
 class Hub:
@@ -15,6 +16,8 @@ class Hub:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.branches: dict[str, str] = {}  # "repo/branch" -> its commit; the default branch is main
+        self.renamed: dict[str, str] = {}  # a model's earlier name -> its name
         self.status: int | None = None  # answer every request with this status
         self.stall: float = 0  # seconds before any answer
         self.redirect = False  # redirect every request to itself
@@ -63,9 +66,13 @@ def serve() -> Iterator[Hub]:
             elif hub.status:
                 self.reply(hub.status, b"", {})
             elif path.startswith("api/models/"):
-                repo, _, revision = path.removeprefix("api/models/").partition("/revision/")
-                names = [key.split("/", 3)[3] for key in hub.files if key.startswith(f"{repo}/{revision}/")]
-                listing = {"id": repo, "sha": revision, "siblings": [{"rfilename": name} for name in names]}
+                repo, _, branch = path.removeprefix("api/models/").partition("/revision/")
+                if repo in hub.renamed:
+                    return self.reply(307, b"", {"Location": self.path.replace(repo, hub.renamed[repo])})
+                branch = unquote(branch) or "main"
+                commit = hub.branches.get(f"{repo}/{branch}", branch)
+                names = [key.split("/", 3)[3] for key in hub.files if key.startswith(f"{repo}/{commit}/")]
+                listing = {"id": repo, "sha": commit, "siblings": [{"rfilename": name} for name in names]}
                 self.reply(200 if names else 404, json.dumps(listing).encode(), {"Content-Type": "application/json"})
             elif (content := hub.files.get(path.replace("/resolve/", "/"))) is not None:
                 revision = path.split("/resolve/")[1].split("/")[0]

@@ -1,5 +1,6 @@
 """Every command: --help without heavy imports, one-line errors, and all ways to start it."""
 
+import ast
 import os
 import re
 import subprocess
@@ -30,7 +31,27 @@ def test_help_describes_the_stage_without_heavy_imports(stage: str, tmp_path: Pa
     assert re.match(r"usage: .*\n\nStage \w+: ", done.stdout)
     assert f"python -m pipeline.{stage}" in done.stdout
     loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
-    assert not loaded & {"torch", "transformers", "huggingface_hub"}
+    assert not loaded & {"torch", "transformers", "datasets", "huggingface_hub"}
+
+
+def test_the_package_lists_its_stages_and_commands_without_importing_them(tmp_path: Path) -> None:
+    done = run("-X", "importtime", "-m", "pipeline", cwd=tmp_path)
+    assert done.returncode == 0
+    stages, commands = (re.findall(r"^  (\w+) +(\S.*)", block, re.M) for block in done.stdout.split("\n\n")[:2])
+    assert [name for name, _ in stages] == STAGES
+    assert {"compare", "seeds", "verify"} <= {name for name, _ in commands}
+    assert {"cli", "params"}.isdisjoint(name for name, _ in commands), "modules that are no commands"
+    for name, line in stages + commands:
+        assert line[1:] in ast.get_docstring(ast.parse((ROOT / "pipeline" / f"{name}.py").read_text())).splitlines()[0]
+    loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert loaded.isdisjoint({"numpy", "torch", *(f"pipeline.{name}" for name, _ in stages + commands)})
+
+
+@pytest.mark.parametrize("given", [["train"], ["--md", "main"]])
+def test_the_package_alone_takes_no_arguments(given: list[str], tmp_path: Path) -> None:
+    done = run("-m", "pipeline", *given, cwd=tmp_path)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"error: .*{' '.join(given)}.*python -m pipeline\.NAME\n", done.stderr)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -141,6 +141,20 @@ def test_a_stage_declares_exactly_the_keys_that_it_reads(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
+def test_the_help_of_a_stage_names_exactly_the_keys_that_it_reads(stage: str) -> None:
+    every = [key for keys in sections().values() for key in keys]
+    declared = every if "params.yaml" in STAGES[stage]["deps"] else STAGES[stage].get("params", [])
+    # dvc.yaml does not track the section runtime: what the stage's modules take of it.
+    nodes = [node for module in reached(module_of(stage)) for node in ast.walk(ast.parse(file(module).read_text()))]
+    taken = [node for node in nodes if isinstance(node, ast.Attribute)]
+    used = {f"runtime.{node.attr}" for node in taken if ast.unparse(node.value) in ("runtime", "params.runtime")}
+    read = {key for key in every if key in declared or key.split(".")[0] in declared or key in used}
+    command = [sys.executable, "-m", f"pipeline.{module_of(stage)}", "--help"]
+    text = subprocess.check_output(command, cwd=ROOT, text=True)
+    assert set(re.findall(r"\b[a-z]+\.[a-z_]+\b", text)) & set(every) == read
+
+
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_depends_on_exactly_the_modules_that_it_imports(stage: str) -> None:
     deps = {Path(dep) for dep in STAGES[stage]["deps"] if dep.startswith("pipeline/")}
     files = {file(module).relative_to(ROOT) for module in reached(module_of(stage)) if module not in FOUNDATIONS}

@@ -99,3 +99,9 @@ def test_the_number_of_threads_is_set() -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_torch_that_does_not_tell_the_cpus_instructions_gets_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware(monkeypatch)
+    monkeypatch.delattr(torch.cpu, "get_capabilities")  # before 2.11
+    assert set_up_device("auto", None) == ("cpu", "fp32")

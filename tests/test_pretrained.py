@@ -70,13 +70,70 @@ def test_a_mirror_comes_first_and_must_match_the_checksums(
     assert {path.name for path in tmp_path.iterdir()} == {"mirror", "out"}
 
 
-def test_a_name_outside_the_catalogue_needs_a_commit(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"model\.checkpoint is roberta-base, .*; write roberta-base@<40-hex commit>"):
-        fetch(tmp_path / "out", "roberta-base")
-    with pytest.raises(
-        UserError, match=r"model\.checkpoint is roberta-base@main, .*; write roberta-base@<40-hex commit>"
-    ):
-        fetch(tmp_path / "out", "roberta-base@main")
+@pytest.mark.parametrize("revision", ["", "@main"])
+def test_a_name_outside_the_catalogue_needs_a_commit(revision: str, tmp_path: Path) -> None:
+    named = f"FacebookAI/roberta-base{revision}"
+    with pytest.raises(UserError) as error:
+        fetch(tmp_path / "out", named)
+    assert f"model.checkpoint is {named}," in str(error.value)
+    assert "write FacebookAI/roberta-base@<40-hex commit>" in str(error.value)
+    assert f'"python -m pipeline.pin {named}"' in str(error.value)
+
+
+@pytest.mark.parametrize("revision", ["", f"@{CATALOGUE[MINILM].revision}"])
+def test_a_name_without_its_organisation_is_the_catalogues(
+    revision: str,
+    minilm: Path,
+    tiny: TinyMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    short = MINILM.split("/")[1] + revision
+    shutil.copytree(minilm, tmp_path / "mirror" / MINILM)
+    monkeypatch.setenv("CHECKPOINT_MIRROR", str(tmp_path / "mirror"))
+    assert (fetch(tmp_path / "out", short) / SOURCE).read_text() == (minilm / SOURCE).read_text()
+
+    # A directory of that name, relative to the user's repository, is ./name.
+    shutil.copytree(tiny(), tmp_path / "repository" / short)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
+    assert f"./{short}" not in caplog.text
+    assert json.loads((fetch(tmp_path / "out", short) / SOURCE).read_text())["checkpoint"] == MINILM
+    assert f"./{short}" in caplog.text
+    assert json.loads((fetch(tmp_path / "out", f"./{short}") / SOURCE).read_text())["checkpoint"] == "a local directory"
+
+
+def test_a_short_name_at_another_commit_is_fetched_by_its_full_name(tiny: TinyMaker, tmp_path: Path) -> None:
+    with serve() as hub:
+        hub.add("google-bert/bert-base-uncased", COMMIT, tiny())
+        done = run_pretrained(tmp_path, f"bert-base-uncased@{COMMIT}", **hub.env(tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    source = json.loads((tmp_path / "models" / "pretrained" / SOURCE).read_text())
+    assert (source["checkpoint"], source["revision"]) == ("google-bert/bert-base-uncased", COMMIT)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["./bert", "../bert", "~/bert", "~nobody-of-this-name/bert", "/none/bert", "models/my/bert", r"C:\models\bert"],
+)
+@pytest.mark.parametrize("revision", ["", f"@{COMMIT}"])
+def test_a_path_that_does_not_exist_is_reported_as_a_path(
+    path: str, revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "repository"
+    monkeypatch.setenv("DVC_ROOT", str(home))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    expected = {"../bert": tmp_path / "bert", "~/bert": tmp_path / "home" / "bert"}.get(path, home / path)
+    with pytest.raises(UserError) as error:
+        fetch(tmp_path / "out", path + revision)
+    assert f"model.checkpoint is {path}{revision}, and there is no directory {expected}{revision};" in str(error.value)
+    assert "pin" not in str(error.value)
+
+
+def test_an_empty_checkpoint_is_no_directory(tmp_path: Path) -> None:
+    """As in `-S model.checkpoint=$(...)` after a failed command."""
+    with pytest.raises(UserError, match=r"model\.checkpoint is empty; write .*directory"):
+        fetch(tmp_path / "out", "")
 
 
 def test_a_local_directory_is_copied(tiny: TinyMaker, tmp_path: Path) -> None:

