@@ -13,7 +13,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
-from pipeline.core.tracker import begin_run, end_run
+from pipeline.core.tracker import end_run
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_where_busy
 from pipeline.modeling.environment import environment
@@ -83,7 +83,6 @@ def train(
                 "training on %d pairs, effective batch %d, %d epochs, %d steps",
                 pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
             )  # fmt: skip
-            begin_run(runtime.report_to, home.name, resumed=any(home.glob("checkpoint-*")))
             result = fit(inputs, home, params, runtime, curves)
             kept = kept_epoch(result.history, params.keep)
             try:

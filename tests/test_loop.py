@@ -69,4 +69,4 @@ def test_settings_that_the_loop_lacks_are_rejected_in_one_line(
     with pytest.raises(UserError, match=message) as error:
         results("loop", **change)
     assert "\n" not in str(error.value)
-    assert not (tmp_path / "loop").exists() or not list((tmp_path / "loop").iterdir())
+    assert not [path for path in (tmp_path / "loop").rglob("*") if path.is_file()]

@@ -36,12 +36,12 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     labels = [f"no {HOSTILE}", f"yes {HOSTILE}\n---\n# a heading"]
     source = {"checkpoint": f"me/{HOSTILE}", "revision": "0" * 40}
     provenance = {"data": {"task": f"pairs {HOSTILE}"}, "checkpoint": source, "run": {"seed": f"```{HOSTILE}"}}
-    scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3} for split in SCORED}
+    scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in SCORED}
     card = ModelCard(model_card(scores, labels, provenance))
     assert {result.metric_name for result in card.data.eval_results} == {"Accuracy", f"F1 of {labels[1]}"}
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # fenced text has no markup
     assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)
-    assert [len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)] == [3] * 5
+    assert [len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)] == [3] * 6
     for name in (*labels, source["checkpoint"], f"pairs {HOSTILE}"):
         assert code(name) in body

@@ -261,7 +261,7 @@ def test_metrics_that_fail_to_be_written_cost_no_training(
         raise UserError(f"{path} cannot be written: No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
-        patch.setattr("pipeline.train.write_json", full)
+        patch.setattr("pipeline.train.write_details", full)
         run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()

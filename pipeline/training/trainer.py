@@ -14,6 +14,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback, Tra
 
 from pipeline.core.messages import UserError
 from pipeline.core.timing import Stopwatch
+from pipeline.core.tracker import begin_run
 from pipeline.modeling import distributed
 from pipeline.modeling.batching import NO_LABEL, TrainingBatches, TrainingLoader
 from pipeline.modeling.cpu import fast_dropout
@@ -35,6 +36,9 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     Raises UserError for a refused parameter, where training fails, and where a checkpoint cannot be written.
     """
     arguments = training_arguments(params, runtime, inputs.device, home)
+    resumed = newest(home, keep_best=params.keep == "best")
+    if distributed.rank() == 0:
+        begin_run(runtime.report_to, home.name, resumed is not None)
     trainer = CorrectedTrainer(
         model=inputs.model,
         args=arguments,
@@ -51,7 +55,6 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     arguments.logging_steps = min(
         params.logging_steps, math.ceil(len(trainer.get_train_dataloader()) / params.gradient_accumulation_steps)
     )
-    resumed = newest(home, keep_best=params.keep == "best")
     if resumed:  # Trainer forgets that early stopping had ended the run
         arguments.num_train_epochs = progress_of(resumed)["stopped_after"] or params.epochs
     with logging_redirect_tqdm(), Interruption() as interruption, Stopwatch() as watch:  # log lines stand above the bar
