@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import yaml
-from datasets import Dataset
 
 from pipeline.core.tables import read_split
 from pipeline.modeling.batching import TrainingBatches, token_counts
@@ -166,7 +166,7 @@ def non_embedding_parameters(checkpoint: Path) -> int:
         return sum(int(np.prod(weights.get_slice(name).get_shape())) for name in names)
 
 
-def padding_shares(pairs: Dataset, batch_size: int) -> dict[str, float]:
+def padding_shares(pairs: pa.Table, batch_size: int) -> dict[str, float]:
     """The share of padding among the tokens of an epoch, for each script's batches."""
     lengths = token_counts(pairs)
 
@@ -204,7 +204,7 @@ def main() -> None:
                 runs[name].append(run)
                 print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
         pairs = read_split(source / "data" / "tokenized", "train", "tokenize")
-        pairs = pairs.select(range(arguments.max_train_samples or len(pairs)))
+        pairs = pairs.slice(0, arguments.max_train_samples)
         model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * sum(token_counts(pairs))
     epochs = params["train"]["epochs"]
     measured = {

@@ -48,7 +48,7 @@ def run(stage: str, pairs: int) -> None:
         from pipeline.modeling.batching import TrainingBatches, TrainingLoader
         from pipeline.modeling.loading import load_tokenizer
 
-        training = read_split(TOKENIZED, "train", "tokenize").remove_columns("idx")
+        training = read_split(TOKENIZED, "train", "tokenize").drop_columns("idx")
         batches = TrainingBatches(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
         next(iter(TrainingLoader(training, load_tokenizer(PRETRAINED), batches, "cpu")))
     else:
