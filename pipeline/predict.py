@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import run
+from pipeline.core.collector import collector_paused
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
 from pipeline.core.packages import require_locked
@@ -41,14 +42,15 @@ def predict(
     """
     require(classifier, "train")
     require(tokenized, "tokenize")
-    device = set_up_device(precision, num_threads)
+    with collector_paused():
+        device = set_up_device(precision, num_threads)
 
-    import numpy as np
-    import pyarrow as pa
+        import numpy as np
+        import pyarrow as pa
 
-    from pipeline.core.tables import class_names, from_numpy, read_split, schema, write_split
-    from pipeline.evaluation.metrics import log_softmax
-    from pipeline.modeling.inference import logits
+        from pipeline.core.tables import class_names, from_numpy, read_split, schema, write_split
+        from pipeline.evaluation.metrics import log_softmax
+        from pipeline.modeling.inference import logits
 
     names = [*SCORED, *(split + SWAPPED for split in SCORED if params.swapped)]
     splits = {name: read_split(tokenized, name, "tokenize") for name in names}

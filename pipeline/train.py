@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import run
+from pipeline.core.collector import collector_paused
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json, write_text
 from pipeline.core.packages import require_locked
@@ -42,18 +43,19 @@ def train(
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
     data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
-    device = set_up_device(params.precision, params.num_threads)
+    with collector_paused():
+        device = set_up_device(params.precision, params.num_threads)
 
-    from safetensors import SafetensorError
+        from safetensors import SafetensorError
 
-    from pipeline.core.run_directory import own_directory, run_key
-    from pipeline.training.history import epochs_scored, kept_epoch
-    from pipeline.training.inputs import load_inputs
+        from pipeline.core.run_directory import own_directory, run_key
+        from pipeline.training.history import epochs_scored, kept_epoch
+        from pipeline.training.inputs import load_inputs
 
-    if params.engine == "loop":
-        from pipeline.training.loop import fit
-    else:
-        from pipeline.training.trainer import fit  # and with it all the code that the weights depend on, for the key
+        if params.engine == "loop":  # and with it all the code that the weights depend on, for the key
+            from pipeline.training.loop import fit
+        else:
+            from pipeline.training.trainer import fit
 
     surroundings = environment(params.precision)
     ingredients = {**surroundings, **asdict(params)}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.collector import collector_paused
 from pipeline.core.messages import UserError, log
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedM
     return model  # type: ignore[no-any-return]
 
 
+@collector_paused()  # imports the model's code
 def _refuse_a_config_beyond_the_weights(directory: Path) -> None:
     """Raise ValueError where config.json describes a model far larger than the weights beside it.
 
