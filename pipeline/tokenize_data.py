@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -22,6 +21,8 @@ from pipeline.modeling.loading import load_tokenizer
 from pipeline.params import TokenizeParams, load_params
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import numpy as np
     import pyarrow as pa
     from transformers import PreTrainedTokenizerBase
@@ -132,6 +133,7 @@ def _workers(processes: int) -> Iterator[Callable[..., Iterator[Encoded]]]:
     if processes == 1:
         yield map
         return
+    from concurrent.futures import ProcessPoolExecutor
 
     def in_order(work: Callable[[Any], Encoded], batches: Iterable[Any]) -> Iterator[Encoded]:
         ahead: deque[Future[Encoded]] = deque()

@@ -70,10 +70,11 @@ def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedM
     Weights that the directory lacks are drawn at random, and logged; so is a head for another number of classes.
     Raises UserError where it does not load.
     """
-    from transformers import AutoModelForSequenceClassification
-
     with _one_line(directory):
-        _refuse_a_config_beyond_the_weights(directory)
+        with collector_paused():
+            from transformers import AutoModelForSequenceClassification
+
+            _refuse_a_config_beyond_the_weights(directory)  # and import the model's code
         model, loading = AutoModelForSequenceClassification.from_pretrained(
             directory,
             dtype="float32",  # of the weights that are trained; autocast lowers the precision where it is safe
@@ -98,7 +99,6 @@ def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedM
     return model  # type: ignore[no-any-return]
 
 
-@collector_paused()  # imports the model's code
 def _refuse_a_config_beyond_the_weights(directory: Path) -> None:
     """Raise ValueError where config.json describes a model far larger than the weights beside it.
 
