@@ -48,11 +48,12 @@ def class_names(schema: pa.Schema, column: str) -> list[str]:
 def read_split(directory: Path, split: str, producer: str) -> pa.Table:
     """Read `directory/split.parquet`, an output of the stage `producer`, into memory.
 
-    Each column is one chunk: `take` is slow on many. Raises UserError where the file is missing or not parquet.
+    Not by `pyarrow.parquet.read_table`, which makes a chunk of each row group: `take` is slow on many chunks.
+    Raises UserError where the file is missing or not parquet.
     """
     path = require(directory / f"{split}.parquet", producer)
     with _parquet_errors(path, producer):
-        return pq.ParquetFile(path).read().combine_chunks()
+        return pq.ParquetFile(path).read()
 
 
 def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
