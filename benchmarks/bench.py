@@ -28,7 +28,6 @@ import pyarrow as pa
 import yaml
 
 from pipeline.core.tables import read_split
-from pipeline.modeling.batching import TrainingBatches, token_counts
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -168,6 +167,8 @@ def non_embedding_parameters(checkpoint: Path) -> int:
 
 def padding_shares(pairs: pa.Table, batch_size: int) -> dict[str, float]:
     """The share of padding among the tokens of an epoch, for each script's batches."""
+    from pipeline.modeling.batching import TrainingBatches, token_counts
+
     lengths = token_counts(pairs)
 
     def share(padded: Callable[[Any], Any], order: Any) -> float:
@@ -185,6 +186,8 @@ def padding_shares(pairs: pa.Table, batch_size: int) -> dict[str, float]:
 
 
 def main() -> None:
+    from pipeline.modeling.batching import token_counts  # imports torch; scale.py, which imports this file, must not
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", default=MINILM)
     parser.add_argument("--max-train-samples", type=int, help="the first n pairs only: for times, not for scores")

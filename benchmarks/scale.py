@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 from bench import MINILM, ROOT, timed
+
+if TYPE_CHECKING:
+    import altair as alt
 
 SIZES = (10_000, 100_000, 1_000_000)
 STAGES = ("download", "tokenize", "tokenize, 2 processes", "load", "predict")
@@ -57,8 +59,10 @@ def run(stage: str, pairs: int) -> None:
         predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, PredictParams(batch_size=64, swapped=False), "bf16", None)
 
 
-def chart(measured: list[dict[str, Any]]) -> alt.HConcatChart:
+def chart(measured: list[dict[str, Any]]) -> "alt.HConcatChart":
     """Seconds and memory of each stage against the number of pairs, both axes logarithmic."""
+    import altair as alt
+
     base = alt.Chart(alt.Data(values=measured), width=330, height=260).mark_line(point=True)
     pairs = alt.X("pairs:Q", title="pairs", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=3))
     stage = alt.Color("stage:N", title="stage", sort=list(STAGES))
