@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import yaml
-from datasets import Dataset
 
 from pipeline.core.details import parse_details
 from pipeline.core.tables import read_split
-from pipeline.modeling.batching import TrainingBatches, token_counts
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -171,8 +170,10 @@ def non_embedding_parameters(checkpoint: Path) -> int:
         return sum(int(np.prod(weights.get_slice(name).get_shape())) for name in names)
 
 
-def padding_shares(pairs: Dataset, batch_size: int) -> dict[str, float]:
+def padding_shares(pairs: pa.Table, batch_size: int) -> dict[str, float]:
     """The share of padding among the tokens of an epoch, for each script's batches."""
+    from pipeline.modeling.batching import TrainingBatches, token_counts
+
     lengths = token_counts(pairs)
 
     def share(padded: Callable[[Any], Any], order: Any) -> float:
@@ -190,6 +191,8 @@ def padding_shares(pairs: Dataset, batch_size: int) -> dict[str, float]:
 
 
 def main() -> None:
+    from pipeline.modeling.batching import token_counts  # imports torch; scale.py, which imports this file, must not
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", default=MINILM)
     parser.add_argument("--max-train-samples", type=int, help="the first n pairs only: for times, not for scores")
@@ -209,7 +212,7 @@ def main() -> None:
                 runs[name].append(run)
                 print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
         pairs = read_split(source / "data" / "tokenized", "train", "tokenize")
-        pairs = pairs.select(range(arguments.max_train_samples or len(pairs)))
+        pairs = pairs.slice(0, arguments.max_train_samples)
         model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * sum(token_counts(pairs))
     epochs = params["train"]["epochs"]
     measured = {

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 from bench import MINILM, ROOT, timed
+
+if TYPE_CHECKING:
+    import altair as alt
 
 SIZES = (10_000, 100_000, 1_000_000)
 STAGES = ("download", "tokenize", "tokenize, 2 processes", "load", "predict")
@@ -48,7 +50,7 @@ def run(stage: str, pairs: int) -> None:
         from pipeline.modeling.batching import TrainingBatches, TrainingLoader
         from pipeline.modeling.loading import load_tokenizer
 
-        training = read_split(TOKENIZED, "train", "tokenize").remove_columns("idx")
+        training = read_split(TOKENIZED, "train", "tokenize").drop_columns("idx")
         batches = TrainingBatches(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
         next(iter(TrainingLoader(training, load_tokenizer(PRETRAINED), batches, "cpu")))
     else:
@@ -58,8 +60,10 @@ def run(stage: str, pairs: int) -> None:
         predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, params, "bf16", None)
 
 
-def chart(measured: list[dict[str, Any]]) -> alt.HConcatChart:
+def chart(measured: list[dict[str, Any]]) -> "alt.HConcatChart":
     """Seconds and memory of each stage against the number of pairs, both axes logarithmic."""
+    import altair as alt
+
     base = alt.Chart(alt.Data(values=measured), width=330, height=260).mark_line(point=True)
     pairs = alt.X("pairs:Q", title="pairs", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=3))
     stage = alt.Color("stage:N", title="stage", sort=list(STAGES))

@@ -58,7 +58,7 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
         ours = trainer.CorrectedTrainer(
             model=load_classifier(PRETRAINED, device.kind),
             args=arguments,
-            train_dataset=pairs.select(range(min(count * params.batch_size, len(pairs)))),
+            train_dataset=pairs.slice(0, count * params.batch_size),
             processing_class=tokenizer,
         )
         if "plain attention" not in optimizations:

@@ -9,7 +9,7 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE, SPLITS
 from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources import mrpc
-from pipeline.sources.corpus import LABELS, Corpus, Pair, rows_sha256
+from pipeline.sources.corpus import LABELS, Corpus, rows_sha256
 from pipeline.sources.mrpc import load_mrpc
 from pipeline.sources.synthetic import load_sample
 
@@ -28,17 +28,18 @@ def download(out: Path, params: DataParams) -> None:
                     raise UserError(
                         f"{params.task}: {split} row {row} (idx {pair.idx}) has an empty sentence; leave it out"
                     )
-        from datasets import ClassLabel, Dataset, Features, Value
+        import numpy as np
+        import pyarrow as pa
 
-        from pipeline.core.tables import write_split
+        from pipeline.core.tables import from_numpy, from_strings, schema, write_split
 
-        features = Features(
-            sentence1=Value("string"), sentence2=Value("string"), label=ClassLabel(names=LABELS), idx=Value("int32")
-        )
+        types = schema({"sentence1": pa.string(), "sentence2": pa.string(), "label": LABELS, "idx": pa.int32()})
         draft.mkdir()
         for split in SPLITS:
-            columns = dict(zip(Pair._fields, map(list, zip(*corpus[split], strict=True)), strict=True))
-            write_split(Dataset.from_dict(columns, features=features), draft, split)
+            first, second, label, idx = zip(*corpus[split], strict=True)
+            columns = [from_strings(first), from_strings(second)]
+            columns += [from_numpy(np.array(label)), from_numpy(np.array(idx, dtype=np.int32))]
+            write_split(pa.table(columns, schema=types), draft, split)
             positive = sum(pair.label for pair in corpus[split]) / len(corpus[split])
             log.info("%s: %d pairs, %.1f %% equivalent", split, len(corpus[split]), 100 * positive)
         hashes = {split: rows_sha256(corpus[split]) for split in SPLITS}

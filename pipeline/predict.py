@@ -45,40 +45,40 @@ def predict(
     device = set_up_device(precision, num_threads)
 
     import numpy as np
-    from datasets import ClassLabel, Dataset, Features, Value, concatenate_datasets
+    import pyarrow as pa
 
-    from pipeline.core.tables import read_split, write_split
+    from pipeline.core.tables import class_names, from_numpy, read_split, schema, write_split
     from pipeline.evaluation.metrics import log_softmax
     from pipeline.modeling.inference import logits
 
     names = [*SCORED, *(split + SWAPPED for split in SCORED if params.swapped)]
     splits = {name: read_split(tokenized, name, "tokenize") for name in names}
     if params.max_samples is not None:
-        splits = {name: of.select(range(min(params.max_samples, len(of)))) for name, of in splits.items()}
+        splits = {name: of.slice(0, params.max_samples) for name, of in splits.items()}
     model: Any = load_classifier(classifier, device.kind)
     model.to(device.kind)
     tokenizer = load_tokenizer(classifier)
     with atomic_output(out) as draft:
         draft.mkdir()
         # All splits at once, so that few batches of a length lack pairs.
-        every = concatenate_datasets(list(splits.values()))
+        every = pa.concat_tables(splits.values()).combine_chunks()
         with Stopwatch() as watch:
             scored = logits(model, every, tokenizer, params.batch_size, device.precision).astype(np.float64)
-        ends = np.cumsum([len(dataset) for dataset in splits.values()])
-        for (split, dataset), own in zip(splits.items(), np.split(scored, ends[:-1]), strict=True):
-            label = ClassLabel(names=dataset.features["labels"].names)
+        ends = np.cumsum([len(pairs) for pairs in splits.values()])
+        for (split, pairs), own in zip(splits.items(), np.split(scored, ends[:-1]), strict=True):
             columns = {
-                "idx": dataset["idx"],
-                "label": dataset["labels"],
-                "prediction": own.argmax(-1),
-                "logit_0": own[:, 0],
-                "logit_1": own[:, 1],
-                "probability": np.round(np.exp(log_softmax(own)[:, 1]), 6),
+                "idx": pairs["idx"],
+                "label": pairs["labels"],
+                "prediction": from_numpy(own.argmax(-1)),
+                "logit_0": from_numpy(own[:, 0]),
+                "logit_1": from_numpy(own[:, 1]),
+                "probability": from_numpy(np.round(np.exp(log_softmax(own)[:, 1]), 6)),
             }
-            features = Features({name: Value("float64") for name in columns})
-            features |= {"idx": Value("int32"), "label": label, "prediction": label}
-            write_split(Dataset.from_dict(columns, features=features), draft, split)
-            log.info("scored %s: %d pairs", split.replace(SWAPPED, ", sentences swapped"), len(dataset))
+            classes = class_names(pairs.schema, "labels")
+            types = {"idx": pa.int32(), "label": classes, "prediction": classes}
+            types |= {name: pa.float64() for name in ("logit_0", "logit_1", "probability")}
+            write_split(pa.table(columns, schema=schema(types)), draft, split)
+            log.info("scored %s: %d pairs", split.replace(SWAPPED, ", sentences swapped"), len(pairs))
     watch.write(metrics / "timing.json", "predict", samples=len(every))
 
 

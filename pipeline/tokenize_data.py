@@ -7,8 +7,8 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,8 @@ from pipeline.modeling.loading import load_tokenizer
 from pipeline.params import TokenizeParams, keys_of, load_params
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import numpy as np
     import pyarrow as pa
     from transformers import PreTrainedTokenizerBase
@@ -40,9 +42,9 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     require(pretrained, "pretrained")
 
     import numpy as np
-    from datasets import Features, List, Value
+    import pyarrow as pa
 
-    from pipeline.core.tables import read_batches, writing_batches
+    from pipeline.core.tables import class_names, read_batches, schema, writing_batches
 
     tokenizer = load_tokenizer(pretrained)
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2  # a token of each sentence
@@ -58,14 +60,15 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         for split in (*SPLITS, *(split + SWAPPED for split in SCORED)):
             original = split.removesuffix(SWAPPED)
             order = ("sentence1", "sentence2") if split == original else ("sentence2", "sentence1")
-            types, pairs = read_batches(raw, original, "download", _BATCH_PAIRS)
-            features = Features({"labels": types["label"], "idx": types["idx"]})
+            of_raw, pairs = read_batches(raw, original, "download", _BATCH_PAIRS)
+            types = {"labels": class_names(of_raw, "label"), "idx": of_raw.field("idx").type}
             for name in tokenizer.model_input_names:
-                features[name] = List(Value("int32" if name == "input_ids" else "int8"))
-            settings = {"max_length": params.max_length, "padding": params.padding, "schema": features.arrow_schema}
+                types[name] = pa.list_(pa.int32() if name == "input_ids" else pa.int8())
+            columns = schema(types)
+            settings = {"max_length": params.max_length, "padding": params.padding, "schema": columns}
             work = functools.partial(encode, tokenizer=tokenizer, order=order, **settings)
             lengths, truncated = [], 0
-            with writing_batches(features, draft, split) as write:
+            with writing_batches(columns, draft, split) as write:
                 for encoded in in_order(work, pairs):
                     write(encoded.batch)
                     lengths.append(encoded.lengths)
@@ -104,17 +107,22 @@ def encode(
     import numpy as np
     import pyarrow as pa
 
+    from pipeline.core.tables import from_numpy
+
     tokens = tokenizer(
         *([_cut(sentence, tokenizer, max_length) for sentence in pairs[column].to_pylist()] for column in order),
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,
     )
-    batch = pa.RecordBatch.from_pydict({"labels": pairs["label"], "idx": pairs["idx"], **tokens}, schema)
-    mask = batch["attention_mask"]
+    starts = np.cumsum([0, *map(len, tokens["input_ids"])], dtype=np.int32)
+    columns = {"labels": pairs["label"], "idx": pairs["idx"]}
+    for name, lists in tokens.items():
+        values = np.fromiter(chain.from_iterable(lists), schema.field(name).type.value_type.to_pandas_dtype())
+        columns[name] = pa.ListArray.from_arrays(from_numpy(starts), from_numpy(values))
     return Encoded(
-        batch,
-        np.add.reduceat(mask.flatten().to_numpy(), mask.offsets.to_numpy()[:-1], dtype=np.int64),
+        pa.RecordBatch.from_pydict(columns, schema),
+        np.array([sum(mask) for mask in tokens["attention_mask"]]),
         sum(bool(encoding.overflowing) for encoding in tokens.encodings or []),
     )
 
@@ -125,6 +133,7 @@ def _workers(processes: int) -> Iterator[Callable[..., Iterator[Encoded]]]:
     if processes == 1:
         yield map
         return
+    from concurrent.futures import ProcessPoolExecutor
 
     def in_order(work: Callable[[Any], Encoded], batches: Iterable[Any]) -> Iterator[Encoded]:
         ahead: deque[Future[Encoded]] = deque()

@@ -104,3 +104,21 @@ def test_remote_code_of_a_known_architecture_is_not_executed(tiny: TinyMaker, tm
     load_tokenizer(directory)
     load_classifier(directory, "cpu")
     assert not (directory / "executed").exists()
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
+def test_a_tokenizer_is_the_one_that_transformers_would_choose(kind: str, tiny: TinyMaker, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    declared = json.loads((tiny(kind) / "tokenizer_config.json").read_text())["tokenizer_class"]
+    for name in {declared, f"{declared}Fast", "MPNetTokenizer", "PreTrainedTokenizerFast", "Unheard", None}:
+        directory = tmp_path / str(name)
+        shutil.copytree(tiny(kind), directory)
+        config("tokenizer_config.json", tokenizer_class=name, do_lower_case=False)(directory)
+        config(vocab_size=1000)(directory)  # a tokenizer of another model adds tokens
+        for loaded, out in ((load_tokenizer(directory), "ours"), (AutoTokenizer.from_pretrained(directory), "theirs")):
+            loaded.save_pretrained(directory / out)
+        ours, theirs = (
+            {file.name: file.read_bytes() for file in (directory / out).iterdir()} for out in ("ours", "theirs")
+        )
+        assert ours == theirs, name

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -90,6 +91,30 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert [path for path, file in shown.items() if file["data"]] == ["metrics/evaluation.json"]
     charts = json.loads(project.run("dvc", "plots", "show", "--json"))["data"]
     assert {"Accuracy", "F1", "Learning rate", "metrics/plots/history.csv", "metrics/plots/roc.csv"} <= charts.keys()
+
+
+# What each command may import of what takes long to import. transformers brings scipy and accelerate.
+SLOW_IMPORTS = {"accelerate", "datasets", "pandas", "scipy", "sklearn", "torch", "transformers"}
+IMPORTED: dict[str, set[str]] = {
+    "download": set(),
+    "pretrained": set(),
+    "tokenize_data": {"transformers"},
+    "predict": {"accelerate", "scipy", "torch", "transformers"},
+    "evaluate": set(),
+    "report": {"scipy"},
+    "compare": {"scipy"},
+}
+
+
+def test_a_command_imports_no_large_package_that_it_does_not_use(project: Project) -> None:
+    project.repro()
+    project.commit("a result")
+    for command, needed in IMPORTED.items():
+        revision = ["HEAD"] if command == "compare" else []
+        out = project.run(sys.executable, "-X", "importtime", "-m", f"pipeline.{command}", *revision)
+        loaded = set(re.findall(r"^import time:.* (\w+)$", out, re.M))
+        assert "pipeline" in loaded
+        assert loaded & SLOW_IMPORTS <= needed, command
 
 
 OUTPUTS = ("data/raw", "data/tokenized", "models/pretrained", "models/classifier", "data/predictions")

@@ -66,6 +66,9 @@ def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tm
     tokenize(raw, tiny(), tmp_path / "out", params(80, "max_length"), 1)
     table = pq.read_table(tmp_path / "out" / "train.parquet")
     assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name].to_pylist()} == {80}
+    tokenize(raw, tiny(), tmp_path / "dynamic", params(80), 1)
+    padded, dynamic = (json.loads((tmp_path / out / "lengths.json").read_text()) for out in ("out", "dynamic"))
+    assert padded == dynamic, "padding is not counted"
 
 
 def test_parallel_and_repeated_runs_give_the_same_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:

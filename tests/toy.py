@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import ClassLabel, Dataset, Features, Value
 
-from pipeline.core.tables import write_split
+from pipeline.core.tables import schema, write_split
 from pipeline.evaluation.metrics import score
 from pipeline.params import Params, load_params
 
@@ -60,9 +60,10 @@ def download(root: Path, params: Params) -> None:
     change = params.tokenize.max_length
     for split, n in (("validation", 100), ("test", 300)):
         rows = [
-            {"idx": 2 * i, "label": i % 3 > 0, "sentence1": f"{split} pair {i}", "sentence2": HOSTILE} for i in range(n)
+            {"idx": 2 * i, "label": min(i % 3, 1), "sentence1": f"{split} pair {i}", "sentence2": HOSTILE}
+            for i in range(n)
         ]
-        rows[7] |= {64: {"label": False}, 32: {"sentence1": "another"}, 16: {"idx": 999}}.get(change, {})
+        rows[7] |= {64: {"label": 0}, 32: {"sentence1": "another"}, 16: {"idx": 999}}.get(change, {})
         write(root / "data" / "raw", split, rows)
 
 
@@ -97,14 +98,13 @@ def predict(root: Path, params: Params) -> None:
 
 
 def write(directory: Path, split: str, rows: list[dict[str, Any]]) -> None:
-    label = ClassLabel(names=["not_equivalent", "equivalent"])
-    kinds = {"idx": Value("int32"), "label": label, "prediction": label}
-    kinds |= {name: Value("float64") for name in ("logit_0", "logit_1", "probability")}
-    kinds |= {name: Value("string") for name in ("sentence1", "sentence2")}
-    features = Features({name: kinds[name] for name in rows[0]})
+    classes = ["not_equivalent", "equivalent"]
+    kinds = {"idx": pa.int32(), "label": classes, "prediction": classes}
+    kinds |= {name: pa.float64() for name in ("logit_0", "logit_1", "probability")}
+    kinds |= {name: pa.string() for name in ("sentence1", "sentence2")}
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     directory.mkdir(parents=True, exist_ok=True)
-    write_split(Dataset.from_dict(columns, features=features), directory, split)
+    write_split(pa.table(columns, schema=schema({name: kinds[name] for name in rows[0]})), directory, split)
 
 
 def toy_project(base: Path) -> "Project":

@@ -1,32 +1,63 @@
-"""Tables on disk: one parquet file per split, with the class names in its schema."""
+"""Tables on disk: one parquet file per split, with the class names in its schema.
 
-from collections.abc import Callable, Iterator
+Arrays go to Arrow and come back by the functions at the end: `pa.array` and `to_numpy` of pyarrow import pandas, where
+it is installed, and nothing here needs it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import Dataset, Features
+from numpy.typing import NDArray
 from pyarrow import ArrowException
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import require
 
 
-def read_split(directory: Path, split: str, producer: str) -> Dataset:
+def schema(columns: Mapping[str, pa.DataType | list[str]]) -> pa.Schema:
+    """The schema of a split's file. columns: by name, an Arrow type, or of a column of classes their names in order.
+
+    Its metadata is that of the package `datasets`, by which `Dataset.from_parquet` knows the classes; the package
+    itself takes half a second to import.
+    """
+    fields = {name: pa.int64() if isinstance(kind, list) else kind for name, kind in columns.items()}
+    features = {name: _feature(kind) for name, kind in columns.items()}
+    return pa.schema(fields, {"huggingface": json.dumps({"info": {"features": features}})})
+
+
+def _feature(kind: pa.DataType | list[str]) -> dict[str, Any]:
+    if isinstance(kind, list):
+        return {"names": kind, "_type": "ClassLabel"}
+    if pa.types.is_list(kind):
+        return {"feature": _feature(kind.value_type), "_type": "List"}
+    return {"dtype": "float64" if kind == pa.float64() else str(kind), "_type": "Value"}  # Arrow says "double"
+
+
+def class_names(schema: pa.Schema, column: str) -> list[str]:
+    """The names, in order, of the classes in a column."""
+    names: list[str] = json.loads(schema.metadata[b"huggingface"])["info"]["features"][column]["names"]
+    return names
+
+
+def read_split(directory: Path, split: str, producer: str) -> pa.Table:
     """Read `directory/split.parquet`, an output of the stage `producer`, into memory.
 
-    Not by `Dataset.from_parquet` or `load_from_disk`: they leave cache files, the latter in the tracked directory, so
-    that DVC would rerun every later stage. Raises UserError where the file is missing or not parquet.
+    Not by `pyarrow.parquet.read_table`, which makes a chunk of each row group: `take` is slow on many chunks.
+    Raises UserError where the file is missing or not parquet.
     """
     path = require(directory / f"{split}.parquet", producer)
     with _parquet_errors(path, producer):
-        # Without a fingerprint, Dataset pickles all rows to hash them: twice the memory.
-        return Dataset(pq.read_table(path), fingerprint=f"{producer}-{split}")
+        return pq.ParquetFile(path).read()
 
 
-def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple[Features, Iterator[pa.RecordBatch]]:
-    """As `read_split`, in batches of at most `rows`: returns the column types and the batches in order."""
+def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """As `read_split`, in batches of at most `rows`: returns the schema and the batches in order."""
     path = require(directory / f"{split}.parquet", producer)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -35,7 +66,7 @@ def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple
 
     with _parquet_errors(path, producer):
         file = pq.ParquetFile(path)
-    return Features.from_arrow_schema(file.schema_arrow), batches()
+    return file.schema_arrow, batches()
 
 
 @contextmanager
@@ -48,14 +79,32 @@ def _parquet_errors(path: Path, producer: str) -> Iterator[None]:
         raise UserError(f'{path} is not a complete parquet file ({error}); run "dvc repro -f {producer}"') from None
 
 
-def write_split(dataset: Dataset, directory: Path, split: str) -> None:
+def write_split(table: pa.Table, directory: Path, split: str) -> None:
     """Write `directory/split.parquet`. With one version of pyarrow, the same rows give the same bytes."""
-    table = dataset.with_format("arrow")[:]
-    pq.write_table(table.cast(dataset.features.arrow_schema), directory / f"{split}.parquet")
+    pq.write_table(table, directory / f"{split}.parquet")
 
 
 @contextmanager
-def writing_batches(features: Features, directory: Path, split: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
+def writing_batches(schema: pa.Schema, directory: Path, split: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
     """As `write_split`, in batches: yields the function that writes one."""
-    with pq.ParquetWriter(directory / f"{split}.parquet", features.arrow_schema) as writer:
+    with pq.ParquetWriter(directory / f"{split}.parquet", schema) as writer:
         yield writer.write_batch
+
+
+def from_numpy(values: NDArray[Any]) -> pa.Array:
+    """Numbers, shape (n,), as an Arrow array."""
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
+
+
+def from_strings(values: Sequence[str]) -> pa.Array:
+    """Strings as an Arrow array."""
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    buffers = pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))
+    return pa.LargeStringArray.from_buffers(len(encoded), *buffers).cast(pa.string())
+
+
+def to_numpy(numbers: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Numbers, none of them missing, as a NumPy array of shape (n,), read-only."""
+    return np.from_dlpack(numbers.combine_chunks() if isinstance(numbers, pa.ChunkedArray) else numbers)

@@ -49,13 +49,13 @@ def load_predictions(directory: Path, split: str) -> Predictions:
 
     Raises UserError where the first is missing and where one is not a parquet file.
     """
-    from pipeline.core.tables import read_split
+    from pipeline.core.tables import class_names, read_split, to_numpy
 
     table = read_split(directory, split, "predict")
-    columns = {name: np.asarray(values) for name, values in table[:].items()}
+    columns = {name: to_numpy(table[name]) for name in table.column_names}
     swapped = None
     if (directory / f"{split}{SWAPPED}.parquet").exists():
-        swapped = np.asarray(read_split(directory, split + SWAPPED, "predict")[:]["prediction"])
+        swapped = to_numpy(read_split(directory, split + SWAPPED, "predict")["prediction"])
     return Predictions(
         idx=columns["idx"],
         labels=columns["label"],
@@ -63,5 +63,5 @@ def load_predictions(directory: Path, split: str) -> Predictions:
         probability=columns["probability"],
         logits=np.column_stack([columns["logit_0"], columns["logit_1"]]),
         swapped=swapped,
-        classes=table.features["label"].names,
+        classes=class_names(table.schema, "label"),
     )

@@ -106,7 +106,7 @@ class Revision:
         with self._directory(PREDICTIONS) as directory:
             predictions = {split: load_predictions(directory, split).sorted_by_idx() for split in SCORED}
         with self._directory(RAW) as directory:
-            raw = {split: read_split(directory, split, "download").with_format("arrow")[:] for split in SCORED}
+            raw = {split: read_split(directory, split, "download") for split in SCORED}
         sentences = {}
         for split, table in raw.items():
             pairs = table.sort_by("idx").to_pydict()

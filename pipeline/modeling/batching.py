@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from datasets import Dataset
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
+from pipeline.core.tables import from_numpy, to_numpy
 from pipeline.modeling import distributed
 
 SCORED_MULTIPLE = 8  # tokens; lengths are padded to a multiple of it when scoring
@@ -25,14 +26,15 @@ NO_LABEL = -100  # ignored by cross_entropy, and not counted by Trainer
 class PaddedDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """Tokenized pairs and padding examples: number `~n` is pair n without a label, so that it counts in no loss."""
 
-    def __init__(self, pairs: Dataset) -> None:
+    def __init__(self, pairs: pa.Table) -> None:
         self._pairs = pairs
 
     def __len__(self) -> int:
         return len(self._pairs)
 
     def __getitems__(self, numbers: list[int]) -> list[dict[str, Any]]:
-        found = self._pairs.__getitems__([max(number, ~number) for number in numbers])
+        rows = from_numpy(np.array([max(number, ~number) for number in numbers]))
+        found = self._pairs.take(rows).to_pylist()
         return [
             pair if number >= 0 else {**pair, "labels": NO_LABEL} for number, pair in zip(numbers, found, strict=True)
         ]
@@ -48,7 +50,7 @@ class TrainingBatches(Sampler[list[int]]):
     several ranks can share; Accelerate would repeat pairs, which count in the loss.
     """
 
-    def __init__(self, pairs: Dataset, batch_size: int, accumulation_steps: int, seed: int, by_length: bool) -> None:
+    def __init__(self, pairs: pa.Table, batch_size: int, accumulation_steps: int, seed: int, by_length: bool) -> None:
         self._lengths = token_counts(pairs)
         self._size = batch_size
         self._effective_batch = batch_size * accumulation_steps * distributed.world_size()
@@ -92,10 +94,9 @@ class ScoringBatches(Sampler[list[int]]):
     order: the pairs of all ranks' batches, batch by batch and in each rank by rank; padding examples are negative.
     """
 
-    def __init__(self, pairs: Dataset, size: int) -> None:
+    def __init__(self, pairs: pa.Table, size: int) -> None:
         tokens, world = token_counts(pairs), distributed.world_size()
-        ids = pairs.select_columns("input_ids").with_format("arrow")[:]["input_ids"]
-        padded = -(-pc.list_value_length(ids).to_numpy() // SCORED_MULTIPLE) * SCORED_MULTIPLE
+        padded = -(-to_numpy(pc.list_value_length(pairs["input_ids"])) // SCORED_MULTIPLE) * SCORED_MULTIPLE
         shapes = list(zip(padded.tolist(), (padded == tokens).tolist(), strict=True))
         longest_first = np.argsort(tokens, kind="stable")[::-1].tolist()  # memory runs out early or never
         runs = (list(run) for _, run in itertools.groupby(longest_first, key=shapes.__getitem__))
@@ -116,7 +117,7 @@ class TrainingLoader(DataLoader[Any]):
 
     def __init__(
         self,
-        pairs: Dataset,
+        pairs: pa.Table,
         tokenizer: PreTrainedTokenizerBase,
         batches: Iterable[list[int]],
         device: str,
@@ -137,10 +138,11 @@ class TrainingLoader(DataLoader[Any]):
         self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
 
 
-def token_counts(pairs: Dataset) -> NDArray[np.int64]:
+def token_counts(pairs: pa.Table) -> NDArray[np.int64]:
     """Tokens of each pair, padding not counted. Shape (n,)."""
-    masks = pairs.select_columns("attention_mask").with_format("arrow")[:]["attention_mask"].combine_chunks()
-    return np.add.reduceat(masks.flatten().to_numpy(), masks.offsets.to_numpy()[:-1], dtype=np.int64)
+    masks = pairs["attention_mask"].combine_chunks()
+    values, starts = to_numpy(masks.flatten()), to_numpy(masks.offsets)[:-1]
+    return np.add.reduceat(values, starts, dtype=np.int64)
 
 
 def ignore_first_signal(worker: int) -> None:

@@ -5,15 +5,21 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
-from datasets import Dataset
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from pipeline.modeling import distributed
-from pipeline.modeling.batching import SCORED_MULTIPLE, SCORED_ON_CPU, ScoringBatches, ignore_first_signal
+from pipeline.modeling.batching import (
+    SCORED_MULTIPLE,
+    SCORED_ON_CPU,
+    PaddedDataset,
+    ScoringBatches,
+    ignore_first_signal,
+)
 from pipeline.modeling.failures import memory_for_batch
 from pipeline.params import Precision
 
@@ -22,7 +28,7 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 def logits(
     model: Any,
-    pairs: Dataset,
+    pairs: pa.Table,
     tokenizer: PreTrainedTokenizerBase,
     batch_size: int,
     precision: Precision,
@@ -37,7 +43,7 @@ def logits(
     device = next(model.parameters()).device
     batches = ScoringBatches(pairs, SCORED_ON_CPU if device.type == "cpu" else batch_size)
     loader = DataLoader(
-        pairs.select_columns(tokenizer.model_input_names),
+        PaddedDataset(pairs.select(tokenizer.model_input_names)),
         batch_sampler=batches,
         collate_fn=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=SCORED_MULTIPLE),
         num_workers=num_workers,

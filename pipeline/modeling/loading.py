@@ -1,5 +1,6 @@
 """Load models and tokenizers: safetensors only, no remote code, errors in one line."""
 
+import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,18 +15,52 @@ if TYPE_CHECKING:
 
 def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
     """The fast tokenizer of a model directory. Raises UserError where it does not load or cannot pad."""
-    from transformers import AutoConfig, AutoTokenizer
-
     with _one_line(directory):
-        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-        config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
-        if len(tokenizer) > getattr(config, "vocab_size", len(tokenizer)):
-            raise ValueError(f"its tokenizer has {len(tokenizer)} tokens, its model {config.vocab_size}")
+        if known := _known_tokenizer(directory):
+            import transformers
+
+            name, vocab_size = known
+            tokenizer: PreTrainedTokenizerBase = getattr(transformers, name).from_pretrained(directory)
+        else:
+            from transformers import AutoConfig, AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
+            vocab_size = getattr(config, "vocab_size", len(tokenizer))
+        if len(tokenizer) > vocab_size:
+            raise ValueError(f"its tokenizer has {len(tokenizer)} tokens, its model {vocab_size}")
     if tokenizer.pad_token is None:
         raise UserError(
             f"{directory}: its tokenizer has no padding token, so pairs cannot be batched; use another model"
         )
     return tokenizer
+
+
+# Model types, each with the class of its own tokenizer.
+_TOKENIZERS = {
+    "bert": "BertTokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "roberta": "RobertaTokenizer",
+}
+
+
+def _known_tokenizer(directory: Path) -> tuple[str, int] | None:
+    """The class that AutoTokenizer would take, and the size of the model's vocabulary; None where only it can tell.
+
+    AutoTokenizer imports torch, which takes longer than to tokenize MRPC.
+    """
+    try:
+        model, tokenizer = (
+            json.loads((directory / name).read_text(encoding="utf-8"))
+            for name in ("config.json", "tokenizer_config.json")
+        )
+        own, vocab_size = _TOKENIZERS[model["model_type"]], model["vocab_size"]
+        declared = tokenizer["tokenizer_class"].removesuffix("Fast")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, or not as it should be
+        return None
+    plain = declared == own and isinstance(vocab_size, int) and not {"auto_map"} & {*model, *tokenizer}
+    return (own, vocab_size) if plain else None
 
 
 def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedModel":

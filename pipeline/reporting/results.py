@@ -58,11 +58,13 @@ class Results:
 
 def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
     """Read the outputs of the other stages. Raises UserError where one is missing or does not fit the others."""
-    from pipeline.core.tables import read_split
+    from pipeline.core.tables import class_names, read_split, to_numpy
 
     tables = {split: read_split(raw, split, "download") for split in SPLITS}
-    rows = {split: table[:] for split, table in tables.items()}
-    pairs = {split: Pairs(of["sentence1"], of["sentence2"], np.asarray(of["label"])) for split, of in rows.items()}
+    pairs = {
+        split: Pairs(of["sentence1"].to_pylist(), of["sentence2"].to_pylist(), to_numpy(of["label"]))
+        for split, of in tables.items()
+    }
     predicted = {split: load_predictions(predictions, split) for split in SCORED}
     for split in SCORED:
         labels = predicted[split].labels  # of the first pairs alone, where predict.max_samples is set
@@ -77,7 +79,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     return Results(
         pairs=pairs,
         predictions=predicted,
-        classes=tables["test"].features["label"].names,
+        classes=class_names(tables["test"].schema, "label"),
         metrics=content,
         plots=plots,
         baseline=_read_baseline(metrics / "baseline.json", content["evaluation"]),

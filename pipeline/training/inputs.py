@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+import pyarrow as pa
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from pipeline.core.tables import read_split
+from pipeline.core.tables import class_names, read_split
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
@@ -19,8 +19,8 @@ from pipeline.training.history import History
 class TrainInputs:
     """Tokenized train and validation pairs, the model with a new classification head, its tokenizer, and the device."""
 
-    training: Dataset
-    validation: Dataset
+    training: pa.Table
+    validation: pa.Table
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     device: Device
@@ -42,11 +42,11 @@ class TrainResult:
 def load_inputs(tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
     """Read the tokenized pairs and the pretrained model. Raises UserError where one of them does not load."""
     training, validation = (
-        read_split(tokenized, split, "tokenize").remove_columns("idx") for split in ("train", "validation")
+        read_split(tokenized, split, "tokenize").drop_columns("idx") for split in ("train", "validation")
     )
     if params.max_train_samples is not None:
-        training = training.select(range(min(params.max_train_samples, len(training))))
-    names = training.features["labels"].names
+        training = training.slice(0, params.max_train_samples)
+    names = class_names(training.schema, "labels")
     set_seed(params.seed)  # before the model: its new head is drawn at random
     model = load_classifier(
         pretrained,

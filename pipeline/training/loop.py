@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
@@ -18,6 +17,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import enable_full_determinism, get_scheduler, set_seed
 
+from pipeline.core.tables import to_numpy
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling import distributed
 from pipeline.modeling.batching import NO_LABEL, TrainingBatches, TrainingLoader
@@ -123,7 +123,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                     curves(history)
                 if done == len(batches):
                     scored = logits(model, inputs.validation, inputs.tokenizer, size, precision, workers)
-                    scores = validation_scores(scored, np.asarray(inputs.validation["labels"]))
+                    scores = validation_scores(scored, to_numpy(inputs.validation["labels"]))
                     history.append({**{f"eval_{name}": score for name, score in scores.items()}, **at})
                     log_epoch(history, params.epochs)
                     curves(history)

@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -13,6 +12,7 @@ from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedTokeni
 from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerCallback
 
 from pipeline.core.messages import UserError
+from pipeline.core.tables import to_numpy
 from pipeline.core.timing import Stopwatch
 from pipeline.core.tracker import begin_run
 from pipeline.modeling import distributed
@@ -146,7 +146,7 @@ class CorrectedTrainer(Trainer):
         if callable(getattr(self.optimizer, "eval", None)):  # schedule-free: averages; training_step switches back
             self.optimizer.eval()  # type: ignore[union-attr]
         scored = logits(self.model, pairs, self.processing_class, self.args.eval_batch_size, precision, workers)
-        scores = self.compute_metrics(EvalPrediction(scored, np.asarray(pairs["labels"])))
+        scores = self.compute_metrics(EvalPrediction(scored, to_numpy(pairs["labels"])))
         metrics = {f"{metric_key_prefix}_{name}": score for name, score in scores.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
