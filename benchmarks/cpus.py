@@ -40,8 +40,8 @@ KINDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", default=MINILM)
-    parser.add_argument("--max-train-samples", type=int, default=800, help="of the epoch")
-    parser.add_argument("--emulated-samples", type=int, default=160, help="of the run in emulated bf16")
+    parser.add_argument("--max-train-samples", type=int, help="of the epoch; by default all")
+    parser.add_argument("--emulated-samples", type=int, default=128, help="of the run in emulated bf16")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     arguments = parser.parse_args()
     can = torch.cpu.get_capabilities()

@@ -81,7 +81,7 @@ def usable_device(precision: Literal["auto", Precision]) -> Device:
 
 
 # Measured in benchmarks/README.md.
-_SLOWER = "28 times (AVX2) or 3 times (AVX-512)"
+_SLOWER = "14 times (AVX2) or 3 times (AVX-512)"
 
 
 def _device() -> tuple[str, str]:
