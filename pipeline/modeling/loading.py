@@ -33,6 +33,8 @@ def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
         raise UserError(
             f"{directory}: its tokenizer has no padding token, so pairs cannot be batched; use another model"
         )
+    for entry in ("is_local", "local_files_only"):  # how it was found; with HF_HUB_OFFLINE, other bytes would be saved
+        tokenizer.init_kwargs.pop(entry, None)
     return tokenizer
 
 
