@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Project
 
+from pipeline.core.details import parse_details
+
 Points = dict[str, list[list[float]]]
 
 # Each prints what is in a directory: {run: {metric: [[step, value], ...]}}.
@@ -169,7 +171,7 @@ def _check(metrics: Points, curve: tuple[str, str], project: Project, commit: st
         assert len(rows) > 2
         assert metrics[name] == [[step, pytest.approx(value, abs=1e-5)] for step, value in rows]
     evaluation = json.loads(read("evaluation.json"))
-    last = json.loads(read("train.json"))["steps"]
+    last = parse_details(read("train.json"))["steps"]
     for split in ("validation", "test"):
         for name in ("accuracy", "f1", "loss"):
             assert metrics[f"{split}/{name}"] == [[last, pytest.approx(evaluation[split][name], abs=1e-5)]]
