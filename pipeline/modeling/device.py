@@ -33,9 +33,9 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
     if device.kind == "cpu":
         keep_memory()
         if device.precision == "bf16" and not cpu_bf16():
-            log.warning(
-                "this CPU emulates bf16: training takes about %s as long as in fp32; set train.precision to auto",
-                _SLOWER,
+            log.warning(  # measured with benchmarks/cpus.py
+                "this CPU emulates bf16: training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32; "
+                "set train.precision to auto"
             )
     chosen = " (train.precision is auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.kind, _device()[1], device.precision, chosen)
@@ -78,10 +78,6 @@ def usable_device(precision: Literal["auto", Precision]) -> Device:
     if trouble:
         raise UserError(f"params.yaml: train.precision is {precision}; {trouble}")
     return Device(kind, precision)
-
-
-# Measured in benchmarks/README.md.
-_SLOWER = "14 times (AVX2) or 3 times (AVX-512)"
 
 
 def _device() -> tuple[str, str]:

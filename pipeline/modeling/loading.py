@@ -61,7 +61,7 @@ def _known_tokenizer(directory: Path) -> tuple[str, int] | None:
         declared = tokenizer["tokenizer_class"].removesuffix("Fast")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, or not as it should be
         return None
-    plain = declared == own and isinstance(vocab_size, int) and not {"auto_map"} & {*model, *tokenizer}
+    plain = declared == own and isinstance(vocab_size, int) and "auto_map" not in {*model, *tokenizer}
     return (own, vocab_size) if plain else None
 
 
