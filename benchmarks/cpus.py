@@ -3,19 +3,21 @@
     PYTHONPATH=. python benchmarks/cpus.py
 
 Bounds on the instruction set, of oneDNN, of torch's own kernels and of MKL, make a CPU compute as a lesser one does. On
-each kind, in turn: one epoch of the course's script and of ours (see bench.py); the pipeline of `make demo`; and ours
-in bf16 where `train.precision: auto` is fp32, to see what emulation costs.
+each kind: one epoch of the course's script and of ours (see bench.py), alternately, with medians of the times and of the
+ratio in each round; the pipeline of `make demo`; and ours in bf16 where `train.precision: auto` is fp32, to see what
+emulation costs.
 """
 
 import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from bench import MINILM, Run, fetched, ours, peer
+from bench import MINILM, Run, fetched, middle, ours, peer, ratio
 
 SAMPLE = {"lr": 1e-4, "epochs": 6, "max_train_samples": None}  # as in `make demo`
 
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", default=MINILM)
     parser.add_argument("--max-train-samples", type=int, help="of the epoch; by default all")
     parser.add_argument("--emulated-samples", type=int, default=128, help="of the run in emulated bf16")
+    parser.add_argument("--rounds", type=int, default=3, help="of the epoch")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     arguments = parser.parse_args()
     can = torch.cpu.get_capabilities()
@@ -56,21 +59,28 @@ def main() -> None:
             if not can.get(kind.needs):
                 print(f"{name}: this CPU has none", file=sys.stderr)
                 continue
-            bound = env | kind.bounds
-            runs = {
-                "course": peer([], source, params, 1, bound),
-                "ours": ours(scratch, params, 1, bound),
-                "demo": ours(scratch, changed(params, data={"task": "sample"}, train=SAMPLE), 42, bound),
-            }
-            if runs["ours"].precision == "fp32":
-                few = {"max_train_samples": arguments.emulated_samples}
-                for precision in ("fp32", "bf16"):
-                    short = changed(params, train=few | {"precision": precision}, predict={"max_samples": 16})
-                    runs[precision] = ours(scratch, short, 1, bound)
-            for of, run in runs.items():
+            runs: dict[str, list[Run]] = {}
+            for of, run in timed_runs(scratch, source, params, arguments, env | kind.bounds):
                 print(f"{name}, {of}: {run}", file=sys.stderr, flush=True)
+                runs.setdefault(of, []).append(run)
             rows.append(row(name, runs))
     print("\n".join(["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|", *rows]))
+
+
+def timed_runs(
+    scratch: Path, source: Path, params: dict[str, Any], arguments: argparse.Namespace, env: dict[str, str]
+) -> Iterator[tuple[str, Run]]:
+    """Yield the runs on one kind of CPU, by name."""
+    for seed in range(1, arguments.rounds + 1):
+        yield "course", peer([], source, params, seed, env)
+        own = ours(scratch, params, seed, env)
+        yield "ours", own
+    yield "demo", ours(scratch, changed(params, data={"task": "sample"}, train=SAMPLE), 42, env)
+    if own.precision == "fp32":
+        few = {"max_train_samples": arguments.emulated_samples}
+        for precision in ("fp32", "bf16"):
+            short = changed(params, train=few | {"precision": precision}, predict={"max_samples": 16})
+            yield precision, ours(scratch, short, 1, env)
 
 
 def changed(params: dict[str, Any], **sections: dict[str, Any]) -> dict[str, Any]:
@@ -84,14 +94,13 @@ HEADER = (
 )  # fmt: skip
 
 
-def row(name: str, runs: dict[str, Run]) -> str:
+def row(name: str, runs: dict[str, list[Run]]) -> str:
     course, own, demo = (runs[of] for of in ("course", "ours", "demo"))
-    cells = [name, own.precision]
+    cells = [name, own[0].precision]
     for what in ("training", "prediction"):
-        theirs, mine = getattr(course, what), getattr(own, what)
-        cells += [f"{theirs:.0f} s / {mine:.0f} s", f"**{theirs / mine:.2f}**"]
-    cells += [f"{demo.wall:.0f}", f"{demo.training:.0f}"]
-    cells.append(f"{runs['bf16'].training / runs['fp32'].training:.1f}" if "bf16" in runs else "")
+        cells += [f"{middle(course, what):.0f} s / {middle(own, what):.0f} s", f"**{ratio(course, own, what):.2f}**"]
+    cells += [f"{demo[0].wall:.0f}", f"{demo[0].training:.0f}"]
+    cells.append(f"{ratio(runs['bf16'], runs['fp32'], 'training'):.1f}" if "bf16" in runs else "")
     return "| " + " | ".join(cells) + " |"
 
 
