@@ -3,9 +3,9 @@
     PYTHONPATH=. python benchmarks/cpus.py
 
 Bounds on the instruction set, of oneDNN, of torch's own kernels and of MKL, make a CPU compute as a lesser one does. On
-each kind: one epoch of the course's script and of ours (see bench.py), alternately, with medians of the times and of the
-ratio in each round; the pipeline of `make demo`; and ours in bf16 where `train.precision: auto` is fp32, to see what
-emulation costs.
+each kind: one epoch of the course's script and of ours (see bench.py), alternately, with medians of the times and of
+their ratio in each round; the pipeline of `make demo`; and ours in bf16 where `train.precision: auto` is fp32, to see
+what emulation costs.
 """
 
 import argparse
