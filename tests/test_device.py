@@ -1,5 +1,5 @@
-"""Unsupported precisions are rejected before any work. What torch reports about the hardware is patched here, since a
-machine has only one kind."""
+"""Unsupported precisions are rejected before any work. What the machine reports about its hardware is patched
+here, since it has only one kind."""
 
 import logging
 from typing import Any
@@ -8,11 +8,14 @@ import pytest
 import torch
 
 from pipeline.core.messages import UserError
+from pipeline.modeling import device
 from pipeline.modeling.device import cpu_bf16, set_up_device
 
 
 def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
-    """Patch what torch reports. answers: cuda, cuda_bf16 and mps, else False; cpu: its capabilities, else none."""
+    """Patch what the machine reports. answers: cuda, cuda_bf16 and mps, else False; cpu: its capabilities, else none;
+    model: of the CPU, else one of AMD."""
+    monkeypatch.setattr(device, "cpu_model", lambda: answers.get("model", "AMD EPYC"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: answers.get("cuda", False))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: answers.get("cuda_bf16", False))
@@ -60,10 +63,12 @@ def test_a_gpu_with_bf16_supports_every_precision(monkeypatch: pytest.MonkeyPatc
         ({"mps": True}, ("mps", "fp32")),
         ({"cpu": ["avx2", "avx512_f"]}, ("cpu", "fp32")),
         ({"cpu": ["avx512_bf16"]}, ("cpu", "bf16")),
+        ({"cpu": ["avx512_bf16"], "model": "Intel(R) Xeon(R) Processor 6 143"}, ("cpu", "fp32")),
+        ({"cpu": ["avx512_bf16", "amx_bf16"], "model": "Intel(R) Xeon(R) Processor 6 143"}, ("cpu", "bf16")),
         ({"cpu": ["bf16"]}, ("cpu", "bf16")),
     ],
 )
-def test_auto_is_what_the_hardware_multiplies(
+def test_auto_is_what_the_hardware_multiplies_fastest(
     monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     hardware(monkeypatch, **answers)

@@ -1,6 +1,8 @@
 """The device that this machine computes with, its threads, and the precision it can do."""
 
 import os
+import platform
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import psutil
@@ -55,7 +57,8 @@ def warn_where_busy() -> None:
 def usable_device(precision: Literal["auto", Precision]) -> Device:
     """The device that this machine computes with, and its precision.
 
-    precision: `auto` is bf16 where the device multiplies it, fp16 on a CUDA GPU that does not, and fp32 elsewhere.
+    precision: `auto` is bf16 where the device multiplies it faster than fp32, fp16 on a CUDA GPU without it, and fp32
+    elsewhere.
     Raises UserError where the device cannot do the precision: the Trainer would train fp16 on a CPU without a word,
     many times slower than fp32.
     """
@@ -64,7 +67,7 @@ def usable_device(precision: Literal["auto", Precision]) -> Device:
     kind, name = _device()
     gpu_bf16 = kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if precision == "auto":
-        native = gpu_bf16 or (kind == "cpu" and cpu_bf16())
+        native = gpu_bf16 or (kind == "cpu" and _cpu_gains_from_bf16())
         return Device(kind, "bf16" if native else "fp16" if kind == "cuda" else "fp32")
     trouble = None
     if kind == "cuda" and precision == "bf16" and not gpu_bf16:
@@ -122,3 +125,23 @@ def cpu_bf16() -> list[str]:
     if most in _WITHOUT_BF16 or os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
         return []
     return [name for name in found if name != "amx_bf16" or most not in _WITHOUT_AMX]
+
+
+def _cpu_gains_from_bf16() -> bool:
+    """Whether this CPU multiplies bf16 matrices faster than fp32 ones.
+
+    Intel's only with AMX: with AVX-512 alone, training takes 1.4 times as long in bf16 (benchmarks/README.md).
+    """
+    found = cpu_bf16()
+    return bool(found) and not (found == ["avx512_bf16"] and cpu_model().startswith("Intel"))
+
+
+def cpu_model() -> str:
+    """Vendor, family and model of the processor: names alone are often blank or shared, as in virtual machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    named = [entries.get(key) for key in ("model name", "cpu family", "model")]
+    return " ".join(filter(None, named)) or platform.machine()

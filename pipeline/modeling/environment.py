@@ -2,12 +2,11 @@
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 from pipeline.core import packages
 from pipeline.modeling import distributed
-from pipeline.modeling.device import Device, cpu_bf16
+from pipeline.modeling.device import Device, cpu_bf16, cpu_model
 
 # Variables that select the kernels of matrix products. (Those of threads show in the number of threads.)
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
@@ -34,7 +33,7 @@ def environment(device: Device) -> dict[str, Any]:
     import torch
 
     entries = {
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "device": "cpu",
         "instruction_set": ", ".join([torch.backends.cpu.get_cpu_capability(), *cpu_bf16()]),
         "precision": device.precision,
@@ -49,14 +48,3 @@ def environment(device: Device) -> dict[str, Any]:
     elif torch.backends.mps.is_available():
         entries["device"] = f"mps, macOS {platform.mac_ver()[0]}"
     return entries
-
-
-def _cpu_model() -> str:
-    """Vendor, family and model of the processor: names alone are often blank or shared, as in virtual machines."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    named = [entries.get(key) for key in ("model name", "cpu family", "model")]
-    return " ".join(filter(None, named)) or platform.machine()
