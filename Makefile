@@ -59,8 +59,9 @@ repro: setup ## Run what changed of the real pipeline: MRPC and the checkpoint o
 	dvc repro
 
 table: setup ## List the experiments: what changed between them, and their scores
-	@# Without the hashes of files, and what only differs with the data.
-	@dvc exp show --no-pager --only-changed --drop '.*(/|[.](lock|yaml|n)$$|majority)'
+	@# Without the hashes of files, and what only differs with the data. DVC cuts a table to the width of the terminal,
+	@# unless a pager takes it.
+	@DVC_PAGER=cat dvc exp show --only-changed --drop '.*(/|[.](lock|yaml|n|loss)$$|majority)|Created'
 
 test: setup ## Run the tests
 	python -m pytest
