@@ -5,26 +5,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.core.markup import code, table
-from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS
+from pipeline.core.paths import SCORED
 
 
-def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[str, Any]) -> str:
+def model_card(evaluation: Mapping[str, Any], classes: list[str], provenance: Mapping[str, Any]) -> str:
     """The card in the Hub's form (https://huggingface.co/docs/hub/model-cards), with the scores as `model-index`.
 
-    evaluation: the content of evaluation.json. provenance: as train writes it.
+    evaluation: accuracy, f1 and loss by split. classes: the name of each class. provenance: as train writes it.
     """
     from huggingface_hub import EvalResult, ModelCardData
 
     data, checkpoint = provenance["data"], provenance["checkpoint"]
-    dataset = data.get("dataset", task.name)
-    titles = {name: METRICS[name].title for name in task.metrics}
+    task, dataset = data["task"], data.get("dataset", data["task"])
     results = [
         EvalResult(
             task_type="text-classification",
             task_name="Paraphrase detection",
             dataset_type=dataset,
-            dataset_name=task.name,
+            dataset_name=task,
             dataset_config=data.get("config"),
             dataset_split=split,
             dataset_revision=data.get("revision"),
@@ -32,8 +30,8 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
             metric_name=title,
             metric_value=evaluation[split][name],
         )
-        for split in task.scored
-        for name, title in titles.items()
+        for split in SCORED
+        for name, title in (("accuracy", "Accuracy"), ("f1", f"F1 of {classes[1]}"))
     ]
     published = checkpoint["revision"] is not None
     front_matter = ModelCardData(
@@ -41,22 +39,22 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
         datasets=[dataset] if "dataset" in data else None,
         eval_results=results,
         library_name="transformers",
-        metrics=task.metrics,
-        model_name=f"{task.name}-classifier",
+        metrics=["accuracy", "f1"],
+        model_name=f"{task}-classifier",
         pipeline_tag="text-classification",
     )
-    negative, positive = map(code, task.labels)
+    negative, positive = map(code, classes)
     start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
-    titles |= {"f1": f"F1 of {positive}", "loss": "cross-entropy, nats"}
-    rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in task.scored)] for name, title in titles.items()]
-    rows.append([task.noun, *(str(evaluation[split]["n"]) for split in task.scored)])
+    titles = {"accuracy": "accuracy", "f1": f"F1 of {positive}", "loss": "cross-entropy, nats"}
+    rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in SCORED)] for name, title in titles.items()]
+    rows.append(["pairs", *(str(evaluation[split]["n"]) for split in SCORED)])
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
-        task=code(task.name),
+        task=code(task),
         negative=negative,
         positive=positive,
         start=start if published else "a local checkpoint",
-        scores="\n".join(table(["", *task.scored], rows)),
+        scores="\n".join(table(["", *SCORED], rows)),
         provenance=json.dumps(provenance, indent=2, sort_keys=True),
     )
 
