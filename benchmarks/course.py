@@ -19,8 +19,6 @@ from transformers import (
     TrainingArguments,
 )
 
-from pipeline.evaluation.metrics import score
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -48,7 +46,7 @@ def main() -> None:
     model = AutoModelForSequenceClassification.from_pretrained(args.checkpoint, num_labels=2)
 
     def compute_metrics(scored):
-        return score(scored.label_ids, np.argmax(scored.predictions, axis=-1))
+        return scores(["accuracy", "f1"], scored.label_ids, np.argmax(scored.predictions, axis=-1))
 
     training_args = TrainingArguments(
         str(args.out),

@@ -51,7 +51,7 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
     params = replace(every.train, epochs=1, keep="last")
     with tempfile.TemporaryDirectory() as scratch:
         device = set_up_device(params.precision, params.num_threads)
-        arguments = training_arguments(params, every.runtime, device, Path(scratch))
+        arguments = training_arguments(params, every.runtime, device, Path(scratch), "f1")
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = read_split(TOKENIZED, "train", "tokenize")

@@ -6,20 +6,21 @@ from pathlib import Path
 from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
-from pipeline.core.paths import RAW, SOURCE, SPLITS
+from pipeline.core.paths import RAW, SOURCE
 from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources import mrpc
-from pipeline.sources.corpus import LABELS, Corpus, rows_sha256
+from pipeline.sources.corpus import Corpus, paraphrases, rows_sha256
 from pipeline.sources.mrpc import load_mrpc
 from pipeline.sources.synthetic import load_sample
 
 
 def download(out: Path, params: DataParams) -> None:
-    """Write `out/{train,validation,test}.parquet`: `sentence1, sentence2, label (ClassLabel), idx`, and source.json.
+    """Write `out/{train,validation,test}.parquet`: the task's text columns, `label`, `idx`; task.json; and source.json.
 
     source.json names the task, where it is published, and the sha256 of each split's rows (see `rows_sha256`).
     Raises UserError where no source has the corpus with the known checksums, and for a pair with an empty sentence.
     """
+    task = paraphrases(params.task)
     with atomic_output(out) as draft:
         corpus = CORPORA[params.task]()
         for split, pairs in corpus.items():
@@ -33,16 +34,17 @@ def download(out: Path, params: DataParams) -> None:
 
         from pipeline.core.tables import from_numpy, from_strings, schema, write_split
 
-        types = schema({"sentence1": pa.string(), "sentence2": pa.string(), "label": LABELS, "idx": pa.int32()})
+        types = schema({**dict.fromkeys(task.text_columns, pa.string()), "label": task.labels, "idx": pa.int32()})
         draft.mkdir()
-        for split in SPLITS:
+        for split in task.splits:
             first, second, label, idx = zip(*corpus[split], strict=True)
             columns = [from_strings(first), from_strings(second)]
             columns += [from_numpy(np.array(label)), from_numpy(np.array(idx, dtype=np.int32))]
             write_split(pa.table(columns, schema=types), draft, split)
             positive = sum(pair.label for pair in corpus[split]) / len(corpus[split])
             log.info("%s: %d pairs, %.1f %% equivalent", split, len(corpus[split]), 100 * positive)
-        hashes = {split: rows_sha256(corpus[split]) for split in SPLITS}
+        task.write(draft)
+        hashes = {split: rows_sha256(corpus[split]) for split in task.splits}
         write_json(draft / SOURCE, {"task": params.task, **PUBLISHED.get(params.task, {}), "sha256": hashes})
 
 

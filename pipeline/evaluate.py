@@ -1,96 +1,76 @@
-"""Stage evaluate: scores of the predictions with their intervals, calibration, and the data of the plots."""
+"""Stage evaluate: scores of the predictions with their intervals, what is behind them, and the data of the plots."""
 
 import csv
 import io
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pipeline.cli import run
 from pipeline.core.details import write_details
 from pipeline.core.messages import log
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import METRICS, PREDICTIONS, SCORED
-from pipeline.evaluation.calibration import (
-    best_threshold,
-    expected_calibration_error,
-    if_calibrated,
-    operating_points,
-    precision_and_recall,
-    precision_recall_curve,
-    reliability,
-    roc_auc,
-    roc_curve,
-)
-from pipeline.evaluation.metrics import cross_entropy, score
+from pipeline.core.paths import METRICS, PREDICTIONS
+from pipeline.core.task import read_task
+from pipeline.evaluation.diagnostics import CURVES, confusion, curves, diagnostics, threshold
+from pipeline.evaluation.metrics import baseline, loss, scores
 from pipeline.evaluation.predictions import load_predictions
-from pipeline.evaluation.uncertainty import SCORES, score_intervals
+from pipeline.evaluation.uncertainty import Interval, score_intervals
 
 
 def evaluate(predictions: Path, metrics: Path) -> None:
     """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the curves' data to `metrics/plots`.
 
-    evaluation.json: accuracy, F1 and loss of each split, and the scores of always predicting the majority class.
-    intervals.json: 95 % intervals of accuracy and F1. diagnostics.json: mean confidence and expected calibration error,
-    with what a perfectly calibrated model would show; the area under the ROC curve; the scores, precision and recall at
-    the threshold with the best F1 on validation, and at 0.5; and where predict has scored the sentences swapped,
-    `order_consistency`, the share of pairs with the same prediction in both orders. A number that is not defined, as
-    the precision of class 1 where it is never predicted, is null. Raises UserError where the predictions are missing.
+    evaluation.json: the task's metrics and the loss of each split with labels, and the metrics of always predicting
+    the majority class, or the mean. intervals.json: their 95 % intervals. diagnostics.json: see
+    `diagnostics.diagnostics`; and for two classes `threshold`, the one with the best F1 on validation. A number that
+    is not defined, as the precision of a class that is never predicted, is null.
+    Raises UserError where the predictions are missing.
     """
-    splits = {split: load_predictions(predictions, split) for split in SCORED}
-    threshold = best_threshold(splits["validation"].labels, splits["validation"].probability)
+    task = read_task(predictions, "predict")
+    splits = {split: load_predictions(predictions, split, task) for split in task.scored}
+    cut = threshold(splits["validation"]) if task.binary else None
     evaluation, intervals = {}, {}
-    diagnostics: dict[str, Any] = {"threshold": threshold}
-    precision_recall, roc, reliability_bins = [], [], []
+    details: dict[str, Any] = {} if cut is None else {"threshold": cut}
+    plots: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, of in splits.items():
-        scores = score(of.labels, of.predicted)
-        baseline = score(of.labels, np.full_like(of.labels, of.majority))
+        found = scores(task.metrics, of.labels, of.predicted)
+        guess = baseline(task.problem_type, of.labels)
+        guessed = scores(task.metrics, of.labels, guess)
+        limits = score_intervals(task.metrics, of.labels, of.predicted)
         evaluation[split] = {
-            **scores,
-            "loss": cross_entropy(of.logits, of.labels),
-            "majority_accuracy": baseline["accuracy"],
-            "majority_f1": baseline["f1"],
+            **found,
+            "loss": loss(task.problem_type, of.logits, of.labels),
+            **{f"{task.baseline}_{name}": score for name, score in guessed.items()},
             "n": len(of.labels),
         }
-        intervals[split] = {name: limits._asdict() for name, limits in score_intervals(of.labels, of.predicted).items()}
-        bins = reliability(of.confidence, of.labels == of.predicted)
-        counts = operating_points(of.labels, of.probability)[:2]
-        above = (of.probability >= threshold).astype(int)
-        diagnostics[split] = {
-            "at_half": {**scores, **precision_and_recall(of.labels, of.predicted)},
-            "at_threshold": {**score(of.labels, above), **precision_and_recall(of.labels, above)},
-            "confidence": float(of.confidence.mean()),
-            "calibration_error": expected_calibration_error(bins),
-            "if_calibrated": if_calibrated(of.confidence)._asdict(),
-            "roc_auc": roc_auc(*counts),
-        }
-        if of.swapped is not None:
-            diagnostics[split]["order_consistency"] = float(np.mean(of.predicted == of.swapped))
-        names = np.array(of.classes)
-        _write_csv(
-            metrics / "plots" / f"confusion_{split}.csv",
-            ("actual", "predicted"),
-            zip(names[of.labels], names[of.predicted], strict=True),
-        )
-        precision_recall += [(split, *point) for point in precision_recall_curve(*counts)]
-        roc += [(split, *point) for point in roc_curve(*counts)]
-        reliability_bins += [(split, *one) for one in bins]
+        intervals[split] = {name: interval._asdict() for name, interval in limits.items()}
+        details[split] = diagnostics(task, of, cut)
+        _write_csv(metrics / "plots" / f"confusion_{split}.csv", ("actual", "predicted"), confusion(task, of))
+        for name, rows in curves(task, of).items():
+            plots[name] += [(split, *row) for row in rows]
+        always = task.labels[guess[0]] if task.problem_type == "single_label_classification" else f"the {task.baseline}"
         log.info(
-            "%s: accuracy %.4f (95 %% interval %.4f to %.4f), f1 %.4f (%.4f to %.4f); always %s: %.4f, %.4f; %d pairs",
-            split,
-            *(number for name in SCORES for number in (scores[name], *intervals[split][name].values())),
-            of.classes[of.majority], *baseline.values(), len(of.labels),
+            "%s: %s; always %s: %s; %d %s",
+            split, _line(found, limits), always, ", ".join(f"{score:.4f}" for score in guessed.values()),
+            len(of.labels), task.noun,
         )  # fmt: skip
-    plots = metrics / "plots"
-    _write_csv(plots / "precision_recall.csv", ("split", "recall", "precision"), precision_recall)
-    _write_csv(plots / "roc.csv", ("split", "false_positive_rate", "true_positive_rate"), roc)
-    _write_csv(plots / "reliability.csv", ("split", "confidence", "accuracy", "n"), reliability_bins)
+    for name, header in CURVES.items():
+        _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), plots[name])
     write_details(metrics / "intervals.json", intervals)
-    write_details(metrics / "diagnostics.json", diagnostics)
+    write_details(metrics / "diagnostics.json", details)
     write_json(metrics / "evaluation.json", evaluation)
+
+
+def _line(found: Mapping[str, float], limits: Mapping[str, Interval]) -> str:
+    """The scores with their intervals."""
+    texts = [
+        f"{name} {score:.4f} (95 % interval {limits[name].low:.4f} to {limits[name].high:.4f})"
+        for name, score in found.items()
+    ]
+    return ", ".join([texts[0], *(text.replace("95 % interval ", "") for text in texts[1:])])
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -1,5 +1,6 @@
 """Stage predict: score every validation and test pair with the trained classifier."""
 
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,12 +13,12 @@ from pipeline.core.paths import (
     CLASSIFIER,
     METRICS,
     PREDICTIONS,
-    SCORED,
     SWAPPED,
     TOKENIZED,
     require,
     users_path,
 )
+from pipeline.core.task import TASK, read_task
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
@@ -33,11 +34,11 @@ def predict(
     precision: Literal["auto", Precision],
     num_threads: int | None,
 ) -> None:
-    """Write `out/{validation,test}.parquet`: `idx, label, prediction, logit_0, logit_1, probability` (of class 1).
+    """Write a parquet file of each split but train to `out`: `idx, label, prediction, logit_0, ...`; and task.json.
 
     Only the first `params.max_samples` pairs of each split, where that is set.
-    With `params.swapped` also {validation,test}_swapped.parquet: the same pairs, the second sentence first. The rows
-    are in the data's order. The time goes to `metrics/timing.json`.
+    With `params.swapped` also <split>_swapped.parquet of each scored one: the same pairs, the second text first. The
+    rows are in the data's order. The time goes to `metrics/timing.json`.
     Raises UserError where an input is missing or the device cannot do the precision.
     """
     require(classifier, "train")
@@ -47,11 +48,12 @@ def predict(
     import numpy as np
     import pyarrow as pa
 
-    from pipeline.core.tables import class_names, from_numpy, read_split, schema, write_split
-    from pipeline.evaluation.metrics import log_softmax
+    from pipeline.core.tables import from_numpy, read_split, schema, write_split
+    from pipeline.evaluation.metrics import predicted
     from pipeline.modeling.inference import logits
 
-    names = [*SCORED, *(split + SWAPPED for split in SCORED if params.swapped)]
+    task = read_task(tokenized, "tokenize")
+    names = [*task.predicted, *(split + SWAPPED for split in task.scored if params.swapped and task.pairs)]
     splits = {name: read_split(tokenized, name, "tokenize") for name in names}
     if params.max_samples is not None:
         splits = {name: of.slice(0, params.max_samples) for name, of in splits.items()}
@@ -69,16 +71,14 @@ def predict(
             columns = {
                 "idx": pairs["idx"],
                 "label": pairs["labels"],
-                "prediction": from_numpy(own.argmax(-1)),
-                "logit_0": from_numpy(own[:, 0]),
-                "logit_1": from_numpy(own[:, 1]),
-                "probability": from_numpy(np.round(np.exp(log_softmax(own)[:, 1]), 6)),
+                "prediction": from_numpy(predicted(task.problem_type, own)),
             }
-            classes = class_names(pairs.schema, "labels")
-            types = {"idx": pa.int32(), "label": classes, "prediction": classes}
-            types |= {name: pa.float64() for name in ("logit_0", "logit_1", "probability")}
+            types = {"idx": pa.int32(), "label": task.labels, "prediction": task.labels}
+            for output in range(task.outputs):
+                columns[f"logit_{output}"], types[f"logit_{output}"] = from_numpy(own[:, output]), pa.float64()
             write_split(pa.table(columns, schema=schema(types)), draft, split)
-            log.info("scored %s: %d pairs", split.replace(SWAPPED, ", sentences swapped"), len(pairs))
+            log.info("scored %s: %d %s", split.replace(SWAPPED, ", texts swapped"), len(pairs), task.noun)
+        shutil.copy(tokenized / TASK, draft)
     watch.write(metrics / "timing.json", "predict", samples=len(every))
 
 

@@ -20,13 +20,13 @@ def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metr
     does not fit the others.
     """
     results = load_results(raw, tokenized, classifier, predictions, metrics)
-    write_text(
-        metrics / "model_card.md", model_card(results.metrics["evaluation"], results.classes, results.provenance)
-    )
+    write_text(metrics / "model_card.md", model_card(results.metrics["evaluation"], results.task, results.provenance))
     write_text(metrics / "report.html", page(results))
     log.info("wrote %s; open it in a browser", metrics / "report.html")
     history = metrics / "plots" / "history.csv"
-    log_scores(tracker, history, results.metrics["evaluation"], results.metrics["train"]["steps"])
+    names = (*results.task.metrics, "loss")
+    scores = {f"{split}/{name}": of[name] for split, of in results.metrics["evaluation"].items() for name in names}
+    log_scores(tracker, history, scores, results.metrics["train"]["steps"])
 
 
 def main() -> None:

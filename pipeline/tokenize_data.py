@@ -16,7 +16,8 @@ from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import PRETRAINED, RAW, SCORED, SOURCE, SPLITS, SWAPPED, TOKENIZED, require
+from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZED, require
+from pipeline.core.task import TASK, read_task
 from pipeline.modeling.loading import load_tokenizer
 from pipeline.params import TokenizeParams, keys_of, load_params
 
@@ -31,12 +32,12 @@ _BATCH_PAIRS = 10_000  # in memory at a time
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
-    """Write `out/{train,validation,test}.parquet`: `input_ids, attention_mask, labels, idx`, and token_type_ids.
+    """Write a parquet file of each split to `out`: `input_ids, attention_mask, labels, idx`, and token_type_ids.
 
     token_type_ids only where the model has them (BERT, not DistilBERT, RoBERTa or MPNet). Pairs longer than
-    `params.max_length` tokens are truncated, the longer sentence first. {validation,test}_swapped.parquet: the same
-    pairs with the sentences swapped. lengths.json, per split: number of `pairs`, `mean` and `longest` length in
-    tokens, number `truncated`. source.json is copied from `raw`.
+    `params.max_length` tokens are truncated, the longer text first. <split>_swapped.parquet: the pairs of a scored
+    split with their texts swapped. lengths.json, per split: number of `pairs`, `mean` and `longest` length in tokens,
+    number `truncated`. source.json and task.json are copied from `raw`.
     Raises UserError where an input is missing or `max_length` is out of the model's range.
     """
     require(pretrained, "pretrained")
@@ -46,8 +47,10 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
 
     from pipeline.core.tables import class_names, read_batches, schema, writing_batches
 
+    task = read_task(raw, "download")
     tokenizer = load_tokenizer(pretrained)
-    least = tokenizer.num_special_tokens_to_add(pair=True) + 2  # a token of each sentence
+    # A token of each text, and the special ones.
+    least = tokenizer.num_special_tokens_to_add(pair=task.pairs) + len(task.text_columns)
     most = _length_limit(pretrained, tokenizer)
     if not least <= params.max_length <= most:
         raise UserError(
@@ -57,9 +60,9 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     with atomic_output(out) as draft, _workers(num_proc) as in_order:
         draft.mkdir()
         summaries = {}
-        for split in (*SPLITS, *(split + SWAPPED for split in SCORED)):
+        for split in (*task.splits, *(split + SWAPPED for split in task.scored if task.pairs)):
             original = split.removesuffix(SWAPPED)
-            order = ("sentence1", "sentence2") if split == original else ("sentence2", "sentence1")
+            order = task.text_columns if split == original else task.text_columns[::-1]
             of_raw, pairs = read_batches(raw, original, "download", _BATCH_PAIRS)
             types = {"labels": class_names(of_raw, "label"), "idx": of_raw.field("idx").type}
             for name in tokenizer.model_input_names:
@@ -84,7 +87,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             }
             log.info("%s: %d pairs, mean %.1f tokens, longest %d, %d truncated", split, *summaries[split].values())
         write_json(draft / "lengths.json", summaries)
-        shutil.copy(require(raw / SOURCE, "download"), draft)
+        for file in (SOURCE, TASK):
+            shutil.copy(require(raw / file, "download"), draft)
 
 
 class Encoded(NamedTuple):
@@ -98,19 +102,19 @@ class Encoded(NamedTuple):
 def encode(
     pairs: "pa.RecordBatch",
     tokenizer: "PreTrainedTokenizerBase",
-    order: tuple[str, str],
+    order: list[str],
     max_length: int,
     padding: str,
     schema: "pa.Schema",
 ) -> Encoded:
-    """Tokenize a batch of pairs. order: the two columns of sentences. At module level, so that it can be pickled."""
+    """Tokenize a batch of pairs. order: the text columns. At module level, so that it can be pickled."""
     import numpy as np
     import pyarrow as pa
 
     from pipeline.core.tables import from_numpy
 
     tokens = tokenizer(
-        *([_cut(sentence, tokenizer, max_length) for sentence in pairs[column].to_pylist()] for column in order),
+        *([_cut(text, tokenizer, max_length) for text in pairs[column].to_pylist()] for column in order),
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,

@@ -13,6 +13,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
+from pipeline.core.task import read_task
 from pipeline.core.tracker import end_run
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_where_busy
@@ -43,6 +44,7 @@ def train(
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
+    task = read_task(tokenized, "tokenize")
     data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
     device = set_up_device(params.precision, params.num_threads)
     precisions = set(distributed.all_gather(device.precision))
@@ -72,7 +74,7 @@ def train(
     warn_where_busy()
     with (
         own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home,
-        live_curves(metrics / "plots" / "history.csv") as curves,
+        live_curves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
         with atomic_output(classifier) as draft:  # before training: an output that cannot be written fails now
@@ -80,11 +82,12 @@ def train(
             pairs, effective_batch_size = len(inputs.training), params.batch_size
             effective_batch_size *= params.gradient_accumulation_steps * distributed.world_size()
             log.info(
-                "training on %d pairs, effective batch %d, %d epochs, %d steps",
-                pairs, effective_batch_size, params.epochs, math.ceil(pairs / effective_batch_size) * params.epochs,
+                "training on %d %s, effective batch %d, %d epochs, %d steps",
+                pairs, task.noun, effective_batch_size, params.epochs,
+                math.ceil(pairs / effective_batch_size) * params.epochs,
             )  # fmt: skip
             result = fit(inputs, home, params, runtime, curves)
-            kept = kept_epoch(result.history, params.keep)
+            kept = kept_epoch(result.history, params.keep, task)
             try:
                 inputs.model.save_pretrained(draft, state_dict=result.weights)
                 inputs.tokenizer.save_pretrained(draft)
@@ -111,10 +114,10 @@ def _write_report(
     from pipeline.training.history import epochs_scored
 
     epochs = epochs_scored(result.history)
-    degenerate = kept["eval_classes"] == 1
+    degenerate = kept["eval_different"] == 1
     if degenerate:
         log.warning(
-            "DEGENERATE: this model gives every validation pair the same class, so its scores are those of no "
+            "DEGENERATE: this model predicts the same for all of validation, so its scores are those of no "
             "model at all; try another train.lr, more train.epochs or another train.seed"
         )
     write_details(

@@ -16,9 +16,9 @@ from pipeline.cli import run
 from pipeline.core.columns import aligned
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.paths import METRICS, SCORED, users_path
+from pipeline.core.paths import METRICS, users_path
 from pipeline.core.yaml12 import read_yaml
-from pipeline.evaluation.uncertainty import SCORES
+from pipeline.evaluation.metrics import by_title
 
 _ENVIRONMENT = METRICS / "environment.json"
 _EVALUATION = METRICS / "evaluation.json"
@@ -108,11 +108,12 @@ def _compare_scores(committed: dict[str, Any], here: dict[str, Any]) -> None:
     """Print the scores side by side. Raises UserError where one differs by more than the tolerance."""
     moved = {}
     rows = []
-    for split in reversed(SCORED):
-        for name, title in SCORES.items():
-            old, new = (100 * of[split][name] for of in (committed, here))
-            moved[f"{split} {title}"] = new - old
-            rows.append([f"{split} {title}", f"{old:.2f}", f"{new:.2f}", f"{new - old:+.2f}"])
+    of_here = by_title(here)
+    for title, (metric, old) in by_title(committed).items():
+        new = of_here[title][1]
+        # An error has no scale of its own: its change is a share of it.
+        moved[title] = 100 * (new - old) / (old if metric.kind == "error" else 1)
+        rows.append([title, metric.shown(old, 2), metric.shown(new, 2), metric.shown_difference(new - old, 2)])
     _print_table(["", "committed", "here", "difference"], rows, "right")
     score = max(moved, key=lambda score: abs(moved[score]))
     if abs(moved[score]) > TOLERANCE:

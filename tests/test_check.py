@@ -74,7 +74,7 @@ def test_every_renamed_field_is_set_by_its_key(params: Params, tmp_path: Path, f
     device = Device("cpu", "fp32")
     owner = "train.batch_size" if key == "predict.batch_size" else key  # it bounds the validation batches too
     with pytest.raises(UserError, match=rf"train\.extra\.{field} .* {re.escape(owner)}; remove it"):
-        training_arguments(*sections(params, extra={field: 1}), device, tmp_path)
+        training_arguments(*sections(params, extra={field: 1}), device, tmp_path, "f1")
 
 
 def test_the_installed_packages_match_the_lock() -> None:

@@ -27,6 +27,8 @@ from pipeline.experiments.comparison import Comparison, Side, compare
 from pipeline.experiments.render import as_markdown, as_text
 from pipeline.experiments.revisions import Run, experiments, runs
 
+MRPC = ("accuracy", "f1")
+
 # An escape sequence that breaks colorama, one that clears the line, and a forged line.
 FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test accuracy"
 
@@ -48,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for group, lr, seeds in (("low", "5e-4", "12"), ("high", "2e-3", "12"), ("late", "2e-3", "34")):
         for seed in seeds:
             experiment(project, f"{group}-{seed}", train__lr=lr, train__seed=seed)
-    for change, length in {"labels": "64", "sentences": "32", "idx": "16"}.items():
+    for change, length in {"labels": "64", "texts": "32", "idx": "16"}.items():
         experiment(project, f"other-{change}", tokenize__max_length=length)
     experiment(project, "forged", train__lr="2e-3", train__extra=json.dumps({"note": FORGED}))
     project.run("dvc", "checkout", "--quiet", "--force")
@@ -81,7 +83,7 @@ def test_scores_and_changed_pairs_match_the_predictions(toy: Project, tmp_path: 
     assert test.mcnemar == pytest.approx(mcnemar(len(test.broken), 0))
     of_label = [pair.probability_b for pair in test.broken]
     assert of_label == sorted(of_label), "B's most confident mistake comes first"
-    assert test.broken[0].sentence2 == HOSTILE
+    assert test.broken[0].texts[1] == HOSTILE
     assert found.parameters == {"train.lr": (1e-3, 4e-4), "train.extra": ({}, {"note": 1})}
     assert found.environment == {"cpu": ("a CPU", 1)}
     assert found.code == {}
@@ -154,9 +156,10 @@ def test_text_from_another_branch_neither_controls_the_terminal_nor_forges_a_lin
 
 def test_class_names_forge_no_line(toy: Project) -> None:
     (main,) = runs("main")
-    forged = {split: dataclasses.replace(of, classes=[FORGED] * 2) for split, of in main.predictions.items()}
-    named = main._replace(predictions=forged)
-    lines = as_text(compare(Side("main", [named]), Side("worse", runs("worse")))).splitlines()
+    (worse,) = runs("worse")
+    forged = dataclasses.replace(main.task, labels=[FORGED] * 2)
+    sides = (Side(name, [run._replace(task=forged)]) for name, run in (("main", main), ("worse", worse)))
+    lines = as_text(compare(*sides)).splitlines()
     assert sum("B is better" in line for line in lines) == 3, "on the lines of three examples"
     assert sum(line.startswith("Verdict") for line in lines) == 1
     assert all(line.isprintable() for line in lines)
@@ -185,7 +188,7 @@ def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
     table = pq.read_table(path)
     rows = table.to_pylist()
     for row in [row for row in rows if row["prediction"] != row["label"]][:4]:
-        row["prediction"], row["probability"] = row["label"], float(row["label"])
+        row["prediction"], row["logit_1"] = row["label"], 2.0 * row["label"] - 1
     path.unlink()  # it may be a link into the cache
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
     with pytest.raises(UserError, match=r'data/predictions .*dvc\.lock .*; run "dvc repro"$'):
@@ -224,8 +227,8 @@ def test_runs_are_paired_by_their_seeds(groups: dict[str, Side]) -> None:
         of = [[run.predictions["test"] for run in side.runs] for side in sides]
         a, b = (np.stack([run.predicted for run in side]) for side in of)
         labels = of[0][0].labels
-        assert found.splits["test"].difference == paired_differences(labels, a, b, same_seeds=same_seeds)
-        assert found.splits["test"].difference != paired_differences(labels, a, b, same_seeds=not same_seeds)
+        assert found.splits["test"].difference == paired_differences(MRPC, labels, a, b, same_seeds=same_seeds)
+        assert found.splits["test"].difference != paired_differences(MRPC, labels, a, b, same_seeds=not same_seeds)
         renamed = [run._replace(name=name) for run, name in zip(sides[1].runs, "zy", strict=True)]
         for runs_of_other in (renamed, renamed[::-1]):
             assert compare(sides[0], sides[1]._replace(runs=runs_of_other)) == found
@@ -238,10 +241,13 @@ def test_changed_pairs_of_groups_follow_the_mean_probability(groups: dict[str, S
     for split, contrast in found.splits.items():
         runs_a, runs_b = ([run.predictions[split] for run in groups[name].runs] for name in ("low", "high"))
         labels = runs_a[0].labels
-        of_1 = [np.mean([run.probability for run in side], axis=0) for side in (runs_a, runs_b)]
+        of_1 = [np.mean([run.probability[:, 1] for run in side], axis=0) for side in (runs_a, runs_b)]
         a, b = (np.where(labels == 1, of, 1 - of) for of in of_1)
         for examples, changed in ((contrast.fixed, (a <= 0.5) & (b > 0.5)), (contrast.broken, (a > 0.5) & (b <= 0.5))):
-            expected = {int(runs_a[0].idx[i]): (round(a[i], 6), round(b[i], 6)) for i in np.flatnonzero(changed)}
+            expected = {
+                int(runs_a[0].idx[i]): (pytest.approx(a[i], abs=2e-6), pytest.approx(b[i], abs=2e-6))
+                for i in np.flatnonzero(changed)
+            }
             assert {of.idx: (of.probability_a, of.probability_b) for of in examples} == expected
         sure = [of.probability_b for of in contrast.fixed]
         assert sure == sorted(sure, reverse=True)
@@ -319,9 +325,9 @@ def test_groups_are_compared_over_seeds_and_examples(toy: Project) -> None:
     assert "McNemar" not in text
 
 
-@pytest.mark.parametrize("what", ["labels", "sentences", "idx"])
+@pytest.mark.parametrize("what", ["labels", "texts", "idx"])
 def test_runs_on_different_data_are_rejected(what: str, toy: Project) -> None:
-    message = rf"^main and other-{what} .*{what} of validation .*100 and 100 pairs.*; compare .*the same pairs$"
+    message = rf"^main and other-{what} .*{what} of validation .*100 and 100 pairs.*; compare .*the same rows$"
     with pytest.raises(UserError, match=message):
         compared("main", f"other-{what}")
 

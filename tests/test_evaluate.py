@@ -17,7 +17,10 @@ from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import best_threshold, if_calibrated
-from pipeline.evaluation.metrics import cross_entropy, paraphrase_metric, score
+from pipeline.evaluation.metrics import loss, scores, task_metric
+from pipeline.sources.corpus import paraphrases
+
+MRPC = ("accuracy", "f1")
 
 
 def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -27,17 +30,19 @@ def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
 
 
 def probability(logits: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
+    return np.round(1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), 6)  # as the stage rounds them
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_scores_and_loss_match_scikit_learn(seed: int) -> None:
     labels, logits = random_case(seed)
     predictions = logits.argmax(-1)
-    found = score(labels, predictions)
+    found = scores(MRPC, labels, predictions)
     assert found["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, predictions), rel=1e-12)
     assert found["f1"] == pytest.approx(sklearn.f1_score(labels, predictions), rel=1e-12)
-    assert cross_entropy(logits, labels) == pytest.approx(sklearn.log_loss(labels, probability(logits)), rel=1e-9)
+    assert loss("single_label_classification", logits, labels) == pytest.approx(
+        sklearn.log_loss(labels, probability(logits)), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,18 +50,20 @@ def test_scores_and_loss_match_scikit_learn(seed: int) -> None:
     [([0, 0], [0, 0], 0.0), ([1, 1], [0, 0], 0.0), ([1, 0], [1, 1], 2 / 3), ([1], [1], 1.0)],
 )
 def test_f1_edge_cases(labels: list[int], predictions: list[int], f1: float) -> None:
-    assert score(np.array(labels), np.array(predictions))["f1"] == f1
+    assert scores(MRPC, np.array(labels), np.array(predictions))["f1"] == f1
 
 
 def test_scoring_no_labels_is_an_error() -> None:
     with pytest.raises(ValueError, match="no labels"):
-        score(np.array([]), np.array([]))
+        scores(MRPC, np.array([]), np.array([]))
 
 
 def test_loss_of_extreme_logits_is_finite() -> None:
-    assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([1])) == 2000
-    assert cross_entropy(np.array([[1000.0, -1000.0]]), np.array([0])) == 0
-    assert cross_entropy(np.array([[1000.0, 0.0], [-1000.0, -2000.0]]), np.array([1, 1])) == 1000, "each row separately"
+    assert loss("single_label_classification", np.array([[1000.0, -1000.0]]), np.array([1])) == 2000
+    assert loss("single_label_classification", np.array([[1000.0, -1000.0]]), np.array([0])) == 0
+    assert (
+        loss("single_label_classification", np.array([[1000.0, 0.0], [-1000.0, -2000.0]]), np.array([1, 1])) == 1000
+    ), "each row separately"
 
 
 def test_course_code_with_evaluate_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,12 +72,12 @@ def test_course_code_with_evaluate_gives_the_same_numbers(tmp_path: Path, monkey
     monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", tmp_path)
     labels, logits = random_case(0)
     predictions = logits.argmax(-1)
-    metric = paraphrase_metric()
+    metric = task_metric(paraphrases("mrpc"))
     for start in range(0, len(labels), 32):
         chunk = slice(start, start + 32)
         metric.add_batch(predictions=predictions[chunk], references=labels[chunk])
-    assert metric.compute() == score(labels, predictions)
-    assert metric.compute(predictions=predictions, references=labels) == score(labels, predictions)
+    assert metric.compute() == scores(MRPC, labels, predictions)
+    assert metric.compute(predictions=predictions, references=labels) == scores(MRPC, labels, predictions)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], "no file in the cache, which other runs share"
 
 
@@ -80,10 +87,11 @@ def predictions(tmp_path: Path) -> Path:
 
     out = tmp_path / "predictions"
     out.mkdir()
+    paraphrases("mrpc").write(out)
     label = ClassLabel(names=["not_equivalent", "equivalent"])
     features = Features(
         idx=Value("int32"), label=label, prediction=label,
-        logit_0=Value("float64"), logit_1=Value("float64"), probability=Value("float64"),
+        logit_0=Value("float64"), logit_1=Value("float64"),
     )  # fmt: skip
     for seed, split in enumerate(("validation", "test", "test_swapped")):
         labels, logits = random_case(seed)
@@ -93,7 +101,6 @@ def predictions(tmp_path: Path) -> Path:
             "prediction": logits.argmax(-1),
             "logit_0": logits[:, 0],
             "logit_1": logits[:, 1],
-            "probability": probability(logits),
         }
         Dataset.from_dict(columns, features=features).to_parquet(out / f"{split}.parquet")
     return out
@@ -163,6 +170,6 @@ def test_the_stage_needs_neither_torch_nor_the_evaluate_library(predictions: Pat
 
 
 def test_missing_predictions_name_the_stage_to_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'validation\.parquet is missing; run "dvc repro predict"'):
+    with pytest.raises(UserError, match=r'task\.json is missing; run "dvc repro predict"'):
         evaluate(tmp_path / "nowhere", tmp_path / "metrics")
     assert not (tmp_path / "metrics").exists()

@@ -1,5 +1,6 @@
 """Untrusted text in terminal tables, in Markdown and on the model card."""
 
+import dataclasses
 import html
 import re
 
@@ -8,8 +9,8 @@ from huggingface_hub import ModelCard
 
 from pipeline.core.columns import aligned
 from pipeline.core.markup import code
-from pipeline.core.paths import SCORED
 from pipeline.reporting.model_card import model_card
+from pipeline.sources.corpus import paraphrases
 
 HOSTILE = "| <img src=x onerror=alert(1)> `tick` @everyone https://example.org [a](b) __b__ #1 &amp; $x$ \\ ---"
 
@@ -35,10 +36,11 @@ def test_an_ordinary_name_stays_readable(name: str) -> None:
 def test_names_add_no_markup_to_the_model_card() -> None:
     labels = [f"no {HOSTILE}", f"yes {HOSTILE}\n---\n# a heading"]
     source = {"checkpoint": f"me/{HOSTILE}", "revision": "0" * 40}
+    task = dataclasses.replace(paraphrases(f"pairs {HOSTILE}"), labels=labels)
     provenance = {"data": {"task": f"pairs {HOSTILE}"}, "checkpoint": source, "run": {"seed": f"```{HOSTILE}"}}
-    scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in SCORED}
-    card = ModelCard(model_card(scores, labels, provenance))
-    assert {result.metric_name for result in card.data.eval_results} == {"Accuracy", f"F1 of {labels[1]}"}
+    scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
+    card = ModelCard(model_card(scores, task, provenance))
+    assert {result.metric_name for result in card.data.eval_results} == {"accuracy", "F1"}
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # fenced text has no markup
     assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)

@@ -19,11 +19,14 @@ from sklearn import metrics as sklearn
 
 from pipeline.core.details import parse_details, write_details
 from pipeline.core.messages import UserError
-from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SCORED, SPLITS, SWAPPED, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SWAPPED, TOKENIZED
 from pipeline.core.tracker import begin_run, end_run
 from pipeline.evaluate import evaluate
 from pipeline.report import report
 from pipeline.sources import synthetic
+from pipeline.sources.corpus import paraphrases
+
+TASK = paraphrases("sample")
 
 PAIRS = {"train": 60, "validation": 30, "test": 60}
 ATTACK = "<script>document.title = 'taken'</script> </script><img src=x onerror=\"document.title = 'taken'\">"
@@ -55,10 +58,11 @@ def write_inputs(root: Path) -> None:
         first, second, labels = map(list, zip(*rows, strict=True))
         for directory in (RAW, PREDICTIONS):
             (root / directory).mkdir(parents=True, exist_ok=True)
+            TASK.write(root / directory)
         features = Features(sentence1=Value("string"), sentence2=Value("string"), label=label, idx=Value("int32"))
         columns = {"sentence1": first, "sentence2": second, "label": labels, "idx": range(n)}
         Dataset.from_dict(columns, features=features).to_parquet(root / RAW / f"{split}.parquet")
-        if split not in SCORED:
+        if split not in TASK.scored:
             continue
         right = rng.random(n) < 0.75
         right[0] = False
@@ -68,11 +72,11 @@ def write_inputs(root: Path) -> None:
         probability = np.where(predictions == 1, confidence, 1 - confidence)
         features = Features(
             idx=Value("int32"), label=label, prediction=label,
-            logit_0=Value("float64"), logit_1=Value("float64"), probability=Value("float64"),
+            logit_0=Value("float64"), logit_1=Value("float64"),
         )  # fmt: skip
         columns = {
             "idx": range(n), "label": labels, "prediction": predictions,
-            "logit_0": np.log(1 - probability), "logit_1": np.log(probability), "probability": probability,
+            "logit_0": np.log(1 - probability), "logit_1": np.log(probability),
         }  # fmt: skip
         for name, given in ((split, predictions), (split + SWAPPED, np.where(np.arange(n) < 3, 0, predictions))):
             scored = Dataset.from_dict({**columns, "prediction": given}, features=features)
@@ -87,7 +91,7 @@ def write_inputs(root: Path) -> None:
     lengths = {split: {"pairs": n, "mean": 30.25, "longest": 52, "truncated": 7} for split, n in PAIRS.items()}
     write(root / TOKENIZED / "lengths.json", lengths)
     provenance = {
-        "data": {"task": "sample", "sha256": dict.fromkeys(SPLITS, "0f" * 32)},
+        "data": {"task": "sample", "sha256": dict.fromkeys(TASK.splits, "0f" * 32)},
         "checkpoint": {"checkpoint": "a local directory", "revision": None},
         "run": {
             "seed": 42,
@@ -177,13 +181,13 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
     card = ModelCard(text)
     evaluation = json.loads((inputs / METRICS / "evaluation.json").read_text())
     results = {(result.dataset_split, result.metric_type): result for result in card.data.eval_results}
-    assert results.keys() == {(split, name) for split in SCORED for name in ("accuracy", "f1")}
+    assert results.keys() == {(split, name) for split in TASK.scored for name in ("accuracy", "f1")}
     for (split, name), result in results.items():
         assert result.metric_value == evaluation[split][name]
         assert result.dataset_type == "sample"
     assert card.data.pipeline_tag == "text-classification"
     for name in ("accuracy", "f1", "loss"):
-        assert re.search("".join(rf".*\| {evaluation[split][name]:.4f} " for split in SCORED), text)
+        assert re.search("".join(rf".*\| {evaluation[split][name]:.4f} " for split in TASK.scored), text)
     assert json.loads(text.split("```json")[1].split("```")[0]) == json.loads(
         (inputs / CLASSIFIER / "provenance.json").read_text()
     )
@@ -194,7 +198,7 @@ def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) 
     baseline = json.loads((inputs / METRICS / "baseline.json").read_text())
     baseline["test"]["n"] += 1
     write(tmp_path / METRICS / "baseline.json", baseline)
-    for split in SCORED:
+    for split in TASK.scored:
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
     page = make(tmp_path)
@@ -316,7 +320,7 @@ def test_the_summary_speaks_of_a_label_shift_where_a_test_finds_one(inputs: Path
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     told = in_short(make(tmp_path), "Label shift")
     assert re.fullmatch(r"no sign of one from train to validation \(p = [\d.]+\) or test \(p = [\d.]+\)\.", told)
-    shares = {split: np.mean(pq.read_table(tmp_path / RAW / f"{split}.parquet")["label"]) for split in SPLITS}
+    shares = {split: np.mean(pq.read_table(tmp_path / RAW / f"{split}.parquet")["label"]) for split in TASK.splits}
     labels = [1] * round(PAIRS["train"] * shares["validation"])
     labels += [0] * (PAIRS["train"] - len(labels))
     rewrite(tmp_path / RAW / "train.parquet", label=labels)
@@ -343,16 +347,16 @@ DASH = "\N{EN DASH}"
 
 
 def test_a_slice_without_positives_has_a_dash_for_f1(inputs: Path, file: Path, tmp_path: Path) -> None:
-    found = [entry for split in SCORED for entry in f1_and_share(file.read_text(), split)]
+    found = [entry for split in TASK.scored for entry in f1_and_share(file.read_text(), split)]
     assert {f1 == DASH for f1, _ in found} == {True, False}
     assert all((f1 == DASH) == (share == "0.0&nbsp;%") for f1, share in found)
     assert "A dash: a slice without equivalent pairs" in file.read_text()
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    for split in SCORED:
+    for split in TASK.scored:
         for directory in (RAW, PREDICTIONS):
             rewrite(tmp_path / directory / f"{split}.parquet", label=[1] * PAIRS[split])
     page = make(tmp_path)
-    assert DASH not in [f1 for split in SCORED for f1, _ in f1_and_share(page, split)]
+    assert DASH not in [f1 for split in TASK.scored for f1, _ in f1_and_share(page, split)]
     assert "A dash:" not in page
 
 
@@ -609,7 +613,7 @@ def test_the_page_shows_the_metrics(browser: Browser, inputs: Path, file: Path) 
     expect(confusion).to_contain_text(
         f"{matrix[0, 1]} pairs are wrongly called equivalent and {matrix[1, 0]} wrongly not equivalent"
     )
-    probability = np.asarray(table["probability"])
+    probability = 1 / (1 + np.exp(np.asarray(table["logit_0"]) - np.asarray(table["logit_1"])))
     threshold = parse_details((inputs / METRICS / "diagnostics.json").read_text())["threshold"]
     numbers = [
         f"{100 * measure(table['label'], given):.1f}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipeline.evaluation.metrics import score
+from pipeline.evaluation.metrics import scores
 from pipeline.sources import synthetic
 from pipeline.sources.corpus import Pair, rows_sha256
 
@@ -24,8 +24,8 @@ def best_threshold_accuracy(values: np.ndarray, labels: np.ndarray) -> float:
     cuts = [*np.unique(values), np.inf]
     return max(
         max(
-            score(labels, (values >= cut).astype(int))["accuracy"],
-            score(labels, (values < cut).astype(int))["accuracy"],
+            scores(["accuracy"], labels, (values >= cut).astype(int))["accuracy"],
+            scores(["accuracy"], labels, (values < cut).astype(int))["accuracy"],
         )
         for cut in cuts
     )

@@ -63,7 +63,7 @@ def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     assert [mean, lowest, highest] == pytest.approx([np.mean(scores), min(scores), max(scores)], abs=0.01)
     assert deviation == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=0.01)
     assert high - mean == pytest.approx(mean - low, abs=0.02)
-    assert f"Degenerate, one class for every validation pair: 1 of 2 ({group}-2), counted above" in table
+    assert f"Degenerate, one prediction for all of validation: 1 of 2 ({group}-2), counted above" in table
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pipeline.evaluation.metrics import score
+from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.slices import Assignment, by_length, by_negation, by_numbers, by_overlap, slices
+
+MRPC = ("accuracy", "f1")
 
 
 def slice_of(assign: Callable[..., Assignment], first: str, second: str) -> str:
@@ -71,19 +73,19 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
     words = ["he", "did", "not", "pay", "12", "dollars", "never", "3"]
     first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
     labels, predictions = rng.integers(0, 2, (2, 200))
-    found = slices(first, second, labels, predictions)
+    found = slices(MRPC, first, second, labels, predictions)
     for kind in ("Length", "Negation", "Numbers", "Word overlap"):
         assert sum(of.n for of in found if of.kind == kind) == 200
     one_only = next(of for of in found if of.name == "negation in one only")
     members = [("not" in a or "never" in a) != ("not" in b or "never" in b) for a, b in zip(first, second, strict=True)]
     assert one_only.n == sum(members)
     assert one_only.positive == labels[members].mean()
-    assert one_only.scores == score(labels[members], predictions[members])
-    assert one_only.intervals == score_intervals(labels[members], predictions[members])
+    assert one_only.scores == scores(MRPC, labels[members], predictions[members])
+    assert one_only.intervals == score_intervals(MRPC, labels[members], predictions[members])
 
 
 def test_slices_without_pairs_are_left_out() -> None:
-    found = slices(["It fell ."], ["It fell ."], np.array([1]), np.array([1]))
+    found = slices(MRPC, ["It fell ."], ["It fell ."], np.array([1]), np.array([1]))
     assert [(of.kind, of.name) for of in found] == [
         ("Length", "up to 4 words"),
         ("Negation", "no negation"),
@@ -94,7 +96,9 @@ def test_slices_without_pairs_are_left_out() -> None:
 
 @pytest.mark.parametrize("prediction", [0, 1])
 def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) -> None:
-    found = slices(["It fell .", "3 fell ."], ["It fell .", "4 fell ."], np.array([1, 0]), np.array([1, prediction]))
+    found = slices(
+        MRPC, ["It fell .", "3 fell ."], ["It fell .", "4 fell ."], np.array([1, 0]), np.array([1, prediction])
+    )
     scored = {of.name: of.scores for of in found if of.kind == "Numbers"}
     assert scored == {
         "no numbers": {"accuracy": 1, "f1": 1},

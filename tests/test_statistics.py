@@ -11,10 +11,11 @@ from scipy import stats
 
 from pipeline.evaluation.calibration import expected_calibration_error, if_calibrated, reliability
 from pipeline.evaluation.metrics import Ints
-from pipeline.evaluation.uncertainty import SCORES, paired_differences, score_intervals
+from pipeline.evaluation.uncertainty import paired_differences, score_intervals
 
 pytestmark = pytest.mark.slow
 
+SCORES = ("accuracy", "f1")
 SIMULATIONS = 2000  # a rate of 5 % is then found as 5 +- 0.5 %
 POSITIVE = 0.67  # of MRPC's pairs
 RECALL = {1: 0.92, 0: 0.738}  # of a model with accuracy 0.86
@@ -59,7 +60,7 @@ def found(of: Groups, simulations: int) -> tuple[dict[str, float], float]:
     alarms, detectable = dict.fromkeys(SCORES, 0), 0.0
     for _ in range(simulations):
         labels, (a, b) = predictions(of, random)
-        differences = paired_differences(labels, a, b, same_seeds=of.same_seeds)
+        differences = paired_differences(SCORES, labels, a, b, same_seeds=of.same_seeds)
         detectable += differences["accuracy"].detectable
         for name, difference in differences.items():
             alarms[name] += not difference.low <= 0 <= difference.high
@@ -137,7 +138,7 @@ def test_intervals_of_scores_have_their_coverage_for_few_examples_and_near_1() -
         covered = np.zeros((2, 2))
         for counts in random.multinomial(n, [*cells, 1 - sum(cells)], size=SIMULATIONS):
             labels, given = (np.repeat(kinds, counts) for kinds in ([1, 1, 0, 0], [1, 0, 1, 0]))
-            intervals = [list(score_intervals(labels, given).values()), bootstrap(counts, random)]
+            intervals = [list(score_intervals(SCORES, labels, given).values()), bootstrap(counts, random)]
             covered += [
                 [low - 1e-12 <= value <= high + 1e-12 for value, (low, high) in zip(true, of, strict=True)]
                 for of in intervals

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from conftest import TinyMaker
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE
+from pipeline.core.task import TASK
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
@@ -80,9 +82,15 @@ def test_parallel_and_repeated_runs_give_the_same_bytes(raw: Path, tiny: TinyMak
     assert one == again == two
     assert one.keys() == {
         *(f"{split}.parquet" for split in ("train", "validation", "validation_swapped", "test", "test_swapped")),
-        "lengths.json", SOURCE,
+        "lengths.json", SOURCE, TASK,
     }  # fmt: skip
-    assert {path.name for path in raw.iterdir()} == {"train.parquet", "validation.parquet", "test.parquet", SOURCE}
+    assert {path.name for path in raw.iterdir()} == {
+        "train.parquet",
+        "validation.parquet",
+        "test.parquet",
+        SOURCE,
+        TASK,
+    }
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "roberta"])
@@ -95,12 +103,12 @@ def test_a_length_outside_the_models_limits_is_rejected(kind: str, raw: Path, ti
 
 
 def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'nowhere.train\.parquet is missing; run "dvc repro download"'):
+    with pytest.raises(UserError, match=r'nowhere.task\.json is missing; run "dvc repro download"'):
         tokenize(tmp_path / "nowhere", tiny(), tmp_path / "out", params(), 1)
     with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro pretrained"'):
         tokenize(raw, tmp_path / "nothing", tmp_path / "out", params(), 1)
     broken = tmp_path / "broken"
-    broken.mkdir()
+    shutil.copytree(raw, broken)
     (broken / "train.parquet").write_bytes((raw / "train.parquet").read_bytes()[:-100])
     with pytest.raises(UserError, match=r"broken.train\.parquet is not a complete parquet file"):
         tokenize(broken, tiny(), tmp_path / "out", params(), 1)

@@ -22,7 +22,7 @@ from conftest import ROOT, TinyMaker, sections
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.evaluation.metrics import cross_entropy, score
+from pipeline.evaluation.metrics import loss, scores
 from pipeline.modeling.device import Device
 from pipeline.params import Params, PredictParams, RuntimeParams, TrainParams
 from pipeline.predict import predict
@@ -222,12 +222,12 @@ def test_fsdp_reaches_accelerate_and_deepspeed_names_its_package(params: Params,
     """As far as a CPU allows: neither runs on one."""
     device = Device("cpu", "fp32")
     fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
-    arguments = training_arguments(*sections(params, extra=fsdp), device, tmp_path)
+    arguments = training_arguments(*sections(params, extra=fsdp), device, tmp_path, "f1")
     assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
     if importlib.util.find_spec("deepspeed") is None:
         deepspeed = {"deepspeed": {"zero_optimization": {"stage": 2}}}
         with pytest.raises(UserError, match=r"train\.extra is refused by TrainingArguments: .*deepspeed"):
-            training_arguments(*sections(params, extra=deepspeed), device, tmp_path)
+            training_arguments(*sections(params, extra=deepspeed), device, tmp_path, "f1")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -397,8 +397,7 @@ def test_predictions_match_the_model_in_the_order_of_the_data(
         with torch.no_grad():
             logits = model(**tokenizer(pair["sentence1"], pair["sentence2"], return_tensors="pt")).logits[0]
         assert [row["logit_0"], row["logit_1"]] == pytest.approx(logits.tolist(), abs=1e-3)
-        assert row["probability"] == pytest.approx(logits.softmax(-1)[1].item(), abs=1e-3)
-        assert row["prediction"] == int(row["probability"] > 0.5)
+        assert row["prediction"] == int(row["logit_1"] > row["logit_0"])
         assert row["label"] == pair["label"]
 
 
@@ -407,8 +406,10 @@ def test_train_and_predict_agree_on_the_score(long_run: Path, predicted: Callabl
     labels, predictions = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
     logits = np.array([[row["logit_0"], row["logit_1"]] for row in rows])
     kept = [row for row in history(long_run) if row["split"] == "validation"][report(long_run)["kept_epoch"] - 1]
-    assert score(labels, predictions) == pytest.approx({"accuracy": float(kept["accuracy"]), "f1": float(kept["f1"])})
-    assert round(cross_entropy(logits, labels), 6) == float(kept["loss"])
+    assert scores(["accuracy", "f1"], labels, predictions) == pytest.approx(
+        {"accuracy": float(kept["accuracy"]), "f1": float(kept["f1"])}
+    )
+    assert round(loss("single_label_classification", logits, labels), 6) == float(kept["loss"])
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
@@ -514,14 +515,14 @@ def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
     assert "\n" not in str(error.value)
 
 
-def test_reduce_lr_on_plateau_watches_f1(params: Params, tmp_path: Path) -> None:
+def test_reduce_lr_on_plateau_watches_the_metric(params: Params, tmp_path: Path) -> None:
     device = Device("cpu", "fp32")
     plateau = dataclasses.replace(params.train, lr_scheduler_type="reduce_lr_on_plateau")
-    arguments = training_arguments(plateau, params.runtime, device, tmp_path)
+    arguments = training_arguments(plateau, params.runtime, device, tmp_path, "f1")
     assert arguments.lr_scheduler_kwargs == {"mode": "max"}
     assert arguments.metric_for_best_model == "f1"
     patient = dataclasses.replace(plateau, extra={"lr_scheduler_kwargs": {"patience": 1}})
-    assert training_arguments(patient, params.runtime, device, tmp_path).lr_scheduler_kwargs == {
+    assert training_arguments(patient, params.runtime, device, tmp_path, "f1").lr_scheduler_kwargs == {
         "mode": "max",
         "patience": 1,
     }

@@ -4,6 +4,7 @@ It has no model: a prediction is right where a random number, drawn per seed and
 """
 
 import json
+import math
 import random
 import shutil
 import sys
@@ -16,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.paths import PREDICTIONS, RAW
 from pipeline.core.tables import schema, write_split
-from pipeline.evaluation.metrics import score
+from pipeline.evaluation.metrics import scores
 from pipeline.params import Params, load_params
+from pipeline.sources.corpus import paraphrases
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -52,12 +55,15 @@ stages:
       - metrics/evaluation.json: {cache: false}
       - metrics/train.json: {cache: false}
 """
+TASK = paraphrases("sample")
 HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
 
 
 def download(root: Path, params: Params) -> None:
     """Write the corpus. tokenize.max_length selects a change to it: 64 a label, 32 a sentence, 16 an idx."""
     change = params.tokenize.max_length
+    (root / RAW).mkdir(parents=True, exist_ok=True)
+    TASK.write(root / RAW)
     for split, n in (("validation", 100), ("test", 300)):
         rows = [
             {"idx": 2 * i, "label": min(i % 3, 1), "sentence1": f"{split} pair {i}", "sentence2": HOSTILE}
@@ -77,30 +83,31 @@ def predict(root: Path, params: Params) -> None:
         time.sleep(train.warmup_ratio)
     if train.lr > 1 and train.seed == 2:
         sys.exit("error: the loss is not a number")
-    scores = {}
+    found = {}
+    (root / PREDICTIONS).mkdir(parents=True, exist_ok=True)
+    TASK.write(root / PREDICTIONS)
     for split in ("validation", "test"):
         rows = []
         for row in pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()[::-1]:
             die = random.Random(f"{train.seed} {row['idx']}").random()
             prediction = row["label"] if die < 0.7 + 100 * train.lr else 1 - row["label"]
             sure = 0.5 + abs(die - 0.7) / 2
-            rows.append(
-                {"idx": row["idx"], "label": row["label"], "prediction": prediction, "logit_0": 0.0, "logit_1": 0.0}
-                | {"probability": sure if prediction else 1 - sure}
-            )
+            logits = {"logit_0": 0.0, "logit_1": math.log(sure / (1 - sure)) * (1 if prediction else -1)}
+            rows.append({"idx": row["idx"], "label": row["label"], "prediction": prediction, **logits})
         write(root / "data" / "predictions", split, rows)
-        scores[split] = score(*(np.array([row[name] for row in rows]) for name in ("label", "prediction")))
+        labels, predicted = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
+        found[split] = scores(TASK.metrics, labels, predicted)
     environment = {"cpu": train.extra.get("note", "a CPU"), "torch": "2.13.0"}
     degenerate = {"degenerate": train.epochs == 3 and train.seed == 2}
     (root / "metrics").mkdir(exist_ok=True)
-    for name, content in (("environment", [environment]), ("evaluation", scores), ("train", [degenerate])):
+    for name, content in (("environment", [environment]), ("evaluation", found), ("train", [degenerate])):
         (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
 
 
 def write(directory: Path, split: str, rows: list[dict[str, Any]]) -> None:
     classes = ["not_equivalent", "equivalent"]
     kinds = {"idx": pa.int32(), "label": classes, "prediction": classes}
-    kinds |= {name: pa.float64() for name in ("logit_0", "logit_1", "probability")}
+    kinds |= {name: pa.float64() for name in ("logit_0", "logit_1")}
     kinds |= {name: pa.string() for name in ("sentence1", "sentence2")}
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     directory.mkdir(parents=True, exist_ok=True)

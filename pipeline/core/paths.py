@@ -1,4 +1,4 @@
-"""Paths of the artefacts that flow from stage to stage, and names of the splits."""
+"""Paths of the artefacts that flow from stage to stage."""
 
 import os
 from pathlib import Path
@@ -16,11 +16,8 @@ METRICS = Path("metrics")
 CHECKPOINTS = Path("models/.checkpoints")
 RUNS = Path("runs")
 
-
-SPLITS = ("train", "validation", "test")
-SCORED = SPLITS[1:]
 SOURCE = "source.json"  # in a directory of data or of a checkpoint: its origin and checksums
-SWAPPED = "_swapped"  # suffix of a split: the same pairs with the two sentences swapped
+SWAPPED = "_swapped"  # suffix of a split: the same pairs with their texts swapped
 
 
 def require(path: Path, producer: str) -> Path:

@@ -17,9 +17,8 @@ from typing import Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import output_errors, write_text
-from pipeline.core.paths import RUNS, SCORED, users_path
+from pipeline.core.paths import RUNS, users_path
 
-_SCORES = ("accuracy", "f1", "loss")
 _CURVE = "curve.sha256"  # in the directory of a finished run: checksum of its history.csv
 
 
@@ -55,10 +54,10 @@ def end_run(tracker: str, key: str, history: Path) -> None:
         write_text(_place(key) / _CURVE, _checksum(history))
 
 
-def log_scores(tracker: str, history: Path, evaluation: dict[str, Any], step: int) -> None:
+def log_scores(tracker: str, history: Path, scores: dict[str, float], step: int) -> None:
     """Send the scores of a model to the tracker's run that has its training curve.
 
-    history: that curve. evaluation: the content of evaluation.json. step: the last optimizer step. Where there is no
+    history: that curve. scores: by name, as "test/f1". step: the last optimizer step. Where there is no
     such run, as when DVC restored the model from its cache, and where the tracker fails, a line of the log says so.
     """
     if tracker not in _SEND:
@@ -70,7 +69,6 @@ def log_scores(tracker: str, history: Path, evaluation: dict[str, Any], step: in
     if place is None:
         log.info("%s gets no scores: no run %s in %s trained this model", tracker, curves.name, curves.parent)
         return
-    scores = {f"{split}/{name}": evaluation[split][name] for split in SCORED for name in _SCORES}
     try:
         _SEND[tracker](place, scores, step)
     except Exception as error:  # of any kind: a tracker must not cost the result

@@ -1,32 +1,217 @@
 """Scores as plain functions over arrays, and the `evaluate.Metric` that wraps them for the Trainer."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pipeline.core.percent import percent, points
+from pipeline.core.task import ProblemType, Task
 
 if TYPE_CHECKING:
     import evaluate
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
+# What is predicted of n examples: classes, shape (n,); of several labels each, 0 or 1, shape (n, labels); or numbers,
+# shape (n,).
+Values = NDArray[Any]
 
 
-def score(labels: Ints, predictions: Ints) -> dict[str, float]:
-    """Accuracy and F1 of class 1, the scores that GLUE reports for MRPC (Wang et al. 2018, table 1).
+@dataclass(frozen=True)
+class Metric:
+    """A score that is a function of sums over the examples; so its value without one of them is as quickly known.
 
-    labels, predictions: shape (n,), classes. F1 is 0 where class 1 is neither present nor predicted.
-    Raises ValueError when n == 0.
+    title: for people. kind: a share, from 0 to 1; a correlation, from -1 to 1; or an error, 0 at best.
+    statistics: what each example adds to the sums, from labels and predictions; shape (n, ...).
+    of_sums: the score, from such sums in the last axes.
     """
-    if len(labels) == 0:
-        raise ValueError("nothing to score: no labels")
-    both = int(np.sum((labels == 1) & (predictions == 1)))
-    either = int(np.sum(labels == 1) + np.sum(predictions == 1))
-    return {"accuracy": float(np.mean(labels == predictions)), "f1": 2 * both / either if either else 0.0}
+
+    title: str
+    kind: Literal["share", "correlation", "error"]
+    statistics: Callable[[Values, Values], Floats]
+    of_sums: Callable[[Floats], Floats]
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, -1 where less is."""
+        return -1 if self.kind == "error" else 1
+
+    def shown(self, value: float, digits: int = 1) -> str:
+        """A value as people read it: shares and correlations in percent."""
+        return f"{value:.{digits + 2}f}" if self.kind == "error" else percent(value, digits)
+
+    def shown_difference(self, difference: float, digits: int = 1) -> str:
+        """A difference with its sign: of shares and correlations in points."""
+        return f"{difference + 0.0:+.{digits + 2}f}" if self.kind == "error" else points(difference, digits)
+
+    def score(self, labels: Values, predictions: Values) -> float:
+        """Raises ValueError where there is nothing to score."""
+        if len(labels) == 0:
+            raise ValueError("nothing to score: no labels")
+        return float(self.of_sums(self.statistics(labels, predictions).sum(axis=0)))
+
+    def left_out(self, labels: Values, predictions: Values) -> Floats:
+        """The score without each example, shape (n,)."""
+        statistics = self.statistics(labels, predictions)
+        scores: Floats = self.of_sums(statistics.sum(axis=0) - statistics)
+        return scores
 
 
-def cross_entropy(logits: Floats, labels: Ints) -> float:
-    """Mean negative log-likelihood, in nats, of the labels under softmax(logits). Shapes (n, classes) and (n,)."""
+def _hits(labels: Values, predictions: Values) -> Floats:
+    """Shape (n, 2): whether the prediction is the label, in all its parts; and 1."""
+    right = (labels == predictions).reshape(len(labels), -1).all(axis=1)
+    return np.stack([right, np.ones(len(right))], axis=1)
+
+
+def _by_class(labels: Values, predictions: Values) -> Floats:
+    """Shape (n, 3, classes): whether each class is rightly predicted, predicted, and the label."""
+    if labels.ndim == 1:
+        classes = max(labels.max(initial=1), predictions.max(initial=1)) + 1
+        labels, predictions = np.eye(classes)[labels], np.eye(classes)[predictions]
+    return np.stack([labels * predictions, predictions, labels], axis=1).astype(float)
+
+
+def _of_class_1(labels: Values, predictions: Values) -> Floats:
+    return _by_class(labels, predictions)[..., 1]
+
+
+def _over_classes(labels: Values, predictions: Values) -> Floats:
+    sums: Floats = _by_class(labels, predictions).sum(axis=-1)
+    return sums
+
+
+def _moments(labels: Values, predictions: Values) -> Floats:
+    """Shape (n, 6): 1, x, y, xx, yy and xy, centred."""
+    # Of equal numbers exactly 0, which their mean, rounded, need not give.
+    x, y = (values - values.mean() if np.ptp(values) else 0.0 * values for values in (labels, predictions))
+    return np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y], axis=1)
+
+
+def _squared_errors(labels: Values, predictions: Values) -> Floats:
+    return np.stack([np.square(labels - predictions), np.ones(len(labels))], axis=1)
+
+
+def _mean(sums: Floats) -> Floats:
+    mean: Floats = sums[..., 0] / sums[..., 1]
+    return mean
+
+
+def _f1(sums: Floats) -> Floats:
+    """F1 of sums of shape (..., 3); 0 where neither a label nor a prediction is of the class."""
+    right, predicted, actual = np.moveaxis(sums, -1, 0)
+    f1: Floats = 2 * right / np.maximum(predicted + actual, 1)
+    return f1
+
+
+def _f1_macro(sums: Floats) -> Floats:
+    """The mean F1 of the classes that are a label or a prediction."""
+    of_class = np.moveaxis(sums, -2, -1)
+    present = of_class[..., 1:].sum(axis=-1) > 0
+    mean: Floats = (_f1(of_class) * present).sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
+    return mean
+
+
+def _matthews(sums: Floats) -> Floats:
+    """For any number of classes (Gorodkin 2004, equation 8); 0 where labels, or predictions, are of one class."""
+    right, predicted, actual = (sums[..., at, :] for at in range(3))
+    n = actual.sum(axis=-1)
+    covariance = right.sum(axis=-1) * n - (predicted * actual).sum(axis=-1)
+    variances = [n**2 - np.square(of).sum(axis=-1) for of in (predicted, actual)]
+    return _divided(covariance, np.sqrt(variances[0] * variances[1]))
+
+
+def _pearson(sums: Floats) -> Floats:
+    """0 where all labels, or all predictions, are equal."""
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    variances = (n * xx - x * x) * (n * yy - y * y)
+    return _divided(n * xy - x * y, np.sqrt(np.maximum(variances, 0)))
+
+
+def _divided(value: Floats, by: Floats) -> Floats:
+    return np.divide(value, by, out=np.zeros_like(value), where=by > 0)
+
+
+def _rank_moments(labels: Values, predictions: Values) -> Floats:
+    return _moments(_ranks(labels), _ranks(predictions))
+
+
+def _ranks(values: Values) -> Floats:
+    """Ranks from 1; equal values have the mean of theirs. Shape (n,)."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[which]
+    return ranks
+
+
+class _Spearman(Metric):
+    """Not a function of sums: without an example, the ranks of those above it change too."""
+
+    def left_out(self, labels: Values, predictions: Values) -> Floats:
+        ranks = [_ranks(values) for values in (labels, predictions)]
+        found = []
+        for example in range(len(labels)):
+            lower = [of - (of > of[example]) - (of == of[example]) / 2 for of in ranks]
+            found.append(self.of_sums(_moments(*(np.delete(of, example) for of in lower)).sum(axis=0)))
+        return np.array(found)
+
+
+# Under the names of the package `evaluate`. Where an example has several labels, accuracy is that of all of them.
+METRICS = {
+    "accuracy": Metric("accuracy", "share", _hits, _mean),
+    "f1": Metric("F1", "share", _of_class_1, _f1),
+    "f1_macro": Metric("macro F1", "share", _by_class, _f1_macro),
+    "f1_micro": Metric("micro F1", "share", _over_classes, _f1),
+    "matthews_correlation": Metric("Matthews correlation", "correlation", _by_class, _matthews),
+    "pearson": Metric("Pearson correlation", "correlation", _moments, _pearson),
+    "rmse": Metric("RMSE", "error", _squared_errors, lambda sums: np.sqrt(_mean(sums))),
+    "spearmanr": _Spearman("Spearman correlation", "correlation", _rank_moments, _pearson),
+}
+
+
+def scores(names: Iterable[str], labels: Values, predictions: Values) -> dict[str, float]:
+    """The scores by name. Raises ValueError where there is nothing to score."""
+    return {name: METRICS[name].score(labels, predictions) for name in names}
+
+
+def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
+    """The metrics in an evaluation.json with their values, by split and title, as "test F1"; test comes first."""
+    return {
+        f"{split} {metric.title}": (metric, evaluation[split][name])
+        for split in sorted(evaluation)
+        for name, metric in METRICS.items()
+        if name in evaluation[split]
+    }
+
+
+def predicted(problem_type: ProblemType, logits: Floats) -> Values:
+    """What a model predicts. logits: shape (n, outputs)."""
+    if problem_type == "regression":
+        return logits[:, 0].astype(np.float64)
+    return logits.argmax(-1) if problem_type == "single_label_classification" else (logits > 0).astype(np.int64)
+
+
+def baseline(problem_type: ProblemType, labels: Values) -> Values:
+    """What a model that knows nothing would best predict: the majority class, the last of equals; or the mean."""
+    if problem_type == "regression":
+        return np.full_like(labels, labels.mean())
+    if problem_type == "multi_label_classification":
+        return np.broadcast_to(labels.mean(axis=0) >= 0.5, labels.shape).astype(labels.dtype)
+    counts = np.bincount(labels)
+    return np.full_like(labels, np.flatnonzero(counts == counts.max())[-1])
+
+
+def loss(problem_type: ProblemType, logits: Floats, labels: Values) -> float:
+    """Mean loss: cross-entropy in nats, for several labels the mean over the binary ones; or squared error.
+
+    logits: shape (n, outputs). labels: as `Values`.
+    """
+    logits = logits.astype(np.float64)
+    if problem_type == "regression":
+        return float(np.mean(np.square(logits[:, 0] - labels)))
+    if problem_type == "multi_label_classification":
+        return float(np.mean(np.logaddexp(0, logits) - labels * logits))
     return float(-np.mean(log_softmax(logits)[np.arange(len(labels)), labels]))
 
 
@@ -37,25 +222,26 @@ def log_softmax(logits: Floats) -> Floats:
     return normalised
 
 
-def paraphrase_metric() -> "evaluate.Metric":
-    """`score` as an `evaluate.Metric`, with `add_batch` and `compute`.
+def task_metric(task: Task) -> "evaluate.Metric":
+    """`scores` of a task as an `evaluate.Metric`, with `add_batch` and `compute`.
 
     Not `evaluate.load("glue", "mrpc")`, which downloads a script from the Hub and runs it.
     """
     import datasets
     import evaluate
 
-    class Paraphrase(evaluate.Metric):  # type: ignore[misc]
+    class TaskMetric(evaluate.Metric):  # type: ignore[misc]
         def _info(self) -> evaluate.MetricInfo:
-            integer = datasets.Value("int64")
+            values = datasets.Value("float64" if task.problem_type == "regression" else "int64")
+            of_example = datasets.List(values) if task.problem_type == "multi_label_classification" else values
             return evaluate.MetricInfo(
-                description="Accuracy and F1 of paraphrase detection.",
+                description=f"The scores of {task.name}: {', '.join(task.metrics)}.",
                 citation="",
-                inputs_description="predictions, references: classes, 1 for a paraphrase",
-                features=datasets.Features(predictions=integer, references=integer),
+                inputs_description="predictions, references: classes, 0 or 1 for each label, or numbers",
+                features=datasets.Features(predictions=of_example, references=of_example),
             )
 
-        def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
-            return score(np.asarray(references), np.asarray(predictions))
+        def _compute(self, predictions: list[Any], references: list[Any]) -> dict[str, float]:
+            return scores(task.metrics, np.asarray(references), np.asarray(predictions))
 
-    return Paraphrase(keep_in_memory=True)
+    return TaskMetric(keep_in_memory=True)

@@ -5,54 +5,60 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.core.paths import SWAPPED
-from pipeline.evaluation.metrics import Floats, Ints
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import Floats, Ints, Values, log_softmax
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicts for the n pairs of a split.
+    """What a model predicts for the n rows of a split.
 
-    idx: the pairs' ids in the corpus. labels, predicted: classes. probability: of class 1. swapped: the classes
-    predicted with the sentences swapped, None where predict has not scored them so. Each has shape (n,).
-    logits: shape (n, 2). classes: the name of each class.
+    idx: the rows' ids, shape (n,). labels, predicted: as `metrics.Values`. logits: shape (n, outputs). probability: of
+    each class or label, of that shape; of a regression None. swapped: what is predicted for pairs with their texts
+    swapped, None where predict has not scored them so.
     """
 
     idx: Ints
-    labels: Ints
-    predicted: Ints
-    probability: Floats
+    labels: Values
+    predicted: Values
     logits: Floats
-    swapped: Ints | None
-    classes: list[str]
+    probability: Floats | None
+    swapped: Values | None
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether each prediction is the label, of several labels all of them. Shape (n,)."""
+        same: NDArray[np.bool_] = (self.labels == self.predicted).reshape(len(self.labels), -1).all(axis=1)
+        return same
 
     @property
     def confidence(self) -> Floats:
-        """Probability of the predicted class, shape (n,)."""
-        return np.where(self.predicted == 1, self.probability, 1 - self.probability)
-
-    @property
-    def majority(self) -> int:
-        """The more frequent class of the labels; 1 where both are equally frequent."""
-        return int(np.mean(self.labels) >= 0.5)
+        """Probability of the predicted class, shape (n,); of several labels, that of each 0 or 1, shape (n, labels)."""
+        assert self.probability is not None
+        if self.predicted.ndim == 2:
+            return np.where(self.predicted == 1, self.probability, 1 - self.probability)
+        return np.take_along_axis(self.probability, self.predicted[:, None], axis=1)[:, 0]
 
     def sorted_by_idx(self) -> "Predictions":
-        """The same pairs in the order of `idx`."""
+        """The same rows in the order of `idx`."""
         order = np.argsort(self.idx, kind="stable")
         columns: dict[str, Any] = {name: of[order] for name, of in vars(self).items() if isinstance(of, np.ndarray)}
         return replace(self, **columns)
 
 
-def load_predictions(directory: Path, split: str) -> Predictions:
+def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
     """Read `directory/split.parquet`, and `directory/split_swapped.parquet` where there is one.
 
     Raises UserError where the first is missing and where one is not a parquet file.
     """
-    from pipeline.core.tables import class_names, read_split, to_numpy
+    from pipeline.core.tables import read_split, to_numpy
 
     table = read_split(directory, split, "predict")
     columns = {name: to_numpy(table[name]) for name in table.column_names}
+    logits = np.column_stack([columns[f"logit_{output}"] for output in range(task.outputs)])
     swapped = None
     if (directory / f"{split}{SWAPPED}.parquet").exists():
         swapped = to_numpy(read_split(directory, split + SWAPPED, "predict")["prediction"])
@@ -60,8 +66,15 @@ def load_predictions(directory: Path, split: str) -> Predictions:
         idx=columns["idx"],
         labels=columns["label"],
         predicted=columns["prediction"],
-        probability=columns["probability"],
-        logits=np.column_stack([columns["logit_0"], columns["logit_1"]]),
+        logits=logits,
+        probability=_probability(logits, task),
         swapped=swapped,
-        classes=class_names(table.schema, "label"),
     )
+
+
+def _probability(logits: Floats, task: Task) -> Floats | None:
+    if task.problem_type == "regression":
+        return None
+    single = task.problem_type == "single_label_classification"
+    # Rounded, so that scores do not depend on the last bits of `exp`.
+    return np.round(np.exp(log_softmax(logits)) if single else 1 / (1 + np.exp(-logits)), 6)

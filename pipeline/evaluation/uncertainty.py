@@ -1,16 +1,14 @@
-"""Uncertainty of scores and differences: Wilson intervals, intervals over seeds and examples, McNemar's test."""
+"""Uncertainty of scores and differences: intervals over examples, intervals over seeds and examples, McNemar's test."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import atanh, exp, inf, log, sqrt, tanh
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.metrics import Floats, Ints
-
-SCORES = {"accuracy": "accuracy", "f1": "F1"}  # name in the code: name for people
+from pipeline.evaluation.metrics import METRICS, Floats, Values
 
 
 class Interval(NamedTuple):
@@ -34,43 +32,88 @@ class Difference:
     detectable: float
 
 
-def score_intervals(labels: Ints, predictions: Ints) -> dict[str, Interval]:
-    """Wilson intervals of accuracy and F1, valid for few examples and for scores near 1 too (Wilson 1927).
+def score_intervals(metrics: Iterable[str], labels: Values, predictions: Values) -> dict[str, Interval]:
+    """Intervals of the scores over examples, by name of the metric.
 
-    labels, predictions: shape (n,), classes 0 and 1. F1 is 2 J / (1 + J) with J = TP / (TP + FP + FN): the formula
-    turns the interval of J into that of F1 ("indirect" in Lam, Gopal and Qian 2023, arXiv 2309.14621). Where class 1 is
-    neither present nor predicted, it is 0 to 1.
+    Of accuracy and F1 by Wilson's formula, valid for few examples and for scores near 1 too (Wilson 1927). F1 is
+    2 J / (1 + J) with J = TP / (TP + FP + FN): the formula turns the interval of J into that of F1 ("indirect" in Lam,
+    Gopal and Qian 2023, arXiv 2309.14621). Where class 1 is neither present nor predicted, it is 0 to 1.
+    Of the others by the jackknife, with Student's t, on a scale without bounds: the logit of a share, Fisher's z of a
+    correlation, the logarithm of an error.
     """
-    true_positives = int(np.sum((labels == 1) & (predictions == 1)))
-    overlap = _wilson(true_positives, int(np.sum((labels == 1) | (predictions == 1))))
-    return {
-        "accuracy": _wilson(int(np.sum(labels == predictions)), len(labels)),
-        "f1": Interval(*(2 * share / (1 + share) for share in overlap)),
-    }
+    return {name: _INTERVALS.get(name, _jackknife_interval)(name, labels, predictions) for name in metrics}
 
 
-def paired_differences(labels: Ints, a: Ints, b: Ints, *, same_seeds: bool) -> dict[str, Difference]:
-    """Mean accuracy and F1 over the runs b minus those over the runs a.
+def _of_accuracy(name: str, labels: Values, predictions: Values) -> Interval:
+    hits, n = METRICS[name].statistics(labels, predictions).sum(axis=0)
+    return _wilson(hits, n)
 
-    labels: shape (n,). a, b: predictions, shapes (runs, n). With one run a side, the interval is for these two models
-    on other examples; with two runs or more, for the two configurations, on other examples and with other seeds.
-    same_seeds: run i of a and run i of b have the same seed and are paired.
+
+def _of_f1(name: str, labels: Values, predictions: Values) -> Interval:
+    right, predicted, actual = METRICS[name].statistics(labels, predictions).sum(axis=0)
+    low, high = _wilson(right, predicted + actual - right)
+    return Interval(2 * low / (1 + low), 2 * high / (1 + high))
+
+
+_INTERVALS = {"accuracy": _of_accuracy, "f1": _of_f1}
+
+
+class _Scale(NamedTuple):
+    """A function from the values of a score to all numbers, its inverse, and the inverse's slope at a value."""
+
+    of: Callable[[float], float]
+    back: Callable[[float], float]
+    slope: Callable[[float], float]
+
+
+_SCALES = {
+    "share": _Scale(lambda v: log(v / (1 - v)), lambda x: 1 / (1 + exp(-x)), lambda v: v * (1 - v)),
+    "correlation": _Scale(atanh, tanh, lambda v: 1 - v * v),
+    "error": _Scale(log, exp, lambda v: v),
+}
+
+
+def _jackknife_interval(name: str, labels: Values, predictions: Values) -> Interval:
+    from scipy.special import stdtrit  # Student's t; scipy.stats takes half a second longer to import
+
+    metric, n = METRICS[name], len(labels)
+    value, scale = metric.score(labels, predictions), _SCALES[metric.kind]
+    if n == 1:
+        return Interval(scale.back(-inf), scale.back(inf))
+    if scale.slope(value) == 0:  # at a bound, where all examples are alike: as wide as that of an accuracy of 1
+        gap = (1 - _wilson(n, n).low) * (2 if metric.kind == "correlation" else 1)
+        return Interval(value - gap, value) if value == 1 else Interval(value, value + gap)
+    reach = float(stdtrit(n - 1, 0.975)) * sqrt(_jackknife_variance(metric.left_out(labels, predictions)))
+    middle, reach = scale.of(value), reach / scale.slope(value)
+    return Interval(scale.back(middle - reach), scale.back(middle + reach))
+
+
+def paired_differences(
+    metrics: Iterable[str], labels: Values, a: Values, b: Values, *, same_seeds: bool
+) -> dict[str, Difference]:
+    """Mean scores over the runs b minus those over the runs a, by name of the metric.
+
+    labels: as `metrics.Values`. a, b: such predictions of each run. With one run a side, the interval is for these two
+    models on other examples; with two runs or more, for the two configurations, on other examples and
+    with other seeds. same_seeds: run i of a and run i of b have the same seed and are paired.
     """
-    kinds, counts = _kinds(labels, a, b)
-    # First row: scores over all examples. The others: without one example of each kind.
-    scores = _scores(np.vstack([counts, counts - np.eye(len(counts))]), kinds[0], kinds[1:])
     found = {}
-    for name, of_runs in scores.items():
-        of_a, of_b = np.split(of_runs, [len(a)], axis=1)
-        found[name] = _difference([of_b - of_a] if same_seeds else [of_b, -of_a], counts)
+    for name in metrics:
+        metric = METRICS[name]
+        # First row: scores over all examples. The others: without one of them.
+        of_a, of_b = (
+            np.column_stack([[metric.score(labels, run), *metric.left_out(labels, run)] for run in side])
+            for side in (a, b)
+        )
+        found[name] = _difference([of_b - of_a] if same_seeds else [of_b, -of_a])
     return found
 
 
-def _difference(groups: list[Floats], counts: Ints) -> Difference:
+def _difference(groups: list[Floats]) -> Difference:
     """The sum of the groups' mean scores, with seeds and examples as crossed random effects.
 
-    groups: each of shape (1 + kinds, runs): the scores, then those without one example of each kind. The interval adds
-    the squares of two half-widths (Howe 1974): Student's t of the variance between runs, with Welch's degrees of
+    groups: each of shape (1 + n, runs): the scores, then those without one example. The interval
+    adds the squares of two half-widths (Howe 1974): Student's t of the variance between runs, with Welch's degrees of
     freedom, and the normal one of the examples' effect that all runs share. (A single half-width, of the summed
     variances with Satterthwaite's degrees of freedom, found a difference between up to 7 % of equal groups of three.)
     """
@@ -79,7 +122,7 @@ def _difference(groups: list[Floats], counts: Ints) -> Difference:
     means = np.array([of.mean(axis=1) for of in groups])
     total = means.sum(axis=0)
     value = float(total[0])
-    of_models = shared = _jackknife_variance(total[1:], counts)
+    of_models = shared = _jackknife_variance(total[1:])
     between, freedom = 0.0, np.inf  # one run a side: over examples alone
     if groups[0].shape[1] > 1:
         runs = np.array([of.shape[1] for of in groups])
@@ -89,8 +132,8 @@ def _difference(groups: list[Floats], counts: Ints) -> Difference:
             freedom = between**2 / float((variances**2 / (runs - 1)).sum())
         for of, mean in zip(groups, means, strict=True):
             # An example's effect on one run alone is in the variance between runs already.
-            each = np.mean([_jackknife_variance(run, counts) for run in of[1:].T])
-            shared -= float(each - _jackknife_variance(mean[1:], counts)) / (of.shape[1] - 1)
+            each = np.mean([_jackknife_variance(run) for run in of[1:].T])
+            shared -= float(each - _jackknife_variance(mean[1:])) / (of.shape[1] - 1)
 
     def half_width(quantile: float) -> float:
         normal, student = NormalDist().inv_cdf(quantile) ** 2, float(t.ppf(quantile, freedom)) ** 2
@@ -128,25 +171,9 @@ def _wilson(hits: int, n: int) -> Interval:
     return Interval(centre - reach, min(centre + reach, 1))  # rounding may put that of a perfect score above 1
 
 
-def _kinds(labels: Ints, *predictions: Ints) -> tuple[Ints, Ints]:
-    """The distinct columns of labels stacked on predictions, and how many examples have each.
-
-    Examples of a kind are interchangeable in the scores: leaving out one is leaving out any.
-    """
-    kinds, counts = np.unique(np.vstack([labels, *predictions]), axis=1, return_counts=True)
-    return kinds, counts
-
-
-def _scores(counts: Floats, labels: Ints, runs: Ints) -> dict[str, Floats]:
-    """`metrics.score` for many runs and samples. counts: shape (samples, kinds). Returns shape (samples, runs)."""
-    correct, both, either = (counts @ marked.T for marked in (labels == runs, labels * runs, labels + runs))
-    return {"accuracy": correct / counts.sum(1, keepdims=True), "f1": 2 * both / np.maximum(either, 1)}
-
-
-def _jackknife_variance(left_out: Floats, counts: Ints) -> float:
+def _jackknife_variance(left_out: Floats) -> float:
     """Variance of a score over examples (Efron and Tibshirani 1993, section 11.5).
 
-    left_out: the score without one example of each kind, shape (kinds,). counts: how many examples each kind has.
+    left_out: the score without each example, shape (n,).
     """
-    mean = np.average(left_out, weights=counts)
-    return float((counts.sum() - 1) * np.average((left_out - mean) ** 2, weights=counts))
+    return (len(left_out) - 1) * float(np.var(left_out))

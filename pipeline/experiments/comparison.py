@@ -1,7 +1,7 @@
 """Compare the predictions of two sides, each a run or a group of runs over seeds: differences with their intervals."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
-from pipeline.core.paths import SCORED
-from pipeline.core.percent import points
-from pipeline.evaluation.metrics import Floats, score
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import METRICS, Floats, scores
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import SCORES, Difference, mcnemar, paired_differences
+from pipeline.evaluation.uncertainty import Difference, mcnemar, paired_differences
 from pipeline.experiments.revisions import Run
 
 _SEED = "train.seed"
@@ -28,21 +27,20 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """A pair that one side gets right and the other wrong; probabilities are those of its label, means over runs."""
+    """A row that one side gets right and the other wrong; probabilities are those of its label, means over runs."""
 
     idx: int
     label: str
     probability_a: float
     probability_b: float
-    sentence1: str
-    sentence2: str
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """One split: scores of both sides (means over runs), B minus A, and the pairs that changed, by B's confidence.
+    """One split: scores of both sides (means over runs), B minus A, and the rows that changed, by B's confidence.
 
-    A group gets a pair right where the probability of its label, the mean over runs, is more than a half.
+    A group gets a row right where its label is the class with the highest mean probability over runs.
     """
 
     n: int
@@ -60,6 +58,7 @@ class Comparison:
 
     a: str
     b: str
+    task: Task
     seeds: str | None  # None: two runs
     splits: dict[str, Contrast]
     parameters: dict[str, tuple[Any, Any]]  # those that differ
@@ -73,9 +72,10 @@ class Comparison:
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two groups.
 
-    They differ where the interval of the difference in test accuracy excludes 0, and for two runs McNemar's p is below
-    0.05: with a handful of changed pairs, the interval alone is too narrow. On test, since validation has chosen the
-    epoch and is optimistic. Of two groups that differ, one is better; of two runs, another seed might swap them.
+    They differ where the interval of the difference in the task's first metric excludes 0, and for two runs McNemar's
+    p is below 0.05: with a handful of changed rows, the interval alone is too narrow. On test, since validation has
+    chosen the epoch and is optimistic; on validation where test has no labels. Of two groups that differ, one is
+    better; of two runs, another seed might swap them.
     Raises UserError where the sides were scored on different data, where one is a group and the other a run, and where
     a group is not of one configuration over seeds.
     """
@@ -87,35 +87,39 @@ def compare(a: Side, b: Side) -> Comparison:
         )
     a, b = _by_seed(a), _by_seed(b)
     _require_same_data([*a.runs, *b.runs])
+    task = a.runs[0].task
     seeds_a, seeds_b = ([_seed(run) for run in side.runs] for side in (a, b))
     splits = {
         split: _contrast(
-            a.runs[0].sentences[split],
+            task,
+            a.runs[0].texts[split],
             *([run.predictions[split] for run in side.runs] for side in (a, b)),
             same_seeds=seeds_a == seeds_b,
         )
-        for split in SCORED
+        for split in task.scored
     }
     parameters = _changes(*([run.parameters for run in side.runs] for side in (a, b)))
     environment = _changes(*([run.environment for run in side.runs] for side in (a, b)))
     code = _changes(*([run.code for run in side.runs] for side in (a, b)))
     kinds = {"parameters": parameters, "environment": environment, "code or packages": code}
     differ_in = [kind for kind, changes in kinds.items() if changes]
-    groups, higher = len(a.runs) > 1, _higher(splits["test"])
+    judged = splits[task.verdict_split]
+    groups, better = len(a.runs) > 1, _better(task, judged)
     if _identical(a, b):
         also = f"whatever else differs ({', '.join(differ_in)})" if differ_in else "and so are the parameters"
         verdict, caveats = f"no difference: the predictions are identical, {also}", []
     else:
-        verdict, caveats = _verdict(splits["test"], higher), _caveats(differ_in, groups=groups)
+        verdict, caveats = _verdict(task, judged, better), _caveats(differ_in, groups=groups)
     return Comparison(
         a=_title(a),
         b=_title(b),
+        task=task,
         seeds=_seeds(seeds_a, seeds_b) if groups else None,
         splits=splits,
         parameters=parameters,
         environment=environment,
         code=code,
-        better=higher if groups else None,
+        better=better if groups else None,
         verdict=verdict,
         caveats=caveats,
     )
@@ -149,80 +153,98 @@ def _faults(ordered: list[Run]) -> Iterator[str]:
 def _require_same_data(every: list[Run]) -> None:
     first, *others = every
     for other in others:
-        for split in SCORED:
+        if first.task != other.task:
+            raise UserError(
+                f"{first.name} and {other.name} are of different tasks: {_differing(first.task, other.task)}; "
+                "compare runs of the same task"
+            )
+        for split in first.task.scored:
             one, two = first.predictions[split], other.predictions[split]
             for what, same in (
                 ("idx", np.array_equal(one.idx, two.idx)),
                 ("labels", np.array_equal(one.labels, two.labels)),
-                ("sentences", first.sentences[split] == other.sentences[split]),
+                ("texts", first.texts[split] == other.texts[split]),
             ):
                 if not same:
                     raise UserError(
                         f"{first.name} and {other.name} were scored on different data: the {what} of {split} differ "
-                        f"({len(one.idx)} and {len(two.idx)} pairs); compare runs on the same pairs"
+                        f"({len(one.idx)} and {len(two.idx)} {first.task.noun}); compare runs on the same rows"
                     )
 
 
+def _differing(one: Task, other: Task) -> str:
+    of_one, of_other = asdict(one), asdict(other)
+    return ", ".join(f"{key} {of_one[key]} and {of_other[key]}" for key in of_one if of_one[key] != of_other[key])
+
+
 def _contrast(
-    sentences: list[tuple[str, str]], a: list[Predictions], b: list[Predictions], *, same_seeds: bool
+    task: Task, texts: list[tuple[str, ...]], a: list[Predictions], b: list[Predictions], *, same_seeds: bool
 ) -> Contrast:
-    pairs = a[0]  # all runs have scored the same
+    rows = a[0]  # all runs have scored the same
     predicted_a, predicted_b = (np.stack([run.predicted for run in side]) for side in (a, b))
-    of_class_1 = (np.mean([run.probability for run in side], axis=0) for side in (a, b))
-    of_label_a, of_label_b = (np.where(pairs.labels == 1, of, 1 - of) for of in of_class_1)
+    mean_a, mean_b = (np.mean(np.stack([_probability(run) for run in side]), axis=0) for side in (a, b))
+    of_label_a, of_label_b = (np.take_along_axis(of, rows.labels[:, None], axis=1)[:, 0] for of in (mean_a, mean_b))
     if len(a) == 1:
-        right_a, right_b = (side[0] == pairs.labels for side in (predicted_a, predicted_b))
+        right_a, right_b = a[0].right, b[0].right
     else:
-        right_a, right_b = of_label_a > 0.5, of_label_b > 0.5
+        right_a, right_b = (of.argmax(axis=1) == rows.labels for of in (mean_a, mean_b))
 
     def examples(changed: NDArray[np.bool_], sureness: Floats) -> list[Example]:
         at = np.flatnonzero(changed)
         return [
             Example(
-                idx=int(pairs.idx[i]),
-                label=pairs.classes[pairs.labels[i]],
+                idx=int(rows.idx[i]),
+                label=task.labels[rows.labels[i]],
                 probability_a=round(float(of_label_a[i]), 6),
                 probability_b=round(float(of_label_b[i]), 6),
-                sentence1=sentences[i][0],
-                sentence2=sentences[i][1],
+                texts=texts[i],
             )
             for i in at[np.argsort(-sureness[at], kind="stable")]
         ]
 
-    scores_a, scores_b = ([score(pairs.labels, run) for run in side] for side in (predicted_a, predicted_b))
+    scores_a, scores_b = (
+        [scores(task.metrics, rows.labels, run) for run in side] for side in (predicted_a, predicted_b)
+    )
     fixed, broken = examples(~right_a & right_b, of_label_b), examples(right_a & ~right_b, -of_label_b)
     return Contrast(
-        n=len(pairs.labels),
+        n=len(rows.labels),
         a=_mean(scores_a),
         b=_mean(scores_b),
-        difference=paired_differences(pairs.labels, predicted_a, predicted_b, same_seeds=same_seeds),
+        difference=paired_differences(task.metrics, rows.labels, predicted_a, predicted_b, same_seeds=same_seeds),
         fixed=fixed,
         broken=broken,
         mcnemar=mcnemar(len(broken), len(fixed)) if len(a) == len(b) == 1 else None,
     )
 
 
-def _mean(scores: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([of[name] for of in scores])) for name in SCORES}
+def _probability(of: Predictions) -> Floats:
+    assert of.probability is not None
+    return of.probability
 
 
-def _higher(test: Contrast) -> str | None:
-    """The side with the higher test accuracy, A or B; None: no evidence of a difference."""
-    accuracy = test.difference["accuracy"]
-    if accuracy.low <= 0 <= accuracy.high or (test.mcnemar is not None and test.mcnemar >= 0.05):
+def _mean(of_runs: list[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([of[name] for of in of_runs])) for name in of_runs[0]}
+
+
+def _better(task: Task, judged: Contrast) -> str | None:
+    """The side with the better score, A or B; None: no evidence of a difference."""
+    of = judged.difference[task.metrics[0]]
+    if of.low <= 0 <= of.high or (judged.mcnemar is not None and judged.mcnemar >= 0.05):
         return None
-    return "B" if accuracy.value > 0 else "A"
+    return "B" if METRICS[task.metrics[0]].sign * of.value > 0 else "A"
 
 
-def _verdict(test: Contrast, higher: str | None) -> str:
-    accuracy = test.difference["accuracy"]
-    found = f"95 % interval {points(accuracy.low, 1)} to {points(accuracy.high, 1)} points"
-    if test.mcnemar is not None:
-        found += f", McNemar's p = {test.mcnemar:.2g}"
-    if higher is None:
+def _verdict(task: Task, judged: Contrast, better: str | None) -> str:
+    metric, of = METRICS[task.metrics[0]], judged.difference[task.metrics[0]]
+    unit = "" if metric.kind == "error" else " points"
+    found = f"95 % interval {metric.shown_difference(of.low)} to {metric.shown_difference(of.high)}{unit}"
+    if judged.mcnemar is not None:
+        found += f", McNemar's p = {judged.mcnemar:.2g}"
+    if better is None:
         return f"no evidence of a difference: {found}"
-    what = "these two models differ" if test.mcnemar is not None else f"B is {'better' if higher == 'B' else 'worse'}"
-    return f"{what}: {points(accuracy.value, 1)} points of test accuracy, {found}"
+    what = "these two models differ" if judged.mcnemar is not None else f"B is {'better' if better == 'B' else 'worse'}"
+    value = f"{metric.shown_difference(of.value)}{f'{unit} of' if unit else ' in'} {task.verdict_split} {metric.title}"
+    return f"{what}: {value}, {found}"
 
 
 def _caveats(differ_in: list[str], *, groups: bool) -> list[str]:
@@ -239,9 +261,9 @@ def _caveats(differ_in: list[str], *, groups: bool) -> list[str]:
 
 def _identical(a: Side, b: Side) -> bool:
     return len(a.runs) == len(b.runs) and all(
-        np.array_equal(of_a.predictions[split].probability, of_b.predictions[split].probability)
+        np.array_equal(of_a.predictions[split].logits, of_b.predictions[split].logits)
         for of_a, of_b in zip(a.runs, b.runs, strict=True)
-        for split in SCORED
+        for split in of_a.task.scored
     )
 
 

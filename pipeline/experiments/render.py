@@ -8,9 +8,7 @@ from typing import Any
 from pipeline.core.columns import aligned
 from pipeline.core.markup import code, table
 from pipeline.core.messages import printable
-from pipeline.core.paths import SCORED
-from pipeline.core.percent import percent, points
-from pipeline.evaluation.uncertainty import SCORES
+from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments.comparison import Comparison, Example
 
 _SHOWN = 3  # examples of a kind
@@ -22,21 +20,23 @@ def _shown(value: Any) -> str:
 
 def _score_rows(comparison: Comparison) -> list[list[str]]:
     rows = []
-    for split in reversed(SCORED):
-        contrast = comparison.splits[split]
+    for split, contrast in reversed(comparison.splits.items()):
         for name, of in contrast.difference.items():
-            scores = (percent(side[name], 2) for side in (contrast.a, contrast.b))
-            interval = f"{points(of.low, 2)} to {points(of.high, 2)}"
-            rows.append([f"{split} {SCORES[name]}", *scores, points(of.value, 2), interval])
+            metric = METRICS[name]
+            scores = (metric.shown(side[name], 2) for side in (contrast.a, contrast.b))
+            difference, low, high = (metric.shown_difference(value, 2) for value in (of.value, of.low, of.high))
+            rows.append([f"{split} {metric.title}", *scores, difference, f"{low} to {high}"])
     return rows
 
 
 def _notes(comparison: Comparison) -> list[str]:
     """The lines below the scores."""
-    test, validation = comparison.splits["test"], comparison.splits["validation"]
-    over = f"{test.n} test and {validation.n} validation pairs"
+    task = comparison.task
+    split, metric = task.verdict_split, METRICS[task.metrics[0]]
+    judged = comparison.splits[split]
+    over = " and ".join(f"{of.n} {name}" for name, of in reversed(comparison.splits.items())) + f" {task.noun}"
     if comparison.seeds is None:
-        mcnemar = f"McNemar's exact test on test: p = {test.mcnemar:.2g}."
+        mcnemar = f"McNemar's exact test on {split}: p = {judged.mcnemar:.2g}."
         notes = [f"In percent; differences in points, with intervals over {over}.", mcnemar]
     else:
         notes = [
@@ -44,9 +44,11 @@ def _notes(comparison: Comparison) -> list[str]:
             f"Intervals over seeds and {over}.",
             f"Seeds: {comparison.seeds}.",
         ]
-    if seen := test.difference["accuracy"].detectable:  # 0: identical predictions
-        sees = f"sees a true difference of {percent(seen)} points of test accuracy"
-        notes.append(f"Such a comparison {sees} in four of five cases.")
+    if seen := judged.difference[task.metrics[0]].detectable:  # 0: identical predictions
+        what = f"{metric.shown(seen)} in" if metric.kind == "error" else f"{metric.shown(seen)} points of"
+        notes.append(
+            f"Such a comparison sees a true difference of {what} {split} {metric.title} in four of five cases."
+        )
     return notes
 
 
@@ -63,14 +65,18 @@ def _changes(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
 
 
 def _changed(comparison: Comparison) -> list[tuple[str, list[Example]]]:
-    """Heading and examples of each kind of changed test pair."""
-    test = comparison.splits["test"]
+    """Heading and examples of each kind of changed row of the split on which the verdict rests."""
+    task = comparison.task
+    judged = comparison.splits[task.verdict_split]
     by = "" if comparison.seeds is None else ", by the mean probability over runs"
     return [
-        (f"{len(examples)} test pairs {heading}{by}{'; the surest:' if examples else ''}", examples)
+        (
+            f"{len(examples)} {task.verdict_split} {task.noun} {heading}{by}{'; the surest:' if examples else ''}",
+            examples,
+        )
         for heading, examples in (
-            ("fixed: wrong in A, right in B", test.fixed),
-            ("broken: right in A, wrong in B", test.broken),
+            ("fixed: wrong in A, right in B", judged.fixed),
+            ("broken: right in A, wrong in B", judged.broken),
         )
     ]
 
@@ -87,8 +93,8 @@ def as_text(comparison: Comparison) -> str:
         for example in examples[:_SHOWN]:
             of_a, of_b = example.probability_a, example.probability_b
             lines.append(f"  {example.idx}  {example.label}: probability {of_a:.2f} in A, {of_b:.2f} in B")
-            for sentence in (example.sentence1, example.sentence2):
-                lines += textwrap.wrap(sentence, 96, initial_indent="    - ", subsequent_indent="      ")
+            for text in example.texts:
+                lines += textwrap.wrap(text, 96, initial_indent="    - ", subsequent_indent="      ")
         lines.append("")
     lines += [f"Verdict: {comparison.verdict}", *comparison.caveats]
     return "\n".join(map(printable, lines))
@@ -112,10 +118,10 @@ def as_markdown(comparison: Comparison) -> str:
         lines += ["<details>", f"<summary>{heading}</summary>", ""]
         rows = [
             [str(example.idx), code(example.label), f"{example.probability_a:.2f}", f"{example.probability_b:.2f}",
-             f"{code(example.sentence1)}<br>{code(example.sentence2)}"]
+             "<br>".join(map(code, example.texts))]
             for example in examples[:_SHOWN]
         ]  # fmt: skip
-        lines += [*table(["idx", "label", "its probability in A", "in B", "pair"], rows), "", "</details>", ""]
+        lines += [*table(["idx", "label", "its probability in A", "in B", "text"], rows), "", "</details>", ""]
     return "\n".join(lines).rstrip()
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import METRICS, PREDICTIONS, RAW, SCORED
+from pipeline.core.paths import METRICS, PREDICTIONS, RAW
+from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.experiments.provenance import provenance
@@ -38,15 +39,16 @@ class NoSuchRevision(UserError):
 
 
 class Run(NamedTuple):
-    """A result: what it was made with and where, and by split its predictions and sentence pairs, sorted by `idx`."""
+    """A result: what it was made with and where, its task, and by split its predictions and texts, sorted by `idx`."""
 
     name: str
     commit: str | None  # None: the workspace
     parameters: dict[str, Any]  # as dvc.lock records them: params.yaml may have been edited since
     code: dict[str, str]  # hashes of the files that no stage writes: modules, the lock file of the packages
     environment: dict[str, Any]
+    task: Task
     predictions: dict[str, Predictions]
-    sentences: dict[str, list[tuple[str, str]]]
+    texts: dict[str, list[tuple[str, ...]]]
 
 
 class Revision:
@@ -76,7 +78,7 @@ class Revision:
             )  # fmt: skip
         # The same parameter may name other content: other training pairs, another local checkpoint.
         parameters = made.parameters | made.sources
-        return Run(self.name, self.commit, parameters, made.code, self.details("environment"), *self._pairs())
+        return Run(self.name, self.commit, parameters, made.code, self.details("environment"), *self._scored())
 
     def _require_recorded(self, outs: dict[str, str]) -> None:
         """Raise UserError where the environment, or in the workspace any output, is not what dvc.lock records."""
@@ -99,33 +101,36 @@ class Revision:
         except ValueError as error:
             raise UserError(f"{self.name}: metrics/{name}.json is {error}; {self._rerun()}") from None
 
-    def _pairs(self) -> tuple[dict[str, Predictions], dict[str, list[tuple[str, str]]]]:
-        """The predictions and the sentence pairs of each scored split, sorted by `idx`."""
+    def _scored(self) -> tuple[Task, dict[str, Predictions], dict[str, list[tuple[str, ...]]]]:
+        """The task, and the predictions and the texts of each scored split, sorted by `idx`."""
         from pipeline.core.tables import read_split
 
-        with self._directory(PREDICTIONS) as directory:
-            predictions = {split: load_predictions(directory, split).sorted_by_idx() for split in SCORED}
-        with self._directory(RAW) as directory:
-            raw = {split: read_split(directory, split, "download") for split in SCORED}
-        sentences = {}
+        with self._directory(PREDICTIONS, [TASK]) as directory:
+            task = read_task(directory, "predict")
+        splits = [f"{split}.parquet" for split in task.scored]
+        with self._directory(PREDICTIONS, splits) as directory:
+            predictions = {split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored}
+        with self._directory(RAW, splits) as directory:
+            raw = {split: read_split(directory, split, "download") for split in task.scored}
+        texts = {}
         for split, table in raw.items():
-            pairs = table.sort_by("idx").to_pydict()
-            if pairs["idx"] != predictions[split].idx.tolist():
-                raise UserError(f"{self.name}: {PREDICTIONS} and {RAW} hold different {split} pairs; {self._rerun()}")
-            sentences[split] = list(zip(pairs["sentence1"], pairs["sentence2"], strict=True))
-        return predictions, sentences
+            rows = table.sort_by("idx").to_pydict()
+            if rows["idx"] != predictions[split].idx.tolist():
+                raise UserError(f"{self.name}: {PREDICTIONS} and {RAW} hold different {split} rows; {self._rerun()}")
+            texts[split] = list(zip(*(rows[column] for column in task.text_columns), strict=True))
+        return task, predictions, texts
 
     @contextmanager
-    def _directory(self, directory: Path) -> Iterator[Path]:
-        """Yield a directory with the scored splits of `directory` as the revision has them."""
+    def _directory(self, directory: Path, names: list[str]) -> Iterator[Path]:
+        """Yield a directory with some files of `directory` as the revision has them."""
         if self.name == WORKSPACE:  # what lies there, and not what DVC could restore
             yield directory
             return
         if not self._files.exists(f"/{directory}"):
             raise UserError(f"{self.name} has no {directory}; {self._rerun()}")
         with tempfile.TemporaryDirectory() as scratch:
-            for split in SCORED:
-                self._fetch(directory, f"{split}.parquet", Path(scratch))
+            for name in names:
+                self._fetch(directory, name, Path(scratch))
             yield Path(scratch)
 
     def _fetch(self, directory: Path, name: str, target: Path) -> None:

@@ -20,9 +20,9 @@ import numpy as np
 
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import SCORED
 from pipeline.core.yaml12 import read_yaml
-from pipeline.evaluation.uncertainty import SCORES, mean_interval
+from pipeline.evaluation.metrics import Metric, by_title
+from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.revisions import experiments, opened
 from pipeline.params import PARAMS, Params, load_params
 
@@ -33,6 +33,7 @@ _PROGRESS = re.compile(  # the lines of a run that are shown
     r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test): accuracy|SIG\w+:|stopped"
     r"|checkpoints are kept|error:"
 )
+_IN_PERCENT = "In percent, but errors in the unit of the labels."
 _TAIL = 20  # lines shown of a run that failed
 
 
@@ -164,7 +165,7 @@ def _signals_forwarded(group: int) -> Iterator[None]:
 
 def _summary(group: str, n: int) -> list[str]:
     """The lines of the table over the seeds 1 to n, of the degenerate runs, and of the command to type next."""
-    scores: dict[str, list[float]] = {}
+    scores: dict[str, tuple[Metric, list[float]]] = {}
     degenerate = []
     for seed, reference in experiments(group).items():
         if seed > n:
@@ -173,20 +174,17 @@ def _summary(group: str, n: int) -> list[str]:
             evaluation = revision.evaluation()
             if revision.details("train")["degenerate"]:
                 degenerate.append(revision.name)
-        for split in reversed(SCORED):
-            for name, title in SCORES.items():
-                scores.setdefault(f"{split} {title}", []).append(100 * evaluation[split][name])
+        for title, (metric, score) in by_title(evaluation).items():
+            scores.setdefault(title, (metric, []))[1].append(score)
     rows = [["", "n", "mean", "std. dev.", "lowest", "highest", "95 % interval of the mean"]]
-    for title, values in scores.items():
-        numbers = (np.mean(values), np.std(values, ddof=1), min(values), max(values))
-        interval = mean_interval(values)
-        rows.append(
-            [title, str(n), *(f"{number:.2f}" for number in numbers), f"{interval.low:.2f} to {interval.high:.2f}"]
-        )
+    for title, (metric, values) in scores.items():
+        numbers = (float(np.mean(values)), float(np.std(values, ddof=1)), min(values), max(values))
+        interval = " to ".join(metric.shown(limit, 2) for limit in mean_interval(values))
+        rows.append([title, str(n), *(metric.shown(number, 2) for number in numbers), interval])
     return [
         *aligned(rows, "right"),
-        "In percent.",
-        f"Degenerate, one class for every validation pair: {len(degenerate)} of {n}"
+        "In percent." if all(metric.kind != "error" for metric, _ in scores.values()) else _IN_PERCENT,
+        f"Degenerate, one prediction for all of validation: {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), counted above" if degenerate else ""),
         f"To compare: python -m pipeline.compare {group} OTHER",
     ]

@@ -10,12 +10,12 @@ from typing import Any
 
 import altair as alt
 
-from pipeline.core.paths import SCORED, SPLITS
 from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.slices import Slice
 
 Spec = dict[str, Any]
 
+_SPLITS = ("train", "validation", "test")
 _MOST_POINTS = 400  # of a line: with every point of a large corpus the page would not open
 _DASHES = ([1, 0], [6, 3], [2, 2])
 _SHAPES = ("circle", "triangle-up", "diamond")
@@ -53,7 +53,7 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
 
 def losses(history: Sequence[Mapping[str, str]], kept_step: int) -> Spec:
     """Train and validation loss over the steps, and the end of the kept epoch. history: rows of history.csv."""
-    lines = _lines(history, SPLITS[:2], "step", "loss").encode(
+    lines = _lines(history, _SPLITS[:2], "step", "loss").encode(
         x=alt.X("step:Q", title="optimizer step"),
         y=alt.Y("loss:Q", title="cross-entropy (nats)", scale=alt.Scale(zero=False)),
         tooltip=["split:N", "step:Q", alt.Tooltip("loss:Q", format=".4f")],
@@ -86,7 +86,7 @@ def scores(epochs: Sequence[Epoch]) -> Spec:
 
 def reliability(bins: Sequence[Mapping[str, str]]) -> Spec:
     """The reliability diagram. bins: rows of reliability.csv."""
-    lines = _lines(bins, SCORED, "confidence", "accuracy", "n").encode(
+    lines = _lines(bins, _SPLITS[1:], "confidence", "accuracy", "n").encode(
         x=alt.X("confidence:Q", title="confidence", axis=_SHARES, scale=alt.Scale(domain=[0.5, 1])),
         y=alt.Y("accuracy:Q", title="share that is right", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
         tooltip=["split:N", _share("confidence"), _share("accuracy"), alt.Tooltip("n:Q", title="pairs")],
@@ -99,7 +99,7 @@ def reliability(bins: Sequence[Mapping[str, str]]) -> Spec:
 
 def precision_recall(points: Sequence[Mapping[str, str]]) -> Spec:
     """The precision-recall curve. points: rows of precision_recall.csv."""
-    lines = _lines(points, SCORED, "recall", "precision").encode(
+    lines = _lines(points, _SPLITS[1:], "recall", "precision").encode(
         x=alt.X("recall:Q", title="recall", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("precision:Q", title="precision", axis=_SHARES, scale=alt.Scale(zero=False)),
     )
@@ -108,7 +108,7 @@ def precision_recall(points: Sequence[Mapping[str, str]]) -> Spec:
 
 def roc(points: Sequence[Mapping[str, str]]) -> Spec:
     """The ROC curve. points: rows of roc.csv."""
-    lines = _lines(points, SCORED, "false_positive_rate", "true_positive_rate").encode(
+    lines = _lines(points, _SPLITS[1:], "false_positive_rate", "true_positive_rate").encode(
         x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("true_positive_rate:Q", title="true positive rate", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
     )
@@ -149,13 +149,13 @@ def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: s
     ]
     legend = _LEGEND.copy()
     legend.values = list(splits)
-    dashes = alt.Scale(domain=list(SPLITS), range=list(_DASHES))
+    dashes = alt.Scale(domain=list(_SPLITS), range=list(_DASHES))
     chart: alt.Chart = (
         _chart(points)
         .mark_line()
         .encode(
             order="order:Q",
-            color=alt.Color("split:N", scale=alt.Scale(domain=list(SPLITS)), legend=legend),
+            color=alt.Color("split:N", scale=alt.Scale(domain=list(_SPLITS)), legend=legend),
             strokeDash=alt.StrokeDash("split:N", scale=dashes, legend=legend),
         )
     )

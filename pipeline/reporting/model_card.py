@@ -5,24 +5,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.core.markup import code, table
-from pipeline.core.paths import SCORED
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import METRICS
 
 
-def model_card(evaluation: Mapping[str, Any], classes: list[str], provenance: Mapping[str, Any]) -> str:
+def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[str, Any]) -> str:
     """The card in the Hub's form (https://huggingface.co/docs/hub/model-cards), with the scores as `model-index`.
 
-    evaluation: accuracy, f1 and loss by split. classes: the name of each class. provenance: as train writes it.
+    evaluation: the content of evaluation.json. provenance: as train writes it.
     """
     from huggingface_hub import EvalResult, ModelCardData
 
     data, checkpoint = provenance["data"], provenance["checkpoint"]
-    task, dataset = data["task"], data.get("dataset", data["task"])
+    dataset = data.get("dataset", task.name)
+    titles = {name: METRICS[name].title for name in task.metrics}
     results = [
         EvalResult(
             task_type="text-classification",
             task_name="Paraphrase detection",
             dataset_type=dataset,
-            dataset_name=task,
+            dataset_name=task.name,
             dataset_config=data.get("config"),
             dataset_split=split,
             dataset_revision=data.get("revision"),
@@ -30,8 +32,8 @@ def model_card(evaluation: Mapping[str, Any], classes: list[str], provenance: Ma
             metric_name=title,
             metric_value=evaluation[split][name],
         )
-        for split in SCORED
-        for name, title in (("accuracy", "Accuracy"), ("f1", f"F1 of {classes[1]}"))
+        for split in task.scored
+        for name, title in titles.items()
     ]
     published = checkpoint["revision"] is not None
     front_matter = ModelCardData(
@@ -39,22 +41,22 @@ def model_card(evaluation: Mapping[str, Any], classes: list[str], provenance: Ma
         datasets=[dataset] if "dataset" in data else None,
         eval_results=results,
         library_name="transformers",
-        metrics=["accuracy", "f1"],
-        model_name=f"{task}-classifier",
+        metrics=task.metrics,
+        model_name=f"{task.name}-classifier",
         pipeline_tag="text-classification",
     )
-    negative, positive = map(code, classes)
+    negative, positive = map(code, task.labels)
     start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
-    titles = {"accuracy": "accuracy", "f1": f"F1 of {positive}", "loss": "cross-entropy, nats"}
-    rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in SCORED)] for name, title in titles.items()]
-    rows.append(["pairs", *(str(evaluation[split]["n"]) for split in SCORED)])
+    titles |= {"f1": f"F1 of {positive}", "loss": "cross-entropy, nats"}
+    rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in task.scored)] for name, title in titles.items()]
+    rows.append([task.noun, *(str(evaluation[split]["n"]) for split in task.scored)])
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
-        task=code(task),
+        task=code(task.name),
         negative=negative,
         positive=positive,
         start=start if published else "a local checkpoint",
-        scores="\n".join(table(["", *SCORED], rows)),
+        scores="\n".join(table(["", *task.scored], rows)),
         provenance=json.dumps(provenance, indent=2, sort_keys=True),
     )
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.paths import SCORED, SPLITS
 from pipeline.core.percent import percent, points
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import METRICS, baseline
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import SCORES
 from pipeline.reporting import data_card, learning_curves, mistakes, slices
 from pipeline.reporting.results import Pairs, Results
 
@@ -26,16 +26,16 @@ def page(results: Results) -> str:
     """The page as HTML. It has no date and no path in it: the same results give the same text."""
     from pipeline.reporting import charts
 
-    pairs, predictions, plots = results.pairs, results.predictions, results.plots
+    task, pairs, predictions, plots = results.task, results.pairs, results.predictions, results.plots
     evaluation, training = results.metrics["evaluation"], results.metrics["train"]
     run, environment = results.provenance["run"], results.metrics["environment"]
-    names = [name.replace("_", " ") for name in results.classes]
+    names = [name.replace("_", " ") for name in task.labels]
     labels = {split: np.bincount(of.labels, minlength=len(names)) for split, of in pairs.items()}
     epochs = learning_curves.epochs(plots["history"])
     steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
     scored = {split: pairs[split].first_of(len(of.labels)) for split, of in predictions.items()}
     sliced = {
-        split: slices.slices(scored[split].first, scored[split].second, of.labels, of.predicted)
+        split: slices.slices(task.metrics, scored[split].first, scored[split].second, of.labels, of.predicted)
         for split, of in predictions.items()
     }
     script = charts.javascript()
@@ -64,11 +64,11 @@ def page(results: Results) -> str:
         evaluation_md5=results.evaluation_md5,
         few=slices.FEW,
         intervals=results.metrics["intervals"],
-        label_shifts={split: data_card.label_shift(labels["train"], labels[split]) for split in SCORED},
+        label_shifts={split: data_card.label_shift(labels["train"], labels[split]) for split in task.scored},
         label_shares={split: (counts / counts.sum()).tolist() for split, counts in labels.items()},
         leakage=_leakage(pairs, predictions),
         lengths=results.lengths,
-        majority=names[predictions["test"].majority],
+        majority=names[baseline(task.problem_type, predictions["test"].labels)[0]],
         mistakes={predicted: _mistakes(pairs["test"], predictions["test"], predicted) for predicted in (1, 0)},
         names=names,
         negations=slices.NEGATIONS,
@@ -78,7 +78,7 @@ def page(results: Results) -> str:
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         slices=sliced,
-        titles=SCORES,
+        titles=_titles(results.task),
         training=training,
         # `run` holds the environment too, and `precision` belongs to both.
         parameters={name: value for name, value in run.items() if name == "precision" or name not in environment},
@@ -92,12 +92,16 @@ def page(results: Results) -> str:
     )
 
 
+def _titles(task: Task) -> dict[str, str]:
+    return {name: METRICS[name].title for name in task.metrics}
+
+
 def _headline(results: Results) -> list[dict[str, Any]]:
     """The rows of the first chart: each score of the model, and the scores to compare it with."""
     rows = []
-    for split in reversed(SCORED):
+    for split in reversed(results.task.scored):
         scores, intervals = (results.metrics[name][split] for name in ("evaluation", "intervals"))
-        for name, title in SCORES.items():
+        for name, title in _titles(results.task).items():
             compared = {
                 "this model": {"value": scores[name], **intervals[name]},
                 "majority class": {"value": scores[f"majority_{name}"]},
@@ -111,7 +115,7 @@ def _headline(results: Results) -> list[dict[str, Any]]:
 def _leakage(pairs: dict[str, Pairs], predictions: dict[str, Predictions]) -> list[dict[str, Any]]:
     """How much of each split is in an earlier one, and the accuracy on pairs with and without a sentence from train."""
     rows = []
-    for earlier, later in itertools.combinations(SPLITS, 2):
+    for earlier, later in itertools.combinations(pairs, 2):
         known, own = pairs[earlier], pairs[later]
         leaked = data_card.leakage(own.first, own.second, known.first, known.second)
         row = {"of": later, "in": earlier, "pairs": int(leaked.pairs.sum()), "sentences": int(leaked.sentences.sum())}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.metrics import Ints, score
+from pipeline.evaluation.metrics import Ints, scores
 from pipeline.evaluation.uncertainty import Interval, score_intervals
 
 FEW = 20  # scores over fewer pairs say little
@@ -33,7 +33,9 @@ class Slice(NamedTuple):
     intervals: dict[str, Interval]
 
 
-def slices(first: Sequence[str], second: Sequence[str], labels: Ints, predictions: Ints) -> list[Slice]:
+def slices(
+    metrics: Sequence[str], first: Sequence[str], second: Sequence[str], labels: Ints, predictions: Ints
+) -> list[Slice]:
     """The non-empty slices, in order. Every pair is in one slice of each kind.
 
     first, second: the sentences of n pairs. labels, predictions: shape (n,), classes 0 and 1.
@@ -41,14 +43,17 @@ def slices(first: Sequence[str], second: Sequence[str], labels: Ints, prediction
     found = []
     for kind, assign in _KINDS.items():
         names, number = assign(first, second)
-        for at, name in enumerate(names):
+        for at, label in enumerate(names):
             of = number == at
             if of.any():
                 actual, given = labels[of], predictions[of]
-                scores, intervals = score(actual, given), score_intervals(actual, given)
-                if not np.any(actual == 1):
-                    del scores["f1"], intervals["f1"]
-                found.append(Slice(kind, name, len(actual), float(np.mean(actual == 1)), scores, intervals))
+                defined = [name for name in metrics if name != "f1" or np.any(actual == 1)]
+                found.append(
+                    Slice(
+                        kind, label, len(actual), float(np.mean(actual == 1)),
+                        scores(defined, actual, given), score_intervals(defined, actual, given),
+                    )
+                )  # fmt: skip
     return found
 
 

@@ -1,9 +1,11 @@
-"""A corpus of sentence pairs: the rows of each split, and their checksum."""
+"""A corpus of sentence pairs: its task, the rows of each split, and their checksum."""
 
 import hashlib
 import json
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from pipeline.core.task import Task
 
 LABELS = ["not_equivalent", "equivalent"]
 
@@ -16,6 +18,19 @@ class Pair(NamedTuple):
 
 
 Corpus = dict[str, list[Pair]]
+
+
+def paraphrases(name: str) -> Task:
+    """The task of MRPC, under a name."""
+    return Task(
+        name=name,
+        problem_type="single_label_classification",
+        text_columns=["sentence1", "sentence2"],
+        labels=LABELS,
+        metrics=["accuracy", "f1"],
+        metric_for_best_model="f1",
+        predicted=["validation", "test"],
+    )
 
 
 def rows_sha256(pairs: Iterable[Pair]) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import SPLITS
 from pipeline.sources.corpus import Corpus, Pair, rows_sha256
 from pipeline.sources.fetch import Unavailable, from_hub, from_web, inside, mirror
 
@@ -88,7 +87,7 @@ def _from_hub() -> Corpus:
     from pyarrow import ArrowException
 
     corpus = {}
-    for split in SPLITS:
+    for split in CHECKSUMS:
         file = f"mrpc/{split}-00000-of-00001.parquet"
         path = from_hub(HUB_REPO, file, HUB_REVISION, "dataset")
         try:
@@ -112,7 +111,7 @@ def _from_originals(directory: Path) -> Corpus:
     dev_ids = {tuple(line.split("\t")) for line in lines[DEV_IDS_FILE]}
     if len(dev_ids) < len(lines[DEV_IDS_FILE]):
         raise Unavailable(f"{directory / DEV_IDS_FILE} names {len(lines[DEV_IDS_FILE]) - len(dev_ids)} ids twice")
-    corpus: Corpus = {split: [] for split in SPLITS}
+    corpus: Corpus = {split: [] for split in CHECKSUMS}
     for name in (TRAIN_FILE, TEST_FILE):
         path = directory / name
         if lines[name][0] == f"{_HEADER}\r":

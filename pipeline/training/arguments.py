@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.messages import UserError
+from pipeline.evaluation.metrics import METRICS
 from pipeline.modeling.device import Device, usable_device
 from pipeline.params import RuntimeParams, TrainParams
 
@@ -29,7 +30,8 @@ def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
     if params.engine == "loop":
         check_loop(params, runtime)
     elif params.extra or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
-        training_arguments(params, runtime, usable_device(params.precision), Path("unused"))  # takes seconds to import
+        # Takes seconds to import. The metric is the task's, which is not known yet; here any will do.
+        training_arguments(params, runtime, usable_device(params.precision), Path("unused"), next(iter(METRICS)))
 
 
 def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
@@ -45,11 +47,12 @@ def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
 
 
 def training_arguments(
-    params: TrainParams, runtime: RuntimeParams, device: Device, output_dir: Path
+    params: TrainParams, runtime: RuntimeParams, device: Device, output_dir: Path, metric: str
 ) -> "TrainingArguments":
     """Build `TrainingArguments`.
 
-    device: from `usable_device`. output_dir: where Trainer keeps its own files while it trains.
+    device: from `usable_device`. output_dir: where Trainer keeps its own files while it trains. metric: that chooses
+    the epoch, of `METRICS`.
     Raises UserError for a field in `train.extra` that doesn't exist or that another key sets, and for a refused value.
     """
     from transformers import TrainingArguments
@@ -76,8 +79,8 @@ def training_arguments(
         "train.keep": {
             "eval_strategy": "epoch",
             "load_best_model_at_end": params.keep == "best",
-            "metric_for_best_model": "f1",
-            "greater_is_better": True,
+            "metric_for_best_model": metric,
+            "greater_is_better": METRICS[metric].sign > 0,
         },
         "train.group_by_length": {
             "train_sampling_strategy": "group_by_length" if params.group_by_length else "random",
@@ -133,8 +136,9 @@ def training_arguments(
     values["ddp_find_unused_parameters"] = False
     try:
         arguments = TrainingArguments(**{**values, **params.extra})
-        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # it watches F1, and would take its rise for a plateau
-            arguments.lr_scheduler_kwargs = {"mode": "max", **(arguments.lr_scheduler_kwargs or {})}  # type: ignore[dict-item]
+        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # it would take a rise of the metric for a plateau
+            mode = "max" if arguments.greater_is_better else "min"
+            arguments.lr_scheduler_kwargs = {"mode": mode, **(arguments.lr_scheduler_kwargs or {})}  # type: ignore[dict-item]
     except (TypeError, ValueError, NotImplementedError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"params.yaml: train.* or train.extra is refused by TrainingArguments: {reason}") from error

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
-from pipeline.evaluation.metrics import cross_entropy, paraphrase_metric
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import METRICS, Values, loss, predicted, task_metric
 from pipeline.modeling import distributed
 
 History = list[dict[str, Any]]  # an entry for each logged step and each scoring of validation, as in Trainer's log
 Curves = Callable[[History], None]  # shows the course of the run so far
-
-COLUMNS = ("step", "epoch", "split", "loss", "accuracy", "f1", "lr")
 
 
 class RunningLoss:
@@ -62,15 +61,33 @@ class RunningLoss:
         return torch.tensor(distributed.all_gather(self._since_logged.item())).mean().item()
 
 
-def validation_scores(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> dict[str, float]:
-    """Accuracy, F1, loss, and how many `classes` were predicted. logits: shape (n, 2). labels: shape (n,)."""
-    predictions = logits.argmax(-1)
-    scores = paraphrase_metric().compute(predictions=predictions, references=labels)
-    # The loss over all pairs: Trainer's mean weighs every batch alike, however few pairs it has.
-    return {**scores, "loss": cross_entropy(logits, labels), "classes": len(set(predictions.tolist()))}
+Scorer = Callable[[NDArray[np.float32], Values], dict[str, float]]
 
 
-def log_epoch(history: History, epochs: int) -> None:
+def validation_scorer(task: Task) -> Scorer:
+    """A function that scores validation: the task's metrics, `loss`, and how many `different` predictions there are.
+
+    Its arguments are logits, shape (n, outputs), and labels.
+    """
+    metric = task_metric(task)
+
+    def score(logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
+        predictions = predicted(task.problem_type, logits)
+        scores = metric.compute(predictions=predictions, references=labels)
+        # The loss over all rows: Trainer's mean weighs every batch alike, however few rows it has.
+        of_all = loss(task.problem_type, logits, labels)
+        return {**scores, "loss": of_all, "different": len(np.unique(predictions, axis=0))}
+
+    return score
+
+
+def improves(task: Task, scores: dict[str, float], best: dict[str, float] | None) -> bool:
+    """Whether an epoch's scores are better than the best so far, by the metric that chooses; None: there are none."""
+    name = task.metric_for_best_model
+    return best is None or METRICS[name].sign * (scores[name] - best[name]) > 0
+
+
+def log_epoch(history: History, epochs: int, task: Task) -> None:
     """Log the epoch whose scores are the last entry of `history`, named as in Trainer's log.
 
     Its train loss is the mean of what was logged in it, as in the report.
@@ -78,32 +95,33 @@ def log_epoch(history: History, epochs: int) -> None:
     *before, scores = history
     losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(before))]
     log.info(
-        "epoch %d/%d: train loss %.4f, validation loss %.4f, accuracy %.4f, f1 %.4f",
+        "epoch %d/%d: train loss %.4f, validation %s",
         round(scores["epoch"]), epochs, sum(losses) / len(losses),
-        scores["eval_loss"], scores["eval_accuracy"], scores["eval_f1"],
+        ", ".join(f"{name} {scores[f'eval_{name}']:.4f}" for name in ("loss", *task.metrics)),
     )  # fmt: skip
 
 
 def epochs_scored(history: History) -> History:
     """The entries with an epoch's scores."""
-    return [entry for entry in history if "eval_f1" in entry]
+    return [entry for entry in history if "eval_loss" in entry]
 
 
-def kept_epoch(history: History, keep: str) -> dict[str, Any]:
+def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
     """The entry of the epoch whose weights are kept."""
     epochs = epochs_scored(history)
-    return max(epochs, key=lambda entry: entry["eval_f1"]) if keep == "best" else epochs[-1]
+    name = task.metric_for_best_model
+    return max(epochs, key=lambda entry: METRICS[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
 
 
 @contextmanager
-def live_curves(path: Path) -> Iterator[Curves]:
+def live_curves(path: Path, task: Task) -> Iterator[Curves]:
     """Yield a function that writes the learning curves so far to a CSV file, complete at each moment.
 
     It is removed where the block fails. Raises UserError where it cannot be written, before the block for one.
     """
 
     def write(history: History) -> None:
-        write_text(path, _history_csv(history))
+        write_text(path, _history_csv(history, task.metrics))
 
     write([])
     try:
@@ -114,17 +132,17 @@ def live_curves(path: Path) -> Iterator[Curves]:
         raise
 
 
-def _history_csv(history: History) -> str:
+def _history_csv(history: History, metrics: list[str]) -> str:
     """A row for each logged step of training and each scoring of validation."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(out, ("step", "epoch", "split", "loss", *metrics, "lr"), lineterminator="\n")
     writer.writeheader()
     for entry in history:
         row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
         if "loss" in entry:
             row |= {"split": "train", "loss": round(entry["loss"], 6), "lr": f"{entry['learning_rate']:.6g}"}
-        elif "eval_f1" in entry:
-            scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", "accuracy", "f1")}
+        elif "eval_loss" in entry:
+            scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", *metrics)}
             row |= {"split": "validation", **scores}
         else:
             continue  # Trainer's summary of the run

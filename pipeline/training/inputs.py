@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from pipeline.core.tables import class_names, read_split
+from pipeline.core.tables import read_split
+from pipeline.core.task import Task, read_task
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
@@ -17,8 +18,9 @@ from pipeline.training.history import History
 
 @dataclass(frozen=True)
 class TrainInputs:
-    """Tokenized train and validation pairs, the model with a new classification head, its tokenizer, and the device."""
+    """The task, tokenized train and validation rows, the model with a new head, its tokenizer, and the device."""
 
+    task: Task
     training: pa.Table
     validation: pa.Table
     model: PreTrainedModel
@@ -46,12 +48,12 @@ def load_inputs(tokenized: Path, pretrained: Path, params: TrainParams, device: 
     )
     if params.max_train_samples is not None:
         training = training.slice(0, params.max_train_samples)
-    names = class_names(training.schema, "labels")
+    task = read_task(tokenized, "tokenize")
     set_seed(params.seed)  # before the model: its new head is drawn at random
     model = load_classifier(
         pretrained,
         device.kind,
-        id2label=dict(enumerate(names)),
-        label2id={name: label for label, name in enumerate(names)},
+        id2label=dict(enumerate(task.labels)),
+        label2id={name: label for label, name in enumerate(task.labels)},
     )
-    return TrainInputs(training, validation, model, load_tokenizer(pretrained), device)
+    return TrainInputs(task, training, validation, model, load_tokenizer(pretrained), device)

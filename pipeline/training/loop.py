@@ -28,7 +28,7 @@ from pipeline.modeling.inference import logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
 from pipeline.training.checkpointing import checkpoint_path, complete, newest, progress_of, saving
-from pipeline.training.history import Curves, History, RunningLoss, log_epoch, validation_scores
+from pipeline.training.history import Curves, History, RunningLoss, improves, log_epoch, validation_scorer
 from pipeline.training.inputs import TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption
 
@@ -67,12 +67,12 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     if rank > 0:  # else all ranks would drop the same units
         torch.manual_seed(params.seed + rank)
 
-    step, best_step, best_f1, epochs_since_best = 0, None, -1.0, 0
+    step, best_step, best, epochs_since_best, finite_loss, random_state = 0, None, None, 0, None, None
     history: History = []
-    losses, finite_loss, watch, random_state = RunningLoss(), None, Stopwatch(), None
+    losses, score, watch = RunningLoss(), validation_scorer(inputs.task), Stopwatch()
     if resumed := newest(home, keep_best=params.keep == "best"):
         state = torch.load(resumed / _STATE, map_location="cpu", weights_only=True)
-        step, best_step, best_f1, epochs_since_best, history = state["progress"]
+        step, best_step, best, epochs_since_best, history = state["progress"]
         random_state = state["random"][rank]
         for name, part in parts.items():
             part.load_state_dict(state[name])
@@ -123,19 +123,19 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                     curves(history)
                 if done == len(batches):
                     scored = logits(model, inputs.validation, inputs.tokenizer, size, precision, workers)
-                    scores = validation_scores(scored, to_numpy(inputs.validation["labels"]))
+                    scores = score(scored, to_numpy(inputs.validation["labels"]))
                     history.append({**{f"eval_{name}": score for name, score in scores.items()}, **at})
-                    log_epoch(history, params.epochs)
+                    log_epoch(history, params.epochs, inputs.task)
                     curves(history)
                     epochs_since_best += 1
-                    if scores["f1"] > best_f1:
-                        best_step, best_f1, epochs_since_best = step, scores["f1"], 0
+                    if improves(inputs.task, scores, best):
+                        best_step, best, epochs_since_best = step, scores, 0
                 if interruption.agreed() or done == len(batches) or step % runtime.save_steps == 0:
                     random = distributed.all_gather(get_random_state())
                     progress = {"losses": losses.state(), "seconds": watch.so_far()}
                     if rank == 0:
                         state = {name: part.state_dict() for name, part in parts.items()} | {"random": random}
-                        state["progress"] = step, best_step, best_f1, epochs_since_best, history
+                        state["progress"] = step, best_step, best, epochs_since_best, history
                         with saving(home, step):
                             checkpoint_path(home, step).mkdir(exist_ok=True)
                             torch.save(state, checkpoint_path(home, step) / _STATE)
@@ -144,6 +144,6 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                         interruption.stop(step, steps)
     weights = accelerator.get_state_dict(wrapped)
     if params.keep == "best" and rank == 0:
-        best = checkpoint_path(home, best_step or step) / _STATE
-        weights = torch.load(best, map_location="cpu", weights_only=True, mmap=True)["model"]
+        path = checkpoint_path(home, best_step or step) / _STATE
+        weights = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["model"]
     return TrainResult(weights, history, losses.mean(step), watch)

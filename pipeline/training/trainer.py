@@ -13,6 +13,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback, Tra
 
 from pipeline.core.messages import UserError
 from pipeline.core.tables import to_numpy
+from pipeline.core.task import Task
 from pipeline.core.timing import Stopwatch
 from pipeline.core.tracker import begin_run
 from pipeline.modeling import distributed
@@ -23,7 +24,7 @@ from pipeline.modeling.inference import logits
 from pipeline.params import Precision, RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
 from pipeline.training.checkpointing import checkpoint_path, complete, newest, progress_of, saving
-from pipeline.training.history import Curves, RunningLoss, log_epoch, validation_scores
+from pipeline.training.history import Curves, RunningLoss, log_epoch, validation_scorer
 from pipeline.training.inputs import TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption
 
@@ -35,7 +36,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     curves: called with the history so far whenever an entry is new.
     Raises UserError for a refused parameter, where training fails, and where a checkpoint cannot be written.
     """
-    arguments = training_arguments(params, runtime, inputs.device, home)
+    arguments = training_arguments(params, runtime, inputs.device, home, inputs.task.metric_for_best_model)
+    score = validation_scorer(inputs.task)
     resumed = newest(home, keep_best=params.keep == "best")
     if distributed.rank() == 0:
         begin_run(runtime.report_to, home.name, resumed is not None)
@@ -45,11 +47,11 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         train_dataset=inputs.training,
         eval_dataset=inputs.validation,
         processing_class=inputs.tokenizer,
-        compute_metrics=lambda scored: validation_scores(scored.predictions, scored.label_ids),
+        compute_metrics=lambda scored: score(scored.predictions, scored.label_ids),
     )
     if params.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
-    trainer.add_callback(_LiveCurves(curves))
+    trainer.add_callback(_Progress(inputs.task, curves))
     trainer.check_optimizer()
     # Where an epoch has fewer steps, its last one is logged.
     arguments.logging_steps = min(
@@ -80,8 +82,7 @@ class CorrectedTrainer(Trainer):
 
     Failures. A loss or gradient that is not finite, a full disk and memory that runs out end the run in one line.
 
-    Log. A line for each epoch instead of a dict every few steps, and the losses of `RunningLoss`; the bar on a
-    terminal stays.
+    Log. No dict every few steps, and the losses of `RunningLoss`; the bar on a terminal stays.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -91,7 +92,6 @@ class CorrectedTrainer(Trainer):
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(_Bar)
-        self.add_callback(_EpochLog)
 
     def check_optimizer(self) -> None:
         """Make optimizer and schedule once to see that they can be made. Raises UserError: Trainer would fail later."""
@@ -216,19 +216,20 @@ class _Checkpointing(TrainerCallback):
             self._interruption.stop(state.global_step, state.max_steps)
 
 
-class _LiveCurves(TrainerCallback):
-    def __init__(self, curves: Curves) -> None:
+class _Progress(TrainerCallback):
+    """Show the course of the run: in the log, and in the learning curves."""
+
+    def __init__(self, task: Task, curves: Curves) -> None:
+        self._task = task
         self._curves = curves
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._curves(state.log_history)
 
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        log_epoch(state.log_history, args.num_train_epochs, self._task)
+
 
 class _Bar(ProgressCallback):
     def on_log(self, *args: Any, **kwargs: Any) -> None:
         pass
-
-
-class _EpochLog(TrainerCallback):
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        log_epoch(state.log_history, args.num_train_epochs)
