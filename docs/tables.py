@@ -20,7 +20,7 @@ def parameters(params: str) -> str:
     """
     lines = []
     comment: list[str] = []
-    section = ""
+    section = group = ""
     for line in params.splitlines():
         if above := re.fullmatch(r" *# (.*)", line):
             comment.append(above[1])
@@ -30,10 +30,12 @@ def parameters(params: str) -> str:
             lines += ["", f"## `{section}`", ""]
             lines += [" ".join(comment), ""] if comment else []
             lines += ["| key | default | meaning |", "|---|---|---|"]
-        elif key := re.fullmatch(r"  (\w+):(.*?)(?:\s# (.*))?", line):
-            name, value, behind = key.groups()
+        elif key := re.fullmatch(r"  (  )?(\w+):(.*?)(?:\s# (.*))?", line):
+            nested, name, value, behind = key.groups()
+            group = f"{group.partition('.')[0]}.{name}" if nested else name
             meaning = " ".join([*comment, *([behind] if behind else [])])
-            lines.append(_row(f"`{section}.{name}`", f"`{value.strip() or 'null'}`", meaning))
+            shown = "" if not nested and not value.strip() else f"`{value.strip() or 'null'}`"
+            lines.append(_row(f"`{section}.{group}`", shown, meaning))
         comment = []
     return "\n".join(lines).strip()
 

@@ -39,8 +39,27 @@ Precision = Literal["fp32", "fp16", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class SplitParams:
+    type: Literal["fixed", "random", "stratify", "group", "datetime", "hash"]
+    column: str | None
+    probabilities: list[float]
+    seed: int = at_least(0, below=2**32)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataParams:
-    task: Literal["mrpc", "sample"]
+    """All but `task`, `on_missing` and `on_leakage` are of the user's own files."""
+
+    task: Literal["own", "sample", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
+    directory: str
+    text_column_names: list[str]
+    label_column_name: str
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None
+    id2label: dict[str, str] | None
+    split: SplitParams
+    slice_columns: list[str]
+    on_missing: Literal["refuse", "drop"]
+    on_leakage: Literal["warn", "refuse", "drop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +97,8 @@ class TrainParams:
     gradient_checkpointing: bool
     torch_compile: bool
     deterministic: bool
+    metric_for_best_model: str | None
+    class_weights: Literal["balanced"] | dict[str, float] | None
     max_train_samples: int | None = at_least(1)
     num_threads: int | None = at_least(1)
     extra: dict[str, Any]
@@ -187,24 +208,15 @@ def _meant(prefix: str, key: str, known: list[str]) -> str:
 
 
 def _checked(hint: Any, value: Any, bounds: Any, name: str) -> Any:
-    optional = isinstance(hint, types.UnionType)
-    if optional:
-        if value is None:
-            return None
-        hint = next(arm for arm in typing.get_args(hint) if arm is not type(None))
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        if value not in choices:
-            raise UserError(f"{name} is {_shown(value)}; it must be one of {', '.join(choices)}")
-        return value
-    plain = typing.get_origin(hint) or hint
-    if plain is float and type(value) is int:
+    arms = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    arm = next((arm for arm in arms if _is(arm, value)), None)
+    if arm is None:
+        raise UserError(f"{name} is {_shown(value)}; it must be {' or '.join(map(_kind, arms))}")
+    if arm is float:
         value = float(value)
-    if type(value) is not plain:  # `is`: a bool is an int to isinstance
-        raise UserError(f"{name} is {_shown(value)}; it must be {_KINDS[plain]}{' or null' if optional else ''}")
-    if plain is float and not math.isfinite(value):
-        raise UserError(f"{name} is {_shown(value)}; it must be a finite number")
-    if plain in (int, float):
+        if not math.isfinite(value):
+            raise UserError(f"{name} is {_shown(value)}; it must be a finite number")
+    if arm in (int, float):
         low, below = bounds["minimum"], bounds["below"]
         too_low = value <= low if bounds["exclusive"] else value < low
         if too_low or not value < below:
@@ -215,7 +227,37 @@ def _checked(hint: Any, value: Any, bounds: Any, name: str) -> Any:
     return value
 
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a section of keys"}
+def _is(arm: Any, value: Any) -> bool:
+    plain, inner = typing.get_origin(arm) or arm, typing.get_args(arm)
+    if plain is Literal:
+        return value in inner
+    if plain is list:
+        return isinstance(value, list) and all(_is(inner[0], item) for item in value)
+    if plain is dict:
+        return isinstance(value, dict) and all(_is(inner[1], item) for item in value.values())
+    # `type`, not isinstance, to which a bool is an int
+    return plain is Any or type(value) is plain or (plain is float and type(value) is int)
+
+
+def _kind(arm: Any) -> str:
+    if typing.get_origin(arm) is Literal:
+        choices = typing.get_args(arm)
+        return f"one of {', '.join(choices)}" if len(choices) > 1 else str(choices[0])
+    return _KINDS[arm]
+
+
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    types.NoneType: "null",
+    list[str]: "a list of texts",
+    list[float]: "a list of numbers",
+    dict[str, Any]: "a section of keys",
+    dict[str, str]: "a section of keys with texts",
+    dict[str, float]: "a section of keys with numbers",
+}
 
 
 def _shown(value: Any) -> str:

@@ -48,7 +48,7 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
         ("train.group_by_length", "1", "1", "true or false"),
         ("train.extra", "none", "none", "a section of keys"),
         ("tokenize.max_length", "3", "3", "at least 4"),
-        ("data.task", "sst2", "sst2", "one of mrpc, sample"),
+        ("data.task", "imdb", "imdb", "one of own, sample, cola"),
         ("model.checkpoint", "null", "null", "text"),
     ],
 )  # fmt: skip
@@ -230,8 +230,8 @@ def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
         ("data: {task: mrpc}\ndata: {task: sample}", "the key data is given twice .*line 2"),
         ("data: {task: mrpc}\nmodel: {}\nmodel: {}", "the key model is given twice .*line 3"),
         ("data: &d {task: mrpc}\nmodel: *d", r"\*d is an alias; write the value out"),
-        ("1: 2", "the key 1 is not text; quote it"),
-        ("train: {extra: {1: 2}}", "the key 1 is not text; quote it"),
+        ("true: 2", "the key True is not text; quote it"),
+        ("train: {extra: {1.5: 2}}", "the key 1.5 is not text; quote it"),
     ],
 )
 def test_ambiguous_yaml_is_rejected(tmp_path: Path, text: str, message: str) -> None:

@@ -44,6 +44,8 @@ class _CoreSchemaLoader(yaml.SafeLoader):
         mapping: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
+            if type(key) is int:  # as in {0: negative, 1: positive}
+                key = str(key)
             if not isinstance(key, str):
                 raise yaml.MarkedYAMLError(None, None, f"the key {key} is not text; quote it", key_node.start_mark)
             if key in mapping:
