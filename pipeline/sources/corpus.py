@@ -1,11 +1,15 @@
-"""A corpus of sentence pairs: its task, the rows of each split, and their checksum."""
+"""A corpus that fits into memory: its task, a table of each split, and the checksum of the rows."""
 
 import hashlib
 import json
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.core.task import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LABELS = ["not_equivalent", "equivalent"]
 
@@ -17,7 +21,32 @@ class Pair(NamedTuple):
     idx: int  # the row's number in its original file
 
 
-Corpus = dict[str, list[Pair]]
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus that fits into memory.
+
+    splits: by name, the task's text columns (string), `label` (int64: number of the class; float64: of a regression;
+    none where the labels are not known) and `idx` (int32: the row's number in its original file).
+    published: what source.json says of its origin.
+    """
+
+    task: Task
+    splits: dict[str, "pa.Table"]
+    published: Mapping[str, str]
+
+
+def table_of(task: Task, rows: Iterable[tuple[str | float, ...]]) -> "pa.Table":
+    """The table of a split with labels. rows: at least one, each its texts, label and idx."""
+    import numpy as np
+    import pyarrow as pa
+
+    from pipeline.core.tables import from_numpy, from_strings, schema
+
+    *texts, labels, idx = zip(*rows, strict=True)
+    columns = [from_strings(of) for of in texts]
+    columns += [from_numpy(np.array(labels)), from_numpy(np.array(idx, dtype=np.int32))]
+    types = {**dict.fromkeys(task.text_columns, pa.string()), "label": task.labels or pa.float64(), "idx": pa.int32()}
+    return pa.table(columns, schema=schema(types))
 
 
 def paraphrases(name: str) -> Task:
@@ -33,9 +62,10 @@ def paraphrases(name: str) -> Task:
     )
 
 
-def rows_sha256(pairs: Iterable[Pair]) -> str:
+def rows_sha256(table: "pa.Table") -> str:
     """sha256 over each row's JSON list `[sentence1, sentence2, label, idx]` and a line feed, in order, in UTF-8."""
     digest = hashlib.sha256()
-    for pair in pairs:
-        digest.update(json.dumps(list(pair), ensure_ascii=False).encode() + b"\n")
+    for batch in table.to_batches(max_chunksize=10_000):
+        for row in zip(*batch.to_pydict().values(), strict=True):
+            digest.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     return digest.hexdigest()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.messages import UserError, log
-from pipeline.sources.corpus import Corpus, Pair, rows_sha256
+from pipeline.sources.corpus import Corpus, Pair, paraphrases, rows_sha256, table_of
 from pipeline.sources.fetch import Unavailable, from_hub, from_web, inside, mirror
 
 
@@ -111,7 +111,7 @@ def _from_originals(directory: Path) -> Corpus:
     dev_ids = {tuple(line.split("\t")) for line in lines[DEV_IDS_FILE]}
     if len(dev_ids) < len(lines[DEV_IDS_FILE]):
         raise Unavailable(f"{directory / DEV_IDS_FILE} names {len(lines[DEV_IDS_FILE]) - len(dev_ids)} ids twice")
-    corpus: Corpus = {split: [] for split in CHECKSUMS}
+    corpus: dict[str, list[Pair]] = {split: [] for split in CHECKSUMS}
     for name in (TRAIN_FILE, TEST_FILE):
         path = directory / name
         if lines[name][0] == f"{_HEADER}\r":
@@ -143,10 +143,12 @@ def _lines(path: Path, size: int) -> list[str]:
     return text.removesuffix("\n").split("\n")  # not splitlines: it also cuts at characters inside sentences
 
 
-def _verified(corpus: Corpus) -> Corpus:
+def _verified(corpus: dict[str, list[Pair]]) -> Corpus:
+    task = paraphrases("mrpc")
+    tables = {split: table_of(task, pairs) for split, pairs in corpus.items()}
     for split, expected in CHECKSUMS.items():
         pairs = corpus[split]
-        found = SplitChecksum(len(pairs), sum(pair.label for pair in pairs), rows_sha256(pairs))
+        found = SplitChecksum(len(pairs), sum(pair.label for pair in pairs), rows_sha256(tables[split]))
         if found != expected:
             what = ", ".join(
                 f"{name} {getattr(found, name)!s:.12} (expected: {getattr(expected, name)!s:.12})"
@@ -154,4 +156,4 @@ def _verified(corpus: Corpus) -> Corpus:
                 if getattr(found, name) != getattr(expected, name)
             )
             raise Unavailable(f"the {split} rows are altered: {what}")
-    return corpus
+    return Corpus(task, tables, PUBLISHED)
