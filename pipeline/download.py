@@ -1,6 +1,7 @@
 """Stage download: fetch the corpus of sentence pairs, and verify every row."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pipeline.cli import run
@@ -9,7 +10,7 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources.corpus import Corpus, rows_sha256
-from pipeline.sources.mrpc import load_mrpc
+from pipeline.sources.glue import GLUE, load_glue
 from pipeline.sources.synthetic import load_sample
 
 
@@ -41,7 +42,7 @@ def download(out: Path, params: DataParams) -> None:
 
 
 # Your own data: a name here and in `params.DataParams`, and a function that returns it.
-CORPORA: dict[str, Callable[[], Corpus]] = {"mrpc": load_mrpc, "sample": load_sample}
+CORPORA: dict[str, Callable[[], Corpus]] = {**{name: partial(load_glue, name) for name in GLUE}, "sample": load_sample}
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from pipeline.core.paths import PREDICTIONS, RAW
 from pipeline.core.tables import schema, write_split
 from pipeline.evaluation.metrics import scores
 from pipeline.params import Params, load_params
-from pipeline.sources.corpus import paraphrases
+from pipeline.sources.synthetic import SAMPLE
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -55,7 +55,7 @@ stages:
       - metrics/evaluation.json: {cache: false}
       - metrics/train.json: {cache: false}
 """
-TASK = paraphrases("sample")
+TASK = SAMPLE
 HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
 
 

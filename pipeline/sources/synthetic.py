@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
-from pipeline.sources.corpus import Corpus, paraphrases, table_of
+from pipeline.sources.corpus import Corpus, table_of
+from pipeline.sources.glue import task_of
 
 SIZE = 1000  # pairs of the corpus that data.task=sample stands for
+SAMPLE = replace(task_of("mrpc"), name="sample")
 EQUIVALENT = 0.675  # share of paraphrases, as in MRPC
 
 
@@ -176,8 +178,8 @@ def _tell(event: _Event, style: _Style) -> str:
 
 def load_sample() -> Corpus:
     """`SIZE` pairs, split in about MRPC's proportions."""
-    task = paraphrases("sample")
-    table = table_of(task, ((*row, idx) for idx, row in enumerate(pairs(SIZE))))
+    rows = list(pairs(SIZE))
+    table = table_of(SAMPLE, [row[:2] for row in rows], [row[2] for row in rows], range(SIZE))
     bounds = [0, int(0.64 * SIZE), int(0.76 * SIZE), SIZE]
     slices = [table.slice(start, end - start) for start, end in pairwise(bounds)]
-    return Corpus(task, dict(zip(task.splits, slices, strict=True)), {})
+    return Corpus(SAMPLE, dict(zip(SAMPLE.splits, slices, strict=True)), {})
