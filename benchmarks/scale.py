@@ -46,11 +46,11 @@ def run(stage: str, pairs: int) -> None:
         num_proc = 2 if stage.endswith("2 processes") else 1
         tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic"), num_proc)
     elif stage == "load":
-        from pipeline.core.tables import read_split
+        from pipeline.core.tables import open_arrow
         from pipeline.modeling.batching import TrainingBatches, TrainingLoader
         from pipeline.modeling.loading import load_tokenizer
 
-        training = read_split(TOKENIZED, "train", "tokenize").drop_columns("idx")
+        training = open_arrow(TOKENIZED, "train", "tokenize").drop_columns("idx")
         batches = TrainingBatches(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
         next(iter(TrainingLoader(training, load_tokenizer(PRETRAINED), batches, "cpu")))
     else:

@@ -60,6 +60,11 @@ def edit(path: Path, key: str, text: Any) -> None:
     path.write_text("".join(lines))
 
 
+def data_params(**changed: Any) -> DataParams:
+    """The section `data` of tests/params.yaml with other values."""
+    return dataclasses.replace(load_params(PARAMS).data, **changed)
+
+
 @pytest.fixture(scope="session")
 def mrpc() -> Path:
     """The directory of MRPC's three original files."""
@@ -138,7 +143,7 @@ def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded corpus, as the download stage writes it."""
     out = tmp_path_factory.mktemp("sample") / "raw"
-    download(out, DataParams(task="sample"))
+    download(out, data_params(task="sample"))
     return out
 
 

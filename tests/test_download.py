@@ -13,12 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import params_file, run_stage
+from conftest import data_params, params_file, run_stage
 from hub import Hub, serve
 
 from pipeline.core.messages import UserError
 from pipeline.download import download
-from pipeline.params import DataParams
 from pipeline.sources import fetch
 from pipeline.sources.corpus import LABELS, Pair, rows_sha256
 from pipeline.sources.fetch import Unavailable, from_web
@@ -44,7 +43,7 @@ def run_download(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_mrpc_from_the_mirror_matches_its_checksums(mirror: Path, tmp_path: Path) -> None:
-    download(tmp_path / "raw", DataParams(task="mrpc"))
+    download(tmp_path / "raw", data_params(task="mrpc"))
     for split, expected in CHECKSUMS.items():
         table = pq.read_table(tmp_path / "raw" / f"{split}.parquet")
         rows = [Pair(**row) for row in table.to_pylist()]
@@ -58,7 +57,7 @@ def test_mrpc_from_the_mirror_matches_its_checksums(mirror: Path, tmp_path: Path
 
 def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None:
     for out in ("one", "two"):
-        download(tmp_path / out, DataParams(task="mrpc"))
+        download(tmp_path / out, data_params(task="mrpc"))
     for split in CHECKSUMS:
         assert (tmp_path / "one" / f"{split}.parquet").read_bytes() == (
             tmp_path / "two" / f"{split}.parquet"
@@ -102,7 +101,7 @@ def test_a_damaged_mirror_is_reported_by_file_and_line(
     out.mkdir()
     (out / "earlier").touch()
     with pytest.raises(UserError, match=message) as error:
-        download(out, DataParams(task="mrpc"))
+        download(out, data_params(task="mrpc"))
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir() if path != mirror] == ["raw"], "no draft is left"
     assert (out / "earlier").exists(), "the earlier output is untouched"
@@ -112,7 +111,7 @@ def test_a_symlink_out_of_the_mirror_is_not_followed(mirror: Path, tmp_path: Pat
     (mirror / FILES[0]).rename(tmp_path / "elsewhere.txt")
     (mirror / FILES[0]).symlink_to(tmp_path / "elsewhere.txt")
     with pytest.raises(UserError, match=r"leads out of \S*mirror, to \S*elsewhere\.txt; put the file itself there"):
-        download(tmp_path / "raw", DataParams(task="mrpc"))
+        download(tmp_path / "raw", data_params(task="mrpc"))
 
 
 def test_a_relative_mirror_is_resolved_from_the_users_repository(
@@ -207,7 +206,7 @@ def test_the_hub_gives_the_same_bytes_as_the_mirror(
         hub.files = hub_files(mrpc, monkeypatch)
         done = run_download(tmp_path, **hub.env(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
-    download(tmp_path / "raw", DataParams(task="mrpc"))
+    download(tmp_path / "raw", data_params(task="mrpc"))
     for split in CHECKSUMS:
         ours = (tmp_path / "data" / "raw" / f"{split}.parquet").read_bytes()
         assert ours == (tmp_path / "raw" / f"{split}.parquet").read_bytes()

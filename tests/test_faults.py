@@ -20,7 +20,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, edit, params_file, sections
+from conftest import ROOT, TinyMaker, data_params, edit, params_file, sections
 from transformers import BertForSequenceClassification, Trainer
 
 from pipeline import tokenize_data as tokenizing
@@ -29,7 +29,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.run_directory import remove_finished
 from pipeline.download import CORPORA, download
 from pipeline.evaluate import evaluate
-from pipeline.params import DataParams, ModelParams, Params, PredictParams, TokenizeParams
+from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.pretrained import pretrained
 from pipeline.sources.corpus import Pair
@@ -145,7 +145,7 @@ def test_a_full_or_read_only_disk_is_reported_in_one_line_and_has_no_partial_out
     disk = small_disk("8k" if stage in ("predict", "evaluate") else "32k")
     out = disk / "out"
     stages: dict[str, Callable[[], None]] = {
-        "download": lambda: download(out, DataParams(task="sample")),
+        "download": lambda: download(out, data_params(task="sample")),
         "pretrained": lambda: pretrained(out, ModelParams(checkpoint=str(tiny()))),
         "tokenize": lambda: tokenize(raw, tiny(), out, TokenizeParams(max_length=96, padding="dynamic"), 1),
         "train": lambda: train(data, tiny(), out, tmp_path / "metrics", tmp_path / "checkpoints", *sections(params)),
@@ -347,12 +347,12 @@ def at_the_first(owner: Any, name: str, do: Callable[[], None], monkeypatch: pyt
 
 
 @DAMAGES
-@pytest.mark.parametrize("name", ["train.parquet", "validation.parquet", "model.safetensors"])
+@pytest.mark.parametrize("name", ["train.arrow", "validation.arrow", "model.safetensors"])
 def test_an_input_damaged_while_train_runs_changes_nothing(
     name: str, damage: Callable[[Path], None], params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Everything is read before the first step; no file stays memory-mapped, where truncation would be a crash."""
+    """Everything is read before the first step; only large files are memory-mapped, where truncation is a crash."""
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
     expected = tmp_path / "expected" / "classifier"
     train(data, model, expected, tmp_path / "expected", tmp_path / "c", *sections(params))
@@ -364,7 +364,7 @@ def test_an_input_damaged_while_train_runs_changes_nothing(
 
 
 @DAMAGES
-@pytest.mark.parametrize("name", ["validation.parquet", "test.parquet", "model.safetensors"])
+@pytest.mark.parametrize("name", ["validation.arrow", "test.arrow", "model.safetensors"])
 def test_an_input_damaged_while_predict_runs_changes_nothing(
     name: str, damage: Callable[[Path], None], tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -407,7 +407,7 @@ def test_any_text_passes_through_all_stages_in_order(
 ) -> None:
     pairs = [Pair(text, other, n % 2, n) for n, (text, other) in enumerate(itertools.product(TEXTS, repeat=2))]
     monkeypatch.setitem(CORPORA, "sample", lambda: dict.fromkeys(("train", "validation", "test"), pairs))
-    download(tmp_path / "raw", DataParams(task="sample"))
+    download(tmp_path / "raw", data_params(task="sample"))
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
     assert [Pair(**row) for row in rows] == pairs
     tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize, 1)
@@ -433,5 +433,5 @@ def test_an_empty_sentence_is_rejected_with_its_row(
     pairs = [Pair("a sentence", "another", 1, 7), Pair("a sentence", empty, 0, 8)]
     monkeypatch.setitem(CORPORA, "sample", lambda: dict.fromkeys(("train", "validation", "test"), pairs))
     with pytest.raises(UserError, match=r"sample: train row 1 \(idx 8\) has an empty sentence; leave it out"):
-        download(tmp_path / "raw", DataParams(task="sample"))
+        download(tmp_path / "raw", data_params(task="sample"))
     assert not (tmp_path / "raw").exists()
