@@ -1,9 +1,10 @@
 """Every kind of task goes through the stages after download, with both engines, and resumes to the same bytes."""
 
 import csv
+import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ TASKS = {
     ),
     "several": Task(
         name="own", problem_type="multi_label_classification", text_columns=["text"],
-        labels=["denied", *CITIES], metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro",
+        labels=CITIES, metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro",
         predicted=["validation", "test"],
     ),
     "number": Task(
@@ -53,13 +54,17 @@ TASKS = {
 }  # fmt: skip
 
 
-def label_of(kind: str, text: str) -> Any:
-    cities = [city in text for city in CITIES]
-    if kind == "classes":
-        return cities.index(True) + 1 if any(cities) else 0
-    if kind == "several":
-        return [int(" not " in text), *map(int, cities)]
-    return len(text.split()) / 10
+def rows_of(kind: str) -> Iterator[tuple[str, str, Any]]:
+    """Two texts and a label, which is a fact of the first: the cities in it, or how long it is."""
+    random = np.random.default_rng(0)
+    for first, second, _ in synthetic.pairs(2000):
+        if kind == "number":
+            yield first, second, len(first.split()) / 10
+        elif not any(city in first for city in CITIES):
+            named = random.integers(2, size=3) if kind == "several" else np.eye(4, 3, k=-1)[random.integers(4)]
+            cities = [city for city, there in zip(CITIES, named, strict=True) if there]
+            label = named.astype(int).tolist() if kind == "several" else int(named @ [1, 2, 3])
+            yield " ".join([*cities, first]), second, label
 
 
 @pytest.fixture(scope="module", params=list(TASKS))
@@ -77,14 +82,14 @@ def raw_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             return made[kind]
         out, task = tmp_path_factory.mktemp(kind) / "raw", TASKS[kind]
         out.mkdir()
-        pairs = synthetic.pairs(sum(SIZES.values()))
+        rows = rows_of(kind)
         label = {"classes": task.labels, "several": pa.list_(pa.int64(), len(task.labels)), "number": pa.float64()}
         for split, size in SIZES.items():
-            texts = [next(pairs)[:2] for _ in range(size)]
+            *texts, labels = zip(*itertools.islice(rows, size), strict=True)
             types: dict[str, Any] = dict.fromkeys(task.text_columns, pa.string()) | {"idx": pa.int32()}
-            columns = dict(zip(task.text_columns, zip(*texts, strict=True), strict=False)) | {"idx": range(size)}
+            columns = dict(zip(task.text_columns, texts, strict=False)) | {"idx": range(size)}
             if split not in task.unlabelled:
-                types["label"], columns["label"] = label[kind], [label_of(kind, first) for first, _ in texts]
+                types["label"], columns["label"] = label[kind], labels
             write_split(pa.table(columns, schema=schema(types)), out, split)
         task.write(out)
         write_json(out / SOURCE, {"task": "own"})
@@ -132,7 +137,7 @@ def test_a_kind_goes_through_the_stages_and_beats_its_baseline(
 ) -> None:
     from transformers import pipeline
 
-    task, out = TASKS[kind], run(kind, "run", epochs=12, lr=3e-3)
+    task, out = TASKS[kind], run(kind, "run", epochs=20, lr=2e-3, warmup_ratio=0.1)
     settings = PredictParams(batch_size=64, swapped=True, max_samples=None)
     predict(data(kind), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
     evaluate(tmp_path / "predictions", out / "metrics")
@@ -148,9 +153,8 @@ def test_a_kind_goes_through_the_stages_and_beats_its_baseline(
     swapped = {file.stem for file in (tmp_path / "predictions").glob("*_swapped.parquet")}
     assert swapped == ({"validation_swapped"} if task.pairs else set())
     classify = pipeline("text-classification", model=str(out / "classifier"), top_k=None)
-    [answers] = classify(
-        [{"text": "Falcon Bank sued Maple Foods in Boston .", **({"text_pair": "It ."} if task.pairs else {})}]
-    )
+    text = {"text": "Boston Falcon Bank sued Maple Foods over 12 unpaid bills on Monday , officials said ."}
+    [answers] = classify([text | {"text_pair": "It ."} if task.pairs else text])
     if kind == "number":
         assert len(answers) == 1
     else:
@@ -203,10 +207,10 @@ def test_the_loss_does_not_depend_on_how_a_batch_is_cut(kind: str) -> None:
     logits = torch.randn(10, task.outputs, generator=random)
     labels = {
         "classes": torch.randint(4, (10,), generator=random),
-        "several": torch.randint(2, (10, 4), generator=random),
+        "several": torch.randint(2, (10, 3), generator=random),
         "number": torch.randn(10, generator=random),
     }[kind]
-    weights = None if kind == "number" else torch.tensor([0.5, 2.0, 1.0, 3.0])
+    weights = None if kind == "number" else torch.tensor([0.5, 2.0, 1.0, 3.0][: task.outputs])
     loss = SummedLoss(task.problem_type, weights)
     whole = loss(logits, labels)
     torch.testing.assert_close(loss(logits[:3], labels[:3]) + loss(logits[3:], labels[3:]), whole)
@@ -227,9 +231,9 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
     expected = compute_class_weight("balanced", classes=np.arange(4), y=labels)
     assert weights is not None
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
-    several = class_weights("balanced", TASKS["several"], np.array([[1, 0, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0]]))
+    several = class_weights("balanced", TASKS["several"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
     assert several is not None
-    assert several.tolist() == [1.0, 2.0, 2.0, 1.0], "rows without / rows with; a label of all rows, or of none, has 1"
+    assert several.tolist() == [1.0, 2.0, 1.0], "rows without / rows with; a label of all rows, or of none, has 1"
     named = class_weights({"Denver": 3}, TASKS["classes"], labels)
     assert named is not None
     assert named.tolist() == [1.0, 1.0, 1.0, 3.0]
@@ -286,4 +290,4 @@ def test_rows_are_found_in_many_batches_and_padding_examples_have_no_label(data:
     rows, numbers = table.to_pylist(), [200, 3, ~9, 7, 6, 239]
     found = PaddedDataset(cut).__getitems__(numbers)
     assert [row["input_ids"] for row in found] == [rows[max(at, ~at)]["input_ids"] for at in numbers]
-    assert [row["labels"] for row in found] == [rows[at]["labels"] if at >= 0 else [NO_LABEL] * 4 for at in numbers]
+    assert [row["labels"] for row in found] == [rows[at]["labels"] if at >= 0 else [NO_LABEL] * 3 for at in numbers]
