@@ -213,7 +213,7 @@ def main() -> None:
                 print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
         pairs = open_arrow(source / "data" / "tokenized", "train", "tokenize")
         pairs = pairs.slice(0, arguments.max_train_samples)
-        model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * sum(token_counts(pairs))
+        model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * int(token_counts(pairs).sum())
     epochs = params["train"]["epochs"]
     measured = {
         "params": params,

@@ -33,6 +33,7 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
     from pipeline.params import load_params
     from pipeline.training import trainer
     from pipeline.training.arguments import training_arguments
+    from pipeline.training.losses import SummedLoss
 
     if "kept memory" not in optimizations:
         cpu.keep_memory = lambda: None
@@ -56,6 +57,7 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = open_arrow(TOKENIZED, "train", "tokenize")
         ours = trainer.CorrectedTrainer(
+            summed_loss=SummedLoss("single_label_classification", None),
             model=load_classifier(PRETRAINED, device.kind),
             args=arguments,
             train_dataset=pairs.slice(0, count * params.batch_size),

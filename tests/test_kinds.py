@@ -229,13 +229,10 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
     labels = np.array([0] * 10 + [1] * 5 + [2] * 2 + [3])
     weights = class_weights("balanced", TASKS["classes"], labels)
     expected = compute_class_weight("balanced", classes=np.arange(4), y=labels)
-    assert weights is not None
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
     several = class_weights("balanced", TASKS["several"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
-    assert several is not None
     assert several.tolist() == [1.0, 2.0, 1.0], "rows without / rows with; a label of all rows, or of none, has 1"
     named = class_weights({"Denver": 3}, TASKS["classes"], labels)
-    assert named is not None
     assert named.tolist() == [1.0, 1.0, 1.0, 3.0]
 
 

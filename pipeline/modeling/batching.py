@@ -75,21 +75,22 @@ class TrainingBatches(Sampler[list[int]]):
         rng = np.random.default_rng([self._seed, self._epoch])
         order = rng.permutation(np.arange(len(self._lengths), dtype=np.int32))
         if self._by_length:
-            order = self._grouped(order, rng)
+            self._group(order, rng)
         every = self._size * distributed.world_size()
         if distributed.world_size() > 1:
             order = np.append(order, np.repeat(~order[-1:], len(self) * every - len(order)))
         for start in range(self._size * distributed.rank(), len(order), every):
             yield order[start : start + self._size].tolist()
 
-    def _grouped(self, order: NDArray[np.int32], rng: np.random.Generator) -> NDArray[np.int32]:
+    def _group(self, order: NDArray[np.int32], rng: np.random.Generator) -> None:
+        """In place: of ten million rows, each copy takes memory."""
         # As in Trainer, 50 batches to a group; but at least four groups, or the same rows would meet in every epoch.
-        group = self._effective_batch * max(1, min(50, len(order) // (4 * self._effective_batch)))
-        groups = [order[start : start + group] for start in range(0, len(order), group)]
-        order = np.concatenate([one[np.argsort(-self._lengths[one], kind="stable")] for one in groups])
-        full = len(order) // self._effective_batch * self._effective_batch
-        batches = rng.permutation(order[:full].reshape(-1, self._effective_batch))
-        return np.concatenate([batches.ravel(), order[full:]])
+        size = self._effective_batch * max(1, min(50, len(order) // (4 * self._effective_batch)))
+        for start in range(0, len(order), size):
+            group = order[start : start + size]
+            group[:] = group[np.argsort(-self._lengths[group], kind="stable")]
+        full = order[: len(order) // self._effective_batch * self._effective_batch]
+        full[:] = rng.permutation(full.reshape(-1, self._effective_batch)).ravel()
 
 
 class ScoringBatches(Sampler[list[int]]):

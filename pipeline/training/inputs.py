@@ -48,7 +48,9 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     training, validation = (open_arrow(tokenized, split, "tokenize") for split in ("train", "validation"))
     if params.max_train_samples is not None:
         training = training.slice(0, params.max_train_samples)
-    weights = class_weights(params.class_weights, task, to_numpy(training["labels"]))
+    weights = None
+    if params.class_weights is not None:
+        weights = class_weights(params.class_weights, task, to_numpy(training["labels"]))
     set_seed(params.seed)  # before the model: its new head is drawn at random
     names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: at for at, name in enumerate(task.labels)}}
     model = load_classifier(

@@ -38,17 +38,13 @@ class SummedLoss:
         return (known * (logits[:, 0] - labels) ** 2).sum()
 
 
-def class_weights(
-    setting: Literal["balanced"] | Mapping[str, float] | None, task: Task, labels: Values
-) -> torch.Tensor | None:
-    """The weight of each class, shape (classes,), or None where all are alike.
+def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task, labels: Values) -> torch.Tensor:
+    """The weight of each class, shape (classes,).
 
     labels: of the training rows. "balanced": n / (classes * rows of the class), as in scikit-learn; for several labels,
     rows without the label / rows with it. 1 for a class that no row has. Raises UserError for a regression, and for a
     name that is no class.
     """
-    if setting is None:
-        return None
     if task.problem_type == "regression":
         raise UserError("params.yaml: train.class_weights is set, and the task is a regression; set it to null")
     if setting != "balanced":
