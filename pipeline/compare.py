@@ -1,4 +1,4 @@
-"""Is B better than A? Compare the predictions of two revisions, pair by pair.
+"""Is B better than A? Compare the predictions of two revisions, row by row.
 
 A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of runs made by pipeline.seeds.
 The verdict is about accuracy on test: validation has chosen the epoch, so its scores are optimistic. Two groups are

@@ -62,7 +62,7 @@ def predict(
     tokenizer = load_tokenizer(classifier)
     with atomic_output(out) as draft:
         draft.mkdir()
-        # All splits at once, so that few batches of a length lack pairs.
+        # All splits at once, so that few batches of a length lack rows.
         every = pa.concat_tables([rows.select([*tokenizer.model_input_names, "length"]) for rows in splits.values()])
         with Stopwatch() as watch:
             scored = logits(model, every, tokenizer, params.batch_size, device.precision).astype(np.float64)

@@ -95,7 +95,7 @@ def test_out_of_memory_is_reported_with_the_remedy(run: Callable[..., Path]) -> 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (mapped + 2**30, hard))
     try:
-        message = r"out of memory with 640 pairs of \d+ tokens; lower train\.batch_size and raise train\.gradient_acc"
+        message = r"out of memory with 640 rows of \d+ tokens; lower train\.batch_size and raise train\.gradient_acc"
         with pytest.raises(UserError, match=message):
             run(config={"intermediate_size": 20_000}, batch_size=640, max_train_samples=None)
     finally:

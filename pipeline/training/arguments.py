@@ -62,7 +62,7 @@ def training_arguments(
     _check_names(params, runtime)
     # By the key that sets them: the message for a field that train.extra may not set names that key.
     fields_of: dict[str, dict[str, Any]] = {
-        "train.seed": {"seed": params.seed, "data_seed": None},  # the order of the pairs has no seed of its own
+        "train.seed": {"seed": params.seed, "data_seed": None},  # the order of the rows has no seed of its own
         "train.epochs": {"num_train_epochs": params.epochs, "max_steps": -1},
         "train.lr": {"learning_rate": params.lr},
         "train.batch_size": {

@@ -81,7 +81,7 @@ class CorrectedTrainer(Trainer):
     sequence-classification heads return the mean of one forward pass and ignore `num_items_in_batch`; since they take
     **kwargs, Trainer believes that they normalise, and loss and gradients come out multiplied by
     `gradient_accumulation_steps`. (`model_accepts_loss_kwargs = False` would correct passes of equal size; dividing
-    the sum by the number of pairs also corrects the short one that ends an epoch.)
+    the sum by the number of labels also corrects the short one that ends an epoch.)
     Background: https://huggingface.co/blog/gradient_accumulation
 
     Batches, to train on and to score: see `TrainingBatches`, `ScoringBatches` and `inference.logits`. Apart from
@@ -144,14 +144,14 @@ class CorrectedTrainer(Trainer):
         super().log(logs, start_time)
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
-        pairs: Any = self.eval_dataset if eval_dataset is None else eval_dataset
+        rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         assert isinstance(self.processing_class, PreTrainedTokenizerBase) and self.compute_metrics
         precision: Precision = "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32"
         workers = self.args.dataloader_num_workers
         if callable(getattr(self.optimizer, "eval", None)):  # schedule-free: averages; training_step switches back
             self.optimizer.eval()  # type: ignore[union-attr]
-        scored = logits(self.model, pairs, self.processing_class, self.args.eval_batch_size, precision, workers)
-        scores = self.compute_metrics(EvalPrediction(scored, to_numpy(pairs["labels"])))
+        scored = logits(self.model, rows, self.processing_class, self.args.eval_batch_size, precision, workers)
+        scores = self.compute_metrics(EvalPrediction(scored, to_numpy(rows["labels"])))
         metrics = {f"{metric_key_prefix}_{name}": score for name, score in scores.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -159,12 +159,12 @@ class CorrectedTrainer(Trainer):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         assert isinstance(self.processing_class, PreTrainedTokenizerBase)
-        pairs: Any = self.train_dataset
+        rows: Any = self.train_dataset
         by_length = self.args.train_sampling_strategy == "group_by_length"
         size, accumulation_steps = self.args.train_batch_size, self.args.gradient_accumulation_steps
-        batches = TrainingBatches(pairs, size, accumulation_steps, self.args.seed, by_length)
+        batches = TrainingBatches(rows, size, accumulation_steps, self.args.seed, by_length)
         return TrainingLoader(
-            pairs,
+            rows,
             self.processing_class,
             batches,
             self.args.device.type,
