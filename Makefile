@@ -76,7 +76,7 @@ chaos: setup ## Kill a small run KILLS times at random moments; its result must 
 bench: setup ## Time this pipeline beside the course's scripts, in turn; an hour and a half, on a machine that does nothing else
 	PYTHONPATH=. python benchmarks/bench.py
 
-bench-scale: setup ## Time and memory of the stages on ten thousand to a million pairs
+bench-scale: setup ## Time and memory of the stages on ten thousand to ten million pairs
 	PYTHONPATH=. python benchmarks/scale.py --plot benchmarks/scale.svg
 
 docs: setup ## Write the tables in docs/ from params.yaml and dvc.yaml

@@ -28,7 +28,7 @@ import pyarrow as pa
 import yaml
 
 from pipeline.core.details import parse_details
-from pipeline.core.tables import read_split
+from pipeline.core.tables import open_arrow
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -211,9 +211,9 @@ def main() -> None:
                 run = ours(scratch, params, seed, env) if name == OURS else peer(PEERS[name], source, params, seed, env)
                 runs[name].append(run)
                 print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
-        pairs = read_split(source / "data" / "tokenized", "train", "tokenize")
+        pairs = open_arrow(source / "data" / "tokenized", "train", "tokenize")
         pairs = pairs.slice(0, arguments.max_train_samples)
-        model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * sum(token_counts(pairs))
+        model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * int(token_counts(pairs).sum())
     epochs = params["train"]["epochs"]
     measured = {
         "params": params,

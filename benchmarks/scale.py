@@ -1,18 +1,21 @@
-"""How time and memory grow with the number of pairs: the stages on 10,000, 100,000 and a million pairs.
+"""How time and memory grow with the number of rows: the stages on ten thousand to ten million pairs.
 
     PYTHONPATH=. python benchmarks/scale.py
 
-The pairs come from the embedded corpus's generator. Each stage runs in its own process; its time, imports included, and
-peak memory are measured. `tokenize` runs with one and with two processes. `load` opens the tokenized pairs as training
-does, and makes the first batch; `predict` always scores 1,000 pairs.
+The pairs are a user's own parquet shards, made of the embedded corpus, each with a number that makes it unique. Each
+stage runs in its own process; its time, imports included, and peak memory are measured. `tokenize` runs with one and
+with two processes. `load` opens the tokenized rows and the model as training does, and makes the first batch; `predict`
+always scores 1,000 pairs.
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,43 +24,76 @@ from bench import MINILM, ROOT, timed
 if TYPE_CHECKING:
     import altair as alt
 
-SIZES = (10_000, 100_000, 1_000_000)
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 STAGES = ("download", "tokenize", "tokenize, 2 processes", "load", "predict")
 _SCORED = 1000
+_SHARD = 1_000_000
+_BATCH = 50_000
 
 
-def run(stage: str, pairs: int) -> None:
-    """Run a stage in the working directory. pairs: number of training pairs."""
-    from pipeline import download
-    from pipeline.core.paths import METRICS, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
-    from pipeline.params import DataParams, PredictParams, TokenizeParams
+def write_shards(directory: Path, pairs: int) -> None:
+    """Write train in shards of a million rows, and validation and test."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     from pipeline.sources import synthetic
-    from pipeline.sources.corpus import Pair
 
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in directory.glob("*.parquet"):
+        file.unlink()
+    told = list(synthetic.pairs(_BATCH))
+    numbers = itertools.count()
+    shards = -(-pairs // _SHARD)
+    files = {f"train-{at:05}-of-{shards:05}": min(_SHARD, pairs - at * _SHARD) for at in range(shards)}
+    columns = pa.schema({"question": pa.string(), "answer": pa.string(), "verdict": pa.string()})
+    for name, size in (files | {"validation": _SCORED, "test": _SCORED}).items():
+        with pq.ParquetWriter(directory / f"{name}.parquet", columns) as writer:
+            for start in range(0, size, _BATCH):
+                rows = told[: min(_BATCH, size - start)]
+                questions = [f"{first} No. {next(numbers)}" for first, _, _ in rows]
+                answers = [f"{second} Ref. {next(numbers)}" for _, second, _ in rows]
+                verdicts = ["yes" if label else "no" for _, _, label in rows]
+                writer.write_batch(pa.RecordBatch.from_arrays([questions, answers, verdicts], schema=columns))
+
+
+def run(stage: str) -> None:
+    """Run a stage in the working directory."""
+    from pipeline.core.paths import METRICS, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
+    from pipeline.params import PredictParams, TokenizeParams, load_params
+
+    params = load_params()
     if stage == "download":
-        total = pairs + 2 * _SCORED
-        rows = (Pair(*pair, idx) for idx, pair in enumerate(synthetic.pairs(total)))
-        sizes = {"train": pairs, "validation": _SCORED, "test": _SCORED}
-        download.CORPORA["sample"] = lambda: {split: [next(rows) for _ in range(size)] for split, size in sizes.items()}
-        download.download(RAW, DataParams(task="sample"))
+        from pipeline.download import download
+
+        columns = {"text_column_names": ["question", "answer"], "label_column_name": "verdict"}
+        download(RAW, replace(params.data, task="own", **columns))
     elif stage.startswith("tokenize"):
         from pipeline.tokenize_data import tokenize
 
         num_proc = 2 if stage.endswith("2 processes") else 1
         tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic"), num_proc)
     elif stage == "load":
-        from pipeline.core.tables import read_split
+        from pipeline.core.task import read_task
         from pipeline.modeling.batching import TrainingBatches, TrainingLoader
-        from pipeline.modeling.loading import load_tokenizer
+        from pipeline.modeling.device import set_up_device
+        from pipeline.training.inputs import load_inputs
 
-        training = read_split(TOKENIZED, "train", "tokenize").drop_columns("idx")
-        batches = TrainingBatches(training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
-        next(iter(TrainingLoader(training, load_tokenizer(PRETRAINED), batches, "cpu")))
+        device = set_up_device("auto", None)
+        inputs = load_inputs(read_task(TOKENIZED, "tokenize"), TOKENIZED, PRETRAINED, params.train, device)
+        batches = TrainingBatches(inputs.training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
+        next(iter(TrainingLoader(inputs.training, inputs.tokenizer, batches, "cpu")))
     else:
         from pipeline.predict import predict
 
-        params = PredictParams(batch_size=64, swapped=False, max_samples=None)
-        predict(TOKENIZED, PRETRAINED, PREDICTIONS, METRICS, params, "bf16", None)
+        predict(
+            TOKENIZED,
+            PRETRAINED,
+            PREDICTIONS,
+            METRICS,
+            PredictParams(batch_size=64, swapped=False, max_samples=None),
+            "auto",
+            None,
+        )
 
 
 def chart(measured: list[dict[str, Any]]) -> "alt.HConcatChart":
@@ -79,10 +115,10 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--json", action="store_true", help="print every run as JSON")
     parser.add_argument("--plot", type=Path, help="draw time and memory to this SVG file")
-    parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)  # for the process of one stage: its name and size
+    parser.add_argument("--only", help=argparse.SUPPRESS)  # for the process of one stage
     arguments = parser.parse_args()
     if arguments.only:
-        run(arguments.only[0], int(arguments.only[1]))
+        run(arguments.only)
         return
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     measured: list[dict[str, Any]] = []
@@ -92,8 +128,9 @@ def main() -> None:
         fetch = ["dvc", "exp", "run", "--set-param", f"model.checkpoint={MINILM}", "pretrained"]
         subprocess.run(fetch, cwd=project, env=env, check=True, capture_output=True)
         for pairs in arguments.sizes:
+            write_shards(project / "data" / "own", pairs)
             for stage in STAGES:
-                command = [sys.executable, __file__, "--only", stage, str(pairs)]
+                command = [sys.executable, __file__, "--only", stage]
                 took = timed(command, project, env)
                 measured.append(
                     {"pairs": pairs, "stage": stage, "seconds": took.ended - took.began, "mib": took.memory}

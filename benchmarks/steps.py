@@ -26,13 +26,14 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
     from transformers import TrainerCallback
 
     from pipeline.core.paths import PRETRAINED, TOKENIZED
-    from pipeline.core.tables import read_split
+    from pipeline.core.tables import open_arrow
     from pipeline.modeling import cpu
     from pipeline.modeling.device import set_up_device
     from pipeline.modeling.loading import load_classifier, load_tokenizer
     from pipeline.params import load_params
     from pipeline.training import trainer
     from pipeline.training.arguments import training_arguments
+    from pipeline.training.losses import SummedLoss
 
     if "kept memory" not in optimizations:
         cpu.keep_memory = lambda: None
@@ -54,8 +55,9 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
         arguments = training_arguments(params, every.runtime, device, Path(scratch), "f1")
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
-        pairs = read_split(TOKENIZED, "train", "tokenize")
+        pairs = open_arrow(TOKENIZED, "train", "tokenize")
         ours = trainer.CorrectedTrainer(
+            summed_loss=SummedLoss("single_label_classification", None),
             model=load_classifier(PRETRAINED, device.kind),
             args=arguments,
             train_dataset=pairs.slice(0, count * params.batch_size),

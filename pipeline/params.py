@@ -98,7 +98,7 @@ class TrainParams:
     torch_compile: bool
     deterministic: bool
     metric_for_best_model: str | None
-    class_weights: Literal["balanced"] | dict[str, float] | None
+    class_weights: Literal["balanced"] | dict[str, float] | None = greater_than(0)  # noqa: RUF009
     max_train_samples: int | None = at_least(1)
     num_threads: int | None = at_least(1)
     extra: dict[str, Any]
@@ -212,6 +212,8 @@ def _checked(hint: Any, value: Any, bounds: Any, name: str) -> Any:
     arm = next((arm for arm in arms if _is(arm, value)), None)
     if arm is None:
         raise UserError(f"{name} is {_shown(value)}; it must be {' or '.join(map(_kind, arms))}")
+    if arm == dict[str, float]:
+        return {key: _checked(float, item, bounds, f"{name}.{key}") for key, item in value.items()}
     if arm is float:
         value = float(value)
         if not math.isfinite(value):

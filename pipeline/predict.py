@@ -1,4 +1,4 @@
-"""Stage predict: score every validation and test pair with the trained classifier."""
+"""Stage predict: score every validation and test row with the trained model."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ def predict(
 ) -> None:
     """Write a parquet file of each split but train to `out`: `idx, label, prediction, logit_0, ...`; and task.json.
 
-    Only the first `params.max_samples` pairs of each split, where that is set.
+    label only where it is known. Only the first `params.max_samples` rows of each split, where that is set.
     With `params.swapped` also <split>_swapped.parquet of each scored one: the same pairs, the second text first. The
     rows are in the data's order. The time goes to `metrics/timing.json`.
     Raises UserError where an input is missing or the device cannot do the precision.
@@ -48,13 +48,13 @@ def predict(
     import numpy as np
     import pyarrow as pa
 
-    from pipeline.core.tables import from_numpy, read_split, schema, write_split
+    from pipeline.core.tables import from_numpy, kind_of, open_arrow, schema, write_split
     from pipeline.evaluation.metrics import predicted
     from pipeline.modeling.inference import logits
 
     task = read_task(tokenized, "tokenize")
     names = [*task.predicted, *(split + SWAPPED for split in task.scored if params.swapped and task.pairs)]
-    splits = {name: read_split(tokenized, name, "tokenize") for name in names}
+    splits = {name: open_arrow(tokenized, name, "tokenize") for name in names}
     if params.max_samples is not None:
         splits = {name: of.slice(0, params.max_samples) for name, of in splits.items()}
     model: Any = load_classifier(classifier, device.kind)
@@ -62,22 +62,21 @@ def predict(
     tokenizer = load_tokenizer(classifier)
     with atomic_output(out) as draft:
         draft.mkdir()
-        # All splits at once, so that few batches of a length lack pairs.
-        every = pa.concat_tables(splits.values()).combine_chunks()
+        # All splits at once, so that few batches of a length lack rows.
+        every = pa.concat_tables([rows.select([*tokenizer.model_input_names, "length"]) for rows in splits.values()])
         with Stopwatch() as watch:
             scored = logits(model, every, tokenizer, params.batch_size, device.precision).astype(np.float64)
-        ends = np.cumsum([len(pairs) for pairs in splits.values()])
-        for (split, pairs), own in zip(splits.items(), np.split(scored, ends[:-1]), strict=True):
-            columns = {
-                "idx": pairs["idx"],
-                "label": pairs["labels"],
-                "prediction": from_numpy(predicted(task.problem_type, own)),
-            }
-            types = {"idx": pa.int32(), "label": task.labels, "prediction": task.labels}
+        ends = np.cumsum([len(rows) for rows in splits.values()])
+        label = kind_of(splits["validation"].schema, "labels")
+        for (split, rows), own in zip(splits.items(), np.split(scored, ends[:-1]), strict=True):
+            columns, types = {"idx": rows["idx"]}, {"idx": pa.int32()}
+            if "labels" in rows.column_names:
+                columns["label"], types["label"] = rows["labels"], label
+            columns["prediction"], types["prediction"] = from_numpy(predicted(task.problem_type, own)), label
             for output in range(task.outputs):
                 columns[f"logit_{output}"], types[f"logit_{output}"] = from_numpy(own[:, output]), pa.float64()
             write_split(pa.table(columns, schema=schema(types)), draft, split)
-            log.info("scored %s: %d %s", split.replace(SWAPPED, ", texts swapped"), len(pairs), task.noun)
+            log.info("scored %s: %d %s", split.replace(SWAPPED, ", texts swapped"), len(rows), task.noun)
         shutil.copy(tokenized / TASK, draft)
     watch.write(metrics / "timing.json", "predict", samples=len(every))
 

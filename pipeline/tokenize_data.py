@@ -1,4 +1,4 @@
-"""Stage tokenize: turn the sentence pairs into token ids with the checkpoint's fast tokenizer."""
+"""Stage tokenize: turn the texts into token ids with the checkpoint's fast tokenizer."""
 
 import functools
 import json
@@ -17,35 +17,35 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZED, require
-from pipeline.core.task import TASK, read_task
+from pipeline.core.task import NO_LABEL, TASK, read_task
 from pipeline.modeling.loading import load_tokenizer
 from pipeline.params import TokenizeParams, keys_of, load_params
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    import numpy as np
     import pyarrow as pa
     from transformers import PreTrainedTokenizerBase
 
-_BATCH_PAIRS = 10_000  # in memory at a time
+_BATCH_ROWS = 10_000  # in memory at a time
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
-    """Write a parquet file of each split to `out`: `input_ids, attention_mask, labels, idx`, and token_type_ids.
+    """Write an Arrow file of each split to `out`: `input_ids, attention_mask, labels, idx, length`, and token_type_ids.
 
-    token_type_ids only where the model has them (BERT, not DistilBERT, RoBERTa or MPNet). Pairs longer than
-    `params.max_length` tokens are truncated, the longer text first. <split>_swapped.parquet: the pairs of a scored
-    split with their texts swapped. lengths.json, per split: number of `pairs`, `mean` and `longest` length in tokens,
-    number `truncated`. source.json and task.json are copied from `raw`.
-    Raises UserError where an input is missing or `max_length` is out of the model's range.
+    labels only where they are known; length: tokens without padding; token_type_ids only where the model has them
+    (BERT, not DistilBERT, RoBERTa or MPNet). Rows longer than `params.max_length` tokens are truncated, the longer text
+    of a pair first. <split>_swapped.arrow: the pairs of a scored split with their texts swapped. lengths.json, per
+    split: number of `rows`, `mean` and `longest` length in tokens, number `truncated`. source.json and task.json are
+    copied from `raw`.
+    Raises UserError where an input is missing, `max_length` is out of the model's range, or a label is one that stands
+    for none.
     """
     require(pretrained, "pretrained")
 
-    import numpy as np
     import pyarrow as pa
 
-    from pipeline.core.tables import class_names, read_batches, schema, writing_batches
+    from pipeline.core.tables import kind_of, read_batches, schema, to_numpy, writing_arrow
 
     task = read_task(raw, "download")
     tokenizer = load_tokenizer(pretrained)
@@ -63,72 +63,72 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         for split in (*task.splits, *(split + SWAPPED for split in task.scored if task.pairs)):
             original = split.removesuffix(SWAPPED)
             order = task.text_columns if split == original else task.text_columns[::-1]
-            of_raw, pairs = read_batches(raw, original, "download", _BATCH_PAIRS)
-            types = {"labels": class_names(of_raw, "label"), "idx": of_raw.field("idx").type}
+            of_raw, rows = read_batches(raw, original, "download", _BATCH_ROWS)
+            types = {"idx": pa.int32(), "length": pa.int32()}
+            if original not in task.unlabelled:
+                types["labels"] = kind_of(of_raw, "label")
             for name in tokenizer.model_input_names:
                 types[name] = pa.list_(pa.int32() if name == "input_ids" else pa.int8())
             columns = schema(types)
             settings = {"max_length": params.max_length, "padding": params.padding, "schema": columns}
             work = functools.partial(encode, tokenizer=tokenizer, order=order, **settings)
-            lengths, truncated = [], 0
-            with writing_batches(columns, draft, split) as write:
-                for encoded in in_order(work, pairs):
+            count = tokens = longest = truncated = 0
+            with writing_arrow(columns, draft, split) as write:
+                for encoded in in_order(work, rows):
                     write(encoded.batch)
-                    lengths.append(encoded.lengths)
-                    truncated += encoded.truncated
+                    lengths = to_numpy(encoded.batch["length"])
+                    count, tokens = count + len(lengths), tokens + int(lengths.sum())
+                    longest, truncated = max(longest, int(lengths.max())), truncated + encoded.truncated
             if split != original:
                 continue
-            of_all = np.concatenate(lengths)
-            summaries[split] = {
-                "pairs": len(of_all),
-                "mean": float(of_all.mean()),
-                "longest": int(of_all.max()),
-                "truncated": truncated,
-            }
-            log.info("%s: %d pairs, mean %.1f tokens, longest %d, %d truncated", split, *summaries[split].values())
+            summaries[split] = {"rows": count, "mean": tokens / count, "longest": longest, "truncated": truncated}
+            log.info(
+                f"%s: %d {task.noun}, mean %.1f tokens, longest %d, %d truncated", split, *summaries[split].values()
+            )
         write_json(draft / "lengths.json", summaries)
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file, "download"), draft)
 
 
 class Encoded(NamedTuple):
-    """A batch of tokenized pairs. lengths: tokens of each, without padding. truncated: number of pairs cut."""
+    """A batch of tokenized rows, and the number of those cut."""
 
     batch: "pa.RecordBatch"
-    lengths: "np.ndarray[Any, Any]"
     truncated: int
 
 
 def encode(
-    pairs: "pa.RecordBatch",
+    rows: "pa.RecordBatch",
     tokenizer: "PreTrainedTokenizerBase",
     order: list[str],
     max_length: int,
     padding: str,
     schema: "pa.Schema",
 ) -> Encoded:
-    """Tokenize a batch of pairs. order: the text columns. At module level, so that it can be pickled."""
+    """Tokenize a batch of rows. order: the text columns. At module level, so that it can be pickled."""
     import numpy as np
     import pyarrow as pa
 
-    from pipeline.core.tables import from_numpy
+    from pipeline.core.tables import from_numpy, to_numpy
 
     tokens = tokenizer(
-        *([_cut(text, tokenizer, max_length) for text in pairs[column].to_pylist()] for column in order),
+        *([_cut(text, tokenizer, max_length) for text in rows[column].to_pylist()] for column in order),
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,
     )
     starts = np.cumsum([0, *map(len, tokens["input_ids"])], dtype=np.int32)
-    columns = {"labels": pairs["label"], "idx": pairs["idx"]}
+    lengths = np.array([sum(mask) for mask in tokens["attention_mask"]], dtype=np.int32)
+    columns = {"idx": rows["idx"], "length": from_numpy(lengths)}
+    if "labels" in schema.names:
+        columns["labels"] = rows["label"]
+        if pa.types.is_floating(rows["label"].type) and np.any(to_numpy(rows["label"]) == NO_LABEL):
+            raise UserError(f"a row has the label {NO_LABEL}, which to transformers stands for none; shift or scale it")
     for name, lists in tokens.items():
         values = np.fromiter(chain.from_iterable(lists), schema.field(name).type.value_type.to_pandas_dtype())
         columns[name] = pa.ListArray.from_arrays(from_numpy(starts), from_numpy(values))
-    return Encoded(
-        pa.RecordBatch.from_pydict(columns, schema),
-        np.array([sum(mask) for mask in tokens["attention_mask"]]),
-        sum(bool(encoding.overflowing) for encoding in tokens.encodings or []),
-    )
+    truncated = sum(bool(encoding.overflowing) for encoding in tokens.encodings or [])
+    return Encoded(pa.RecordBatch.from_pydict(columns, schema), truncated)
 
 
 @contextmanager
@@ -151,16 +151,16 @@ def _workers(processes: int) -> Iterator[Callable[..., Iterator[Encoded]]]:
         yield in_order
 
 
-def _cut(sentence: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
-    """Cut a sentence far behind the last token that can be kept.
+def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
+    """Cut a text far behind the last token that can be kept.
 
-    For a truncated pair, the tokenizer builds every combination of the overflowing pieces: with two sentences of
-    100,000 characters, that takes minutes and gigabytes.
+    For a truncated pair, the tokenizer builds every combination of the overflowing pieces: with two texts of 100,000
+    characters, that takes minutes and gigabytes.
     """
-    if len(sentence) <= 8 * max_length:
-        return sentence
-    offsets = tokenizer(sentence, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return sentence[: offsets[2 * max_length][1]] if len(offsets) > 2 * max_length else sentence
+    if len(text) <= 8 * max_length:
+        return text
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return text[: offsets[2 * max_length][1]] if len(offsets) > 2 * max_length else text
 
 
 def _length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int:

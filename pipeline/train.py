@@ -1,4 +1,4 @@
-"""Stage train: fine-tune the pretrained transformer on the tokenized training pairs with the Hugging Face Trainer."""
+"""Stage train: fine-tune the pretrained transformer on the tokenized rows with the Hugging Face Trainer."""
 
 import json
 import logging
@@ -13,8 +13,9 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
-from pipeline.core.task import read_task
+from pipeline.core.task import Task, read_task
 from pipeline.core.tracker import end_run
+from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_where_busy
 from pipeline.modeling.environment import environment
@@ -34,7 +35,7 @@ def train(
     runtime: RuntimeParams,
     fresh: bool = False,
 ) -> None:
-    """Fine-tune `pretrained` on `tokenized/train.parquet`, scored each epoch on `tokenized/validation.parquet`.
+    """Fine-tune `pretrained` on `tokenized/train.arrow`, scored each epoch on `tokenized/validation.arrow`.
 
     Writes the model directory `classifier`, with its provenance, and under `metrics` train.json, environment.json,
     plots/history.csv and timing.json. A run that was stopped left a checkpoint under `checkpoints`, and is resumed from
@@ -44,7 +45,7 @@ def train(
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
-    task = read_task(tokenized, "tokenize")
+    task = choosing_by(read_task(tokenized, "tokenize"), params.metric_for_best_model)
     data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
     device = set_up_device(params.precision, params.num_threads)
     precisions = set(distributed.all_gather(device.precision))
@@ -69,7 +70,7 @@ def train(
     ingredients = {**asdict(params), **surroundings}  # with the precision that `auto` has become
     if distributed.rank() > 0:
         home = distributed.broadcast(checkpoints)
-        fit(load_inputs(tokenized, pretrained, params, device), home, params, runtime, lambda history: None)
+        fit(load_inputs(task, tokenized, pretrained, params, device), home, params, runtime, lambda history: None)
         return
     warn_where_busy()
     with (
@@ -78,13 +79,13 @@ def train(
     ):
         distributed.broadcast(home)
         with atomic_output(classifier) as draft:  # before training: an output that cannot be written fails now
-            inputs = load_inputs(tokenized, pretrained, params, device)
-            pairs, effective_batch_size = len(inputs.training), params.batch_size
+            inputs = load_inputs(task, tokenized, pretrained, params, device)
+            rows, effective_batch_size = len(inputs.training), params.batch_size
             effective_batch_size *= params.gradient_accumulation_steps * distributed.world_size()
             log.info(
                 "training on %d %s, effective batch %d, %d epochs, %d steps",
-                pairs, task.noun, effective_batch_size, params.epochs,
-                math.ceil(pairs / effective_batch_size) * params.epochs,
+                rows, task.noun, effective_batch_size, params.epochs,
+                math.ceil(rows / effective_batch_size) * params.epochs,
             )  # fmt: skip
             result = fit(inputs, home, params, runtime, curves)
             kept = kept_epoch(result.history, params.keep, task)
@@ -97,11 +98,11 @@ def train(
             # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
             write_text(draft / "provenance.json", json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # also where training was resumed after its last step
-        _write_report(metrics, result, kept, effective_batch_size, params.epochs)
+        _write_report(metrics, result, kept, task, effective_batch_size, params.epochs)
         end_run(runtime.report_to, home.name, metrics / "plots" / "history.csv")
         write_details(metrics / "environment.json", surroundings)
         epochs_run = len(epochs_scored(result.history))
-        result.watch.write(metrics / "timing.json", "train", samples=pairs * epochs_run)
+        result.watch.write(metrics / "timing.json", "train", samples=rows * epochs_run)
 
 
 def _source(directory: Path, producer: str) -> Any:
@@ -109,7 +110,7 @@ def _source(directory: Path, producer: str) -> Any:
 
 
 def _write_report(
-    metrics: Path, result: "TrainResult", kept: dict[str, Any], effective_batch_size: int, epochs_asked: int
+    metrics: Path, result: "TrainResult", kept: dict[str, Any], task: Task, effective_batch_size: int, epochs_asked: int
 ) -> None:
     from pipeline.training.history import epochs_scored
 
@@ -128,6 +129,7 @@ def _write_report(
             "effective_batch_size": effective_batch_size,
             "epochs": epochs_asked,
             "epochs_run": len(epochs),
+            "metric_for_best_model": task.metric_for_best_model,
             "steps": epochs[-1]["step"],
             "train_loss": result.train_loss,
         },

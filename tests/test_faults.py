@@ -96,7 +96,7 @@ def test_out_of_memory_is_reported_with_the_remedy(run: Callable[..., Path]) -> 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (mapped + 2**30, hard))
     try:
-        message = r"out of memory with 640 pairs of \d+ tokens; lower train\.batch_size and raise train\.gradient_acc"
+        message = r"out of memory with 640 rows of \d+ tokens; lower train\.batch_size and raise train\.gradient_acc"
         with pytest.raises(UserError, match=message):
             run(config={"intermediate_size": 20_000}, batch_size=640, max_train_samples=None)
     finally:
@@ -348,12 +348,12 @@ def at_the_first(owner: Any, name: str, do: Callable[[], None], monkeypatch: pyt
 
 
 @DAMAGES
-@pytest.mark.parametrize("name", ["train.parquet", "validation.parquet", "model.safetensors"])
+@pytest.mark.parametrize("name", ["train.arrow", "validation.arrow", "model.safetensors"])
 def test_an_input_damaged_while_train_runs_changes_nothing(
     name: str, damage: Callable[[Path], None], params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Everything is read before the first step; no file stays memory-mapped, where truncation would be a crash."""
+    """Everything is read before the first step; only large files are memory-mapped, where truncation is a crash."""
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
     expected = tmp_path / "expected" / "classifier"
     train(data, model, expected, tmp_path / "expected", tmp_path / "c", *sections(params))
@@ -365,7 +365,7 @@ def test_an_input_damaged_while_train_runs_changes_nothing(
 
 
 @DAMAGES
-@pytest.mark.parametrize("name", ["validation.parquet", "test.parquet", "model.safetensors"])
+@pytest.mark.parametrize("name", ["validation.arrow", "test.arrow", "model.safetensors"])
 def test_an_input_damaged_while_predict_runs_changes_nothing(
     name: str, damage: Callable[[Path], None], tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

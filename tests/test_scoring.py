@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from pipeline.core.tables import read_split
+from pipeline.core.tables import open_arrow
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 
@@ -57,7 +57,7 @@ def logits(pairs: pa.Table, checkpoint: Path, precision: str) -> np.ndarray:
 
 def main(tokenized: Path, checkpoint: Path) -> None:
     """Score validation, then every third pair again in reverse order, and print how many differ."""
-    pairs = read_split(tokenized, "validation", "tokenize")
+    pairs = open_arrow(tokenized, "validation", "tokenize")
     found = {}
     for precision in ("bf16", "fp32"):
         every = logits(pairs, checkpoint, precision)

@@ -10,9 +10,9 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 
 from pipeline.core.messages import UserError
 from pipeline.core.tables import (
-    class_names,
     from_numpy,
     from_strings,
+    kind_of,
     read_batches,
     read_split,
     schema,
@@ -63,10 +63,10 @@ def test_a_split_is_read_as_written_however_it_was_written(tmp_path: Path) -> No
     for split in ("one", "many"):
         read = read_split(tmp_path, split, "tokenize")
         assert read == table
-        assert class_names(read.schema, "label") == CLASSES
+        assert kind_of(read.schema, "label") == CLASSES
         assert {column.num_chunks for column in read.columns} == {1}, "from many, a batch takes 300 times longer"
         of, batches = read_batches(tmp_path, split, "tokenize", rows=1)
-        assert class_names(of, "label") == CLASSES
+        assert kind_of(of, "label") == CLASSES
         assert [batch.to_pylist()[0] for batch in batches] == table.to_pylist()
 
 

@@ -12,6 +12,7 @@ from conftest import TinyMaker
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE
+from pipeline.core.tables import open_arrow
 from pipeline.core.task import TASK
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
@@ -27,8 +28,8 @@ def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
 def test_token_types_are_written_where_the_model_has_them(
     kind: str, has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
-    table = pq.read_table(tokenized(tiny(kind)) / "train.parquet")
-    columns = {"input_ids", "attention_mask", "labels", "idx"} | ({"token_type_ids"} if has_types else set())
+    table = open_arrow(tokenized(tiny(kind)), "train", "tokenize")
+    columns = {"input_ids", "attention_mask", "labels", "idx", "length"} | ({"token_type_ids"} if has_types else set())
     assert set(table.column_names) == columns
     if has_types:
         assert set(table["token_type_ids"][0].as_py()) == {0, 1}, "a pair, not two texts glued together"
@@ -40,9 +41,9 @@ def test_a_pair_is_encoded_as_by_the_models_own_tokenizer(
     from transformers import AutoTokenizer
 
     pairs = pq.read_table(raw / "validation.parquet").to_pylist()
-    rows = pq.read_table(tokenized(tiny()) / "validation.parquet").to_pylist()
+    rows = open_arrow(tokenized(tiny()), "validation", "tokenize").to_pylist()
     tokenizer = AutoTokenizer.from_pretrained(tiny())
-    swapped = pq.read_table(tokenized(tiny()) / "validation_swapped.parquet").to_pylist()
+    swapped = open_arrow(tokenized(tiny()), "validation_swapped", "tokenize").to_pylist()
     for pair, row, turned in zip(pairs, rows, swapped, strict=True):
         assert row["input_ids"] == tokenizer(pair["sentence1"], pair["sentence2"])["input_ids"]
         assert turned["input_ids"] == tokenizer(pair["sentence2"], pair["sentence1"])["input_ids"]
@@ -52,7 +53,7 @@ def test_a_pair_is_encoded_as_by_the_models_own_tokenizer(
 def test_truncation_is_counted_and_reported(
     raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lengths = [len(ids) for ids in pq.read_table(tokenized(tiny()) / "test.parquet")["input_ids"].to_pylist()]
+    lengths = [len(ids) for ids in open_arrow(tokenized(tiny()), "test", "tokenize")["input_ids"].to_pylist()]
     limit = sorted(lengths)[len(lengths) // 2]
     too_long = sum(length > limit for length in lengths)
     with caplog.at_level(logging.INFO, logger="pipeline"):
@@ -60,13 +61,13 @@ def test_truncation_is_counted_and_reported(
     assert f"test: 240 pairs, mean {sum(min(n, limit) for n in lengths) / 240:.1f}" in caplog.text
     assert f"longest {limit}, {too_long} truncated" in caplog.text
     reported = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
-    assert (reported["pairs"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
-    assert max(len(ids) for ids in pq.read_table(tmp_path / "out" / "test.parquet")["input_ids"].to_pylist()) == limit
+    assert (reported["rows"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
+    assert max(len(ids) for ids in open_arrow(tmp_path / "out", "test", "tokenize")["input_ids"].to_pylist()) == limit
 
 
 def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     tokenize(raw, tiny(), tmp_path / "out", params(80, "max_length"), 1)
-    table = pq.read_table(tmp_path / "out" / "train.parquet")
+    table = open_arrow(tmp_path / "out", "train", "tokenize")
     assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name].to_pylist()} == {80}
     tokenize(raw, tiny(), tmp_path / "dynamic", params(80), 1)
     padded, dynamic = (json.loads((tmp_path / out / "lengths.json").read_text()) for out in ("out", "dynamic"))
@@ -81,7 +82,7 @@ def test_parallel_and_repeated_runs_give_the_same_bytes(raw: Path, tiny: TinyMak
     )
     assert one == again == two
     assert one.keys() == {
-        *(f"{split}.parquet" for split in ("train", "validation", "validation_swapped", "test", "test_swapped")),
+        *(f"{split}.arrow" for split in ("train", "validation", "validation_swapped", "test", "test_swapped")),
         "lengths.json", SOURCE, TASK,
     }  # fmt: skip
     assert {path.name for path in raw.iterdir()} == {

@@ -115,7 +115,7 @@ def test_length_groups_cover_every_pair_in_batches_of_similar_length_and_random_
     from pipeline.modeling.batching import TrainingBatches
 
     lengths = np.random.default_rng(0).integers(20, 100, 3668).tolist()
-    pairs = pa.table({"attention_mask": [[1] * length for length in lengths]})
+    pairs = pa.table({"length": lengths})
     groups = TrainingBatches(pairs, batch_size=8, accumulation_steps=2, seed=1, by_length=True)
     orders = []
     for epoch in (0, 1):

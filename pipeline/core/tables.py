@@ -1,4 +1,6 @@
-"""Tables on disk: one parquet file per split, with the class names in its schema.
+"""Tables on disk: one file per split, with the class names in its schema.
+
+Parquet, but for the tokenized rows: those are Arrow files, which need not fit into memory.
 
 Arrays go to Arrow and come back by the functions at the end: `pa.array` and `to_numpy` of pyarrow import pandas, where
 it is installed, and nothing here needs it.
@@ -36,13 +38,15 @@ def _feature(kind: pa.DataType | list[str]) -> dict[str, Any]:
         return {"names": kind, "_type": "ClassLabel"}
     if pa.types.is_list(kind):
         return {"feature": _feature(kind.value_type), "_type": "List"}
+    if pa.types.is_fixed_size_list(kind):
+        return {"feature": _feature(kind.value_type), "length": kind.list_size, "_type": "List"}
     return {"dtype": "float64" if kind == pa.float64() else str(kind), "_type": "Value"}  # Arrow says "double"
 
 
-def class_names(schema: pa.Schema, column: str) -> list[str]:
-    """The names, in order, of the classes in a column."""
-    names: list[str] = json.loads(schema.metadata[b"huggingface"])["info"]["features"][column]["names"]
-    return names
+def kind_of(schema: pa.Schema, column: str) -> pa.DataType | list[str]:
+    """What `schema` was given for a column: an Arrow type, or the names of the classes."""
+    feature = json.loads(schema.metadata[b"huggingface"])["info"]["features"][column]
+    return feature["names"] if feature["_type"] == "ClassLabel" else schema.field(column).type
 
 
 def read_split(directory: Path, split: str, producer: str) -> pa.Table:
@@ -52,7 +56,7 @@ def read_split(directory: Path, split: str, producer: str) -> pa.Table:
     Raises UserError where the file is missing or not parquet.
     """
     path = require(directory / f"{split}.parquet", producer)
-    with _parquet_errors(path, producer):
+    with _file_errors(path, producer):
         return pq.ParquetFile(path).read()
 
 
@@ -61,22 +65,24 @@ def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple
     path = require(directory / f"{split}.parquet", producer)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with _parquet_errors(path, producer):
+        with _file_errors(path, producer):
             yield from file.iter_batches(rows)
 
-    with _parquet_errors(path, producer):
+    with _file_errors(path, producer):
         file = pq.ParquetFile(path)
     return file.schema_arrow, batches()
 
 
 @contextmanager
-def _parquet_errors(path: Path, producer: str) -> Iterator[None]:
+def _file_errors(path: Path, producer: str) -> Iterator[None]:
     try:
         yield
     except PermissionError:  # pyarrow's has no file name
         raise UserError(f"{path}: Permission denied; change its permissions") from None
     except (ArrowException, OSError) as error:
-        raise UserError(f'{path} is not a complete parquet file ({error}); run "dvc repro -f {producer}"') from None
+        raise UserError(
+            f'{path} is not a complete {path.suffix[1:]} file ({error}); run "dvc repro -f {producer}"'
+        ) from None
 
 
 def write_split(table: pa.Table, directory: Path, split: str) -> None:
@@ -91,10 +97,33 @@ def writing_batches(schema: pa.Schema, directory: Path, split: str) -> Iterator[
         yield writer.write_batch
 
 
+# Above it a file is mapped into memory, not read. One that is then truncated ends the process without a message.
+_MOST_READ = 256 * 2**20
+
+
+def open_arrow(directory: Path, split: str, producer: str) -> pa.Table:
+    """Open `directory/split.arrow`, written by `writing_arrow` in the stage `producer`; a large one is memory-mapped.
+
+    Raises UserError where the file is missing or not complete.
+    """
+    path = require(directory / f"{split}.arrow", producer)
+    with _file_errors(path, producer):
+        mapped = path.stat().st_size > _MOST_READ
+        return pa.ipc.open_file(pa.memory_map(str(path)) if mapped else pa.OSFile(str(path))).read_all()
+
+
+@contextmanager
+def writing_arrow(schema: pa.Schema, directory: Path, split: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """Yield the function that writes a batch of `directory/split.arrow`. The same batches give the same bytes."""
+    with pa.ipc.new_file(directory / f"{split}.arrow", schema) as writer:
+        yield writer.write_batch
+
+
 def from_numpy(values: NDArray[Any]) -> pa.Array:
-    """Numbers, shape (n,), as an Arrow array."""
+    """Numbers, shape (n,) or (n, k), as an Arrow array; of the second shape lists of k."""
     buffer = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
+    flat = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, buffer])
+    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
 def from_strings(values: Sequence[str]) -> pa.Array:
@@ -106,5 +135,8 @@ def from_strings(values: Sequence[str]) -> pa.Array:
 
 
 def to_numpy(numbers: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Numbers, none of them missing, as a NumPy array of shape (n,), read-only."""
-    return np.from_dlpack(numbers.combine_chunks() if isinstance(numbers, pa.ChunkedArray) else numbers)
+    """Numbers, or lists of k numbers, none of them missing, as a NumPy array of shape (n,) or (n, k), read-only."""
+    whole = numbers.combine_chunks() if isinstance(numbers, pa.ChunkedArray) else numbers
+    if pa.types.is_fixed_size_list(whole.type):
+        return np.from_dlpack(whole.flatten()).reshape(-1, whole.type.list_size)
+    return np.from_dlpack(whole)

@@ -1,12 +1,13 @@
 """Scores as plain functions over arrays, and the `evaluate.Metric` that wraps them for the Trainer."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.messages import UserError
 from pipeline.core.percent import percent, points
 from pipeline.core.task import ProblemType, Task
 
@@ -24,13 +25,15 @@ Values = NDArray[Any]
 class Metric:
     """A score that is a function of sums over the examples; so its value without one of them is as quickly known.
 
-    title: for people. kind: a share, from 0 to 1; a correlation, from -1 to 1; or an error, 0 at best.
+    title: for people. kind: a share, from 0 to 1; a correlation, from -1 to 1; or an error, 0 at best. of: the kinds of
+    task that it is for, of two classes "binary".
     statistics: what each example adds to the sums, from labels and predictions; shape (n, ...).
     of_sums: the score, from such sums in the last axes.
     """
 
     title: str
     kind: Literal["share", "correlation", "error"]
+    of: tuple[Literal["binary", ProblemType], ...]
     statistics: Callable[[Values, Values], Floats]
     of_sums: Callable[[Floats], Floats]
 
@@ -157,17 +160,42 @@ class _Spearman(Metric):
         return np.array(found)
 
 
+_SINGLE: tuple[Literal["binary", ProblemType], ...] = ("binary", "single_label_classification")
+_SEVERAL: Literal["multi_label_classification"] = "multi_label_classification"
+
 # Under the names of the package `evaluate`. Where an example has several labels, accuracy is that of all of them.
 METRICS = {
-    "accuracy": Metric("accuracy", "share", _hits, _mean),
-    "f1": Metric("F1", "share", _of_class_1, _f1),
-    "f1_macro": Metric("macro F1", "share", _by_class, _f1_macro),
-    "f1_micro": Metric("micro F1", "share", _over_classes, _f1),
-    "matthews_correlation": Metric("Matthews correlation", "correlation", _by_class, _matthews),
-    "pearson": Metric("Pearson correlation", "correlation", _moments, _pearson),
-    "rmse": Metric("RMSE", "error", _squared_errors, lambda sums: np.sqrt(_mean(sums))),
-    "spearmanr": _Spearman("Spearman correlation", "correlation", _rank_moments, _pearson),
+    "accuracy": Metric("accuracy", "share", (*_SINGLE, _SEVERAL), _hits, _mean),
+    "f1": Metric("F1", "share", ("binary",), _of_class_1, _f1),
+    "f1_macro": Metric("macro F1", "share", (*_SINGLE, _SEVERAL), _by_class, _f1_macro),
+    "f1_micro": Metric("micro F1", "share", (_SEVERAL,), _over_classes, _f1),
+    "matthews_correlation": Metric("Matthews correlation", "correlation", _SINGLE, _by_class, _matthews),
+    "pearson": Metric("Pearson correlation", "correlation", ("regression",), _moments, _pearson),
+    "rmse": Metric("RMSE", "error", ("regression",), _squared_errors, lambda sums: np.sqrt(_mean(sums))),
+    "spearmanr": _Spearman("Spearman correlation", "correlation", ("regression",), _rank_moments, _pearson),
 }
+
+
+def sign(name: str) -> int:
+    """1 where more of a metric, or of the loss, is better, -1 where less is."""
+    return -1 if name == "loss" else METRICS[name].sign
+
+
+def choosing_by(task: Task, name: str | None) -> Task:
+    """The task with another metric, or the loss, to choose the epoch by. Raises UserError where it has none like that.
+
+    None: by its own.
+    """
+    if name is None:
+        return task
+    known = [one for one, of in METRICS.items() if ("binary" if task.binary else task.problem_type) in of.of]
+    if name not in ("loss", *known):
+        raise UserError(
+            f"params.yaml: train.metric_for_best_model is {name}; for this task it must be one of loss, "
+            f"{', '.join(known)}, or null"
+        )
+    beyond = [name] if name in known and name not in task.metrics else []
+    return replace(task, metric_for_best_model=name, metrics=[*task.metrics, *beyond])
 
 
 def scores(names: Iterable[str], labels: Values, predictions: Values) -> dict[str, float]:

@@ -13,11 +13,11 @@ from pipeline.core.messages import UserError
 
 @contextmanager
 def memory_for_batch(input_ids: torch.Tensor, training: bool) -> Iterator[None]:
-    """Raise UserError where memory runs out in the block, a pass over `input_ids` of shape (pairs, tokens)."""
-    pairs, tokens = input_ids.shape
+    """Raise UserError where memory runs out in the block, a pass over `input_ids` of shape (rows, tokens)."""
+    rows, tokens = input_ids.shape
     lower = "train.batch_size and raise train.gradient_accumulation_steps as much, or set train.gradient_checkpointing"
     with _memory(
-        f"{pairs} pairs of {tokens} tokens",
+        f"{rows} rows of {tokens} tokens",
         lower if training else "tokenize.max_length, or on a GPU predict.batch_size (train.batch_size in training)",
     ):
         yield

@@ -28,22 +28,22 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 def logits(
     model: Any,
-    pairs: pa.Table,
+    rows: pa.Table,
     tokenizer: PreTrainedTokenizerBase,
     batch_size: int,
     precision: Precision,
     num_workers: int = 0,
 ) -> NDArray[np.float32]:
-    """Score tokenized pairs. Returns shape (n, outputs), in the order of `pairs`.
+    """Score tokenized rows. Returns shape (n, outputs), in the order of `rows`.
 
-    A pair's logits do not depend on what else is scored with it, see `ScoringBatches`; nor, on a CPU, on `batch_size`,
-    the pairs of a forward pass on a GPU. The model is where it is to compute. Collective: each rank scores its share,
+    The logits of a row do not depend on what else is scored with it, see `ScoringBatches`; nor, on a CPU, on `batch_size`,
+    the rows of a forward pass on a GPU. The model is where it is to compute. Collective: each rank scores its share,
     and all get all logits. Raises UserError where memory runs out.
     """
     device = next(model.parameters()).device
-    batches = ScoringBatches(pairs, SCORED_ON_CPU if device.type == "cpu" else batch_size)
+    batches = ScoringBatches(rows, SCORED_ON_CPU if device.type == "cpu" else batch_size)
     loader = DataLoader(
-        PaddedDataset(pairs.select(tokenizer.model_input_names)),
+        PaddedDataset(rows.select(tokenizer.model_input_names)),
         batch_sampler=batches,
         collate_fn=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=SCORED_MULTIPLE),
         num_workers=num_workers,
@@ -60,9 +60,9 @@ def logits(
             inputs = batch.to(device)
             with memory_for_batch(inputs["input_ids"], training=False):
                 scored.append(model(**inputs).logits.float().cpu().numpy())
-    of_ranks = np.stack(distributed.all_gather(np.stack(scored)), axis=1)  # batches, ranks, pairs, outputs
+    of_ranks = np.stack(distributed.all_gather(np.stack(scored)), axis=1)  # batches, ranks, rows, outputs
     gathered = of_ranks.reshape(len(batches.order), -1)
-    in_order = np.empty((len(pairs), gathered.shape[1]), dtype=gathered.dtype)
+    in_order = np.empty((len(rows), gathered.shape[1]), dtype=gathered.dtype)
     real = batches.order >= 0
     in_order[batches.order[real]] = gathered[real]
     return in_order

@@ -31,7 +31,7 @@ def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
             raise ValueError(f"its tokenizer has {len(tokenizer)} tokens, its model {vocab_size}")
     if tokenizer.pad_token is None:
         raise UserError(
-            f"{directory}: its tokenizer has no padding token, so pairs cannot be batched; use another model"
+            f"{directory}: its tokenizer has no padding token, so texts cannot be batched; use another model"
         )
     for entry in ("is_local", "local_files_only"):  # how it was found; with HF_HUB_OFFLINE, other bytes would be saved
         tokenizer.init_kwargs.pop(entry, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.messages import UserError
-from pipeline.evaluation.metrics import METRICS
+from pipeline.evaluation.metrics import METRICS, sign
 from pipeline.modeling.device import Device, usable_device
 from pipeline.params import RuntimeParams, TrainParams
 
@@ -27,11 +27,13 @@ LOOP: dict[str, tuple[Any, ...]] = {
 
 def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
     """Raise UserError for what the engine refuses on this machine."""
+    if params.metric_for_best_model is not None:
+        _one_of("train.metric_for_best_model", params.metric_for_best_model, ["loss", *METRICS], "a metric")
     if params.engine == "loop":
         check_loop(params, runtime)
     elif params.extra or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
         # Takes seconds to import. The metric is the task's, which is not known yet; here any will do.
-        training_arguments(params, runtime, usable_device(params.precision), Path("unused"), next(iter(METRICS)))
+        training_arguments(params, runtime, usable_device(params.precision), Path("unused"), "loss")
 
 
 def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
@@ -52,7 +54,7 @@ def training_arguments(
     """Build `TrainingArguments`.
 
     device: from `usable_device`. output_dir: where Trainer keeps its own files while it trains. metric: that chooses
-    the epoch, of `METRICS`.
+    the epoch, of `METRICS`, or "loss".
     Raises UserError for a field in `train.extra` that doesn't exist or that another key sets, and for a refused value.
     """
     from transformers import TrainingArguments
@@ -60,7 +62,7 @@ def training_arguments(
     _check_names(params, runtime)
     # By the key that sets them: the message for a field that train.extra may not set names that key.
     fields_of: dict[str, dict[str, Any]] = {
-        "train.seed": {"seed": params.seed, "data_seed": None},  # the order of the pairs has no seed of its own
+        "train.seed": {"seed": params.seed, "data_seed": None},  # the order of the rows has no seed of its own
         "train.epochs": {"num_train_epochs": params.epochs, "max_steps": -1},
         "train.lr": {"learning_rate": params.lr},
         "train.batch_size": {
@@ -80,7 +82,7 @@ def training_arguments(
             "eval_strategy": "epoch",
             "load_best_model_at_end": params.keep == "best",
             "metric_for_best_model": metric,
-            "greater_is_better": METRICS[metric].sign > 0,
+            "greater_is_better": sign(metric) > 0,
         },
         "train.group_by_length": {
             "train_sampling_strategy": "group_by_length" if params.group_by_length else "random",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Values, loss, predicted, task_metric
+from pipeline.evaluation.metrics import Values, loss, predicted, sign, task_metric
 from pipeline.modeling import distributed
 
 History = list[dict[str, Any]]  # an entry for each logged step and each scoring of validation, as in Trainer's log
@@ -84,7 +84,7 @@ def validation_scorer(task: Task) -> Scorer:
 def improves(task: Task, scores: dict[str, float], best: dict[str, float] | None) -> bool:
     """Whether an epoch's scores are better than the best so far, by the metric that chooses; None: there are none."""
     name = task.metric_for_best_model
-    return best is None or METRICS[name].sign * (scores[name] - best[name]) > 0
+    return best is None or sign(name) * (scores[name] - best[name]) > 0
 
 
 def log_epoch(history: History, epochs: int, task: Task) -> None:
@@ -110,7 +110,7 @@ def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
     """The entry of the epoch whose weights are kept."""
     epochs = epochs_scored(history)
     name = task.metric_for_best_model
-    return max(epochs, key=lambda entry: METRICS[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
+    return max(epochs, key=lambda entry: sign(name) * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
 
 
 @contextmanager

@@ -7,24 +7,26 @@ from typing import Any
 import pyarrow as pa
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from pipeline.core.tables import read_split
-from pipeline.core.task import Task, read_task
+from pipeline.core.tables import open_arrow, to_numpy
+from pipeline.core.task import Task
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.params import TrainParams
 from pipeline.training.history import History
+from pipeline.training.losses import SummedLoss, class_weights
 
 
 @dataclass(frozen=True)
 class TrainInputs:
-    """The task, tokenized train and validation rows, the model with a new head, its tokenizer, and the device."""
+    """The task, tokenized train and validation rows, the model with a new head, its tokenizer, loss, and the device."""
 
     task: Task
     training: pa.Table
     validation: pa.Table
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    loss: SummedLoss
     device: Device
 
 
@@ -41,19 +43,21 @@ class TrainResult:
     watch: Stopwatch
 
 
-def load_inputs(tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
-    """Read the tokenized pairs and the pretrained model. Raises UserError where one of them does not load."""
-    training, validation = (
-        read_split(tokenized, split, "tokenize").drop_columns("idx") for split in ("train", "validation")
-    )
+def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
+    """Open the tokenized rows and read the pretrained model. Raises UserError where one of them does not load."""
+    training, validation = (open_arrow(tokenized, split, "tokenize") for split in ("train", "validation"))
     if params.max_train_samples is not None:
         training = training.slice(0, params.max_train_samples)
-    task = read_task(tokenized, "tokenize")
+    weights = None
+    if params.class_weights is not None:
+        weights = class_weights(params.class_weights, task, to_numpy(training["labels"]))
     set_seed(params.seed)  # before the model: its new head is drawn at random
+    names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: at for at, name in enumerate(task.labels)}}
     model = load_classifier(
         pretrained,
         device.kind,
-        id2label=dict(enumerate(task.labels)),
-        label2id={name: label for label, name in enumerate(task.labels)},
+        problem_type=task.problem_type,
+        **names if task.labels else {"num_labels": 1},
     )
-    return TrainInputs(task, training, validation, model, load_tokenizer(pretrained), device)
+    loss = SummedLoss(task.problem_type, weights)
+    return TrainInputs(task, training, validation, model, load_tokenizer(pretrained), loss, device)

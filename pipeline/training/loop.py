@@ -18,9 +18,10 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import enable_full_determinism, get_scheduler, set_seed
 
 from pipeline.core.tables import to_numpy
+from pipeline.core.task import NO_LABEL
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling import distributed
-from pipeline.modeling.batching import NO_LABEL, TrainingBatches, TrainingLoader
+from pipeline.modeling.batching import TrainingBatches, TrainingLoader
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.device import get_random_state, set_random_state
 from pipeline.modeling.failures import demand_finite, memory_for_batch, memory_for_model
@@ -88,7 +89,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
             done = step_in_epoch * accumulation_steps  # forward passes of this epoch, before a run that resumes
             if random_state and done == 0:  # of a run that resumes: the numbers that would have come go on
                 set_random_state(random_state)
-            left = list(batches)[done:]
+            left = itertools.islice(batches, done, None)
             epoch_batches = iter(TrainingLoader(inputs.training, inputs.tokenizer, left, device, num_workers=workers))
             if random_state and done > 0:  # the iterator draws one
                 set_random_state(random_state)
@@ -101,7 +102,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                     labels = tensors.pop("labels")
                     between = accelerator.no_sync(wrapped) if number < len(window) else nullcontext()
                     with between, memory_for_batch(tensors["input_ids"], training=True):
-                        total = torch.nn.functional.cross_entropy(wrapped(**tensors).logits, labels, reduction="sum")
+                        total = inputs.loss(wrapped(**tensors).logits, labels)
                         loss = total / labelled * distributed.world_size()  # gradients are averaged over the ranks
                         accelerator.backward(loss)
                     demand_finite("loss", loss.detach(), step + 1, finite_loss)

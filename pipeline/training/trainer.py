@@ -13,11 +13,11 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback, Tra
 
 from pipeline.core.messages import UserError
 from pipeline.core.tables import to_numpy
-from pipeline.core.task import Task
+from pipeline.core.task import NO_LABEL, Task
 from pipeline.core.timing import Stopwatch
 from pipeline.core.tracker import begin_run
 from pipeline.modeling import distributed
-from pipeline.modeling.batching import NO_LABEL, TrainingBatches, TrainingLoader
+from pipeline.modeling.batching import TrainingBatches, TrainingLoader
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.failures import demand_finite, memory_for_batch, memory_for_model
 from pipeline.modeling.inference import logits
@@ -27,6 +27,7 @@ from pipeline.training.checkpointing import checkpoint_path, complete, newest, p
 from pipeline.training.history import Curves, RunningLoss, log_epoch, validation_scorer
 from pipeline.training.inputs import TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption
+from pipeline.training.losses import SummedLoss
 
 
 def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
@@ -41,7 +42,13 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     resumed = newest(home, keep_best=params.keep == "best")
     if distributed.rank() == 0:
         begin_run(runtime.report_to, home.name, resumed is not None)
+    if arguments.label_smoothing_factor and inputs.task.problem_type != "single_label_classification":
+        raise UserError(
+            "params.yaml: train.extra.label_smoothing_factor is set, and smooths the one class of a row; this task is "
+            f"a {inputs.task.problem_type}: remove it"
+        )
     trainer = CorrectedTrainer(
+        summed_loss=inputs.loss,
         model=inputs.model,
         args=arguments,
         train_dataset=inputs.training,
@@ -74,7 +81,7 @@ class CorrectedTrainer(Trainer):
     sequence-classification heads return the mean of one forward pass and ignore `num_items_in_batch`; since they take
     **kwargs, Trainer believes that they normalise, and loss and gradients come out multiplied by
     `gradient_accumulation_steps`. (`model_accepts_loss_kwargs = False` would correct passes of equal size; dividing
-    the sum by the number of pairs also corrects the short one that ends an epoch.)
+    the sum by the number of labels also corrects the short one that ends an epoch.)
     Background: https://huggingface.co/blog/gradient_accumulation
 
     Batches, to train on and to score: see `TrainingBatches`, `ScoringBatches` and `inference.logits`. Apart from
@@ -85,8 +92,9 @@ class CorrectedTrainer(Trainer):
     Log. No dict every few steps, and the losses of `RunningLoss`; the bar on a terminal stays.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, summed_loss: SummedLoss, **kwargs: Any) -> None:
         super().__init__(compute_loss_func=self._mean_loss, **kwargs)
+        self._summed_loss = summed_loss
         self.losses = RunningLoss()
         self._finite_loss: float | None = None
         self.remove_callback(PrinterCallback)
@@ -103,10 +111,7 @@ class CorrectedTrainer(Trainer):
         self.optimizer = self.lr_scheduler = None
 
     def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
-        total = torch.nn.functional.cross_entropy(
-            outputs["logits"], labels, reduction="sum", label_smoothing=self.args.label_smoothing_factor
-        )
-        return total / num_items_in_batch
+        return self._summed_loss(outputs["logits"], labels, self.args.label_smoothing_factor) / num_items_in_batch
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         dropout = fast_dropout() if self.args.use_cpu else nullcontext()
@@ -139,14 +144,14 @@ class CorrectedTrainer(Trainer):
         super().log(logs, start_time)
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
-        pairs: Any = self.eval_dataset if eval_dataset is None else eval_dataset
+        rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         assert isinstance(self.processing_class, PreTrainedTokenizerBase) and self.compute_metrics
         precision: Precision = "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32"
         workers = self.args.dataloader_num_workers
         if callable(getattr(self.optimizer, "eval", None)):  # schedule-free: averages; training_step switches back
             self.optimizer.eval()  # type: ignore[union-attr]
-        scored = logits(self.model, pairs, self.processing_class, self.args.eval_batch_size, precision, workers)
-        scores = self.compute_metrics(EvalPrediction(scored, to_numpy(pairs["labels"])))
+        scored = logits(self.model, rows, self.processing_class, self.args.eval_batch_size, precision, workers)
+        scores = self.compute_metrics(EvalPrediction(scored, to_numpy(rows["labels"])))
         metrics = {f"{metric_key_prefix}_{name}": score for name, score in scores.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -154,12 +159,12 @@ class CorrectedTrainer(Trainer):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         assert isinstance(self.processing_class, PreTrainedTokenizerBase)
-        pairs: Any = self.train_dataset
+        rows: Any = self.train_dataset
         by_length = self.args.train_sampling_strategy == "group_by_length"
         size, accumulation_steps = self.args.train_batch_size, self.args.gradient_accumulation_steps
-        batches = TrainingBatches(pairs, size, accumulation_steps, self.args.seed, by_length)
+        batches = TrainingBatches(rows, size, accumulation_steps, self.args.seed, by_length)
         return TrainingLoader(
-            pairs,
+            rows,
             self.processing_class,
             batches,
             self.args.device.type,

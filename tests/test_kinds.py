@@ -1,0 +1,290 @@
+"""Every kind of task goes through the stages after download, with both engines, and resumes to the same bytes."""
+
+import csv
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import TinyMaker, sections
+from sklearn.utils.class_weight import compute_class_weight
+from torch.nn import functional
+
+from pipeline.core.details import parse_details
+from pipeline.core.messages import UserError
+from pipeline.core.output import write_json
+from pipeline.core.paths import SOURCE
+from pipeline.core.run_directory import remove_finished
+from pipeline.core.tables import open_arrow, schema, write_split
+from pipeline.core.task import NO_LABEL, Task
+from pipeline.evaluate import evaluate
+from pipeline.modeling.batching import PaddedDataset
+from pipeline.params import Params, PredictParams, TokenizeParams
+from pipeline.predict import predict
+from pipeline.sources import synthetic
+from pipeline.tokenize_data import tokenize
+from pipeline.train import train
+from pipeline.training.losses import SummedLoss, class_weights
+
+SIZES = {"train": 240, "validation": 60, "test": 60}
+CITIES = ["Boston", "Chicago", "Denver"]
+TASKS = {
+    "classes": Task(
+        name="own", problem_type="single_label_classification", text_columns=["text"],
+        labels=["elsewhere", *CITIES], metrics=["accuracy", "f1_macro"], metric_for_best_model="f1_macro",
+        predicted=["validation", "test"],
+    ),
+    "several": Task(
+        name="own", problem_type="multi_label_classification", text_columns=["text"],
+        labels=CITIES, metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro",
+        predicted=["validation", "test"],
+    ),
+    "number": Task(
+        name="own", problem_type="regression", text_columns=["one", "two"],
+        labels=[], metrics=["pearson", "spearmanr", "rmse"], metric_for_best_model="pearson",
+        predicted=["validation", "test"], unlabelled=["test"],
+    ),
+}  # fmt: skip
+
+
+def rows_of(kind: str) -> Iterator[tuple[str, str, Any]]:
+    """Two texts and a label, which is a fact of the first: the cities in it, or how long it is."""
+    random = np.random.default_rng(0)
+    for first, second, _ in synthetic.pairs(2000):
+        if kind == "number":
+            yield first, second, len(first.split()) / 10
+        elif not any(city in first for city in CITIES):
+            named = random.integers(2, size=3) if kind == "several" else np.eye(4, 3, k=-1)[random.integers(4)]
+            cities = [city for city, there in zip(CITIES, named, strict=True) if there]
+            label = named.astype(int).tolist() if kind == "several" else int(named @ [1, 2, 3])
+            yield " ".join([*cities, first]), second, label
+
+
+@pytest.fixture(scope="module", params=list(TASKS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def raw_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Rows of a kind, whose label is a fact of the (first) text; made once."""
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        if kind in made:
+            return made[kind]
+        out, task = tmp_path_factory.mktemp(kind) / "raw", TASKS[kind]
+        out.mkdir()
+        rows = rows_of(kind)
+        label = {"classes": task.labels, "several": pa.list_(pa.int64(), len(task.labels)), "number": pa.float64()}
+        for split, size in SIZES.items():
+            *texts, labels = zip(*itertools.islice(rows, size), strict=True)
+            types: dict[str, Any] = dict.fromkeys(task.text_columns, pa.string()) | {"idx": pa.int32()}
+            columns = dict(zip(task.text_columns, texts, strict=False)) | {"idx": range(size)}
+            if split not in task.unlabelled:
+                types["label"], columns["label"] = label[kind], labels
+            write_split(pa.table(columns, schema=schema(types)), out, split)
+        task.write(out)
+        write_json(out / SOURCE, {"task": "own"})
+        made[kind] = out
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def data(
+    raw_of: Callable[[str], Path], tiny: TinyMaker, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp(kind) / "tokenized"
+            tokenize(raw_of(kind), tiny(), made[kind], TokenizeParams(max_length=64, padding="dynamic"), 1)
+        return made[kind]
+
+    return make
+
+
+@pytest.fixture
+def run(params: Params, tiny: TinyMaker, data: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """Train on a kind into a directory of its own."""
+
+    def run(kind: str, name: str, **changes: Any) -> Path:
+        out = tmp_path / name
+        settings = {"max_train_samples": None, "batch_size": 8, **changes}
+        train(data(kind), tiny(), out / "classifier", out / "metrics", tmp_path / "c", *sections(params, **settings))
+        return out
+
+    return run
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
+    return {str(file.relative_to(out)): file.read_bytes().replace(b'"loop"', b'"trainer"') for file in files}
+
+
+def test_a_kind_goes_through_the_stages_and_beats_its_baseline(
+    kind: str, run: Callable[..., Path], data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    from transformers import pipeline
+
+    task, out = TASKS[kind], run(kind, "run", epochs=20, lr=2e-3, warmup_ratio=0.1)
+    settings = PredictParams(batch_size=64, swapped=True, max_samples=None)
+    predict(data(kind), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
+    evaluate(tmp_path / "predictions", out / "metrics")
+    scores = json.loads((out / "metrics" / "evaluation.json").read_text())
+    assert list(scores) == sorted(task.scored)
+    best = task.metrics[0]
+    assert scores["validation"][best] > scores["validation"][f"{task.baseline}_{best}"] + 0.15
+    rows = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
+    assert len(rows) == SIZES["test"]
+    assert ("label" in rows[0]) == ("test" in task.scored), "labels that are not known are not made up"
+    logits = [name for name in rows[0] if name.startswith("logit_")]
+    assert len(logits) == task.outputs
+    swapped = {file.stem for file in (tmp_path / "predictions").glob("*_swapped.parquet")}
+    assert swapped == ({"validation_swapped"} if task.pairs else set())
+    classify = pipeline("text-classification", model=str(out / "classifier"), top_k=None)
+    text = {"text": "Boston Falcon Bank sued Maple Foods over 12 unpaid bills on Monday , officials said ."}
+    [answers] = classify([text | {"text_pair": "It ."} if task.pairs else text])
+    if kind == "number":
+        assert len(answers) == 1
+    else:
+        assert {answer["label"] for answer in answers} == set(task.labels)
+        assert max(answers, key=lambda answer: answer["score"])["label"] == "Boston"
+        assert (sum(answer["score"] for answer in answers) == pytest.approx(1)) == (kind == "classes")
+
+
+@pytest.mark.parametrize("weights", [None, "balanced"])
+def test_both_engines_give_the_same_bytes(kind: str, weights: str | None, run: Callable[..., Path]) -> None:
+    if kind == "number" and weights:
+        return
+    settings = {
+        "epochs": 2, "max_train_samples": 71, "gradient_accumulation_steps": 2, "class_weights": weights,
+        "logging_steps": 1,
+    }  # fmt: skip
+    by_trainer = contents(run(kind, "trainer", engine="trainer", **settings))
+    assert by_trainer == contents(run(kind, "loop", engine="loop", **settings))
+    if weights:
+        assert (
+            by_trainer["classifier/model.safetensors"]
+            != contents(run(kind, "plain", **{**settings, "class_weights": None}))["classifier/model.safetensors"]
+        )
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_a_killed_run_resumes_to_the_same_bytes(
+    kind: str, engine: str, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"engine": engine, "epochs": 2, "max_train_samples": 72, "save_steps": 2, "logging_steps": 3}
+    expected = contents(run(kind, "expected", **settings))
+    steps = iter(range(100))
+    step = torch.optim.AdamW.step
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        if next(steps) == 12:
+            raise KeyboardInterrupt
+        return step(*args, **kwargs)
+
+    remove_finished(tmp_path / "c")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(torch.optim.AdamW, "step", killed)
+        run(kind, "resumed", **settings)
+    assert contents(run(kind, "resumed", **settings)) == expected
+
+
+def test_the_loss_does_not_depend_on_how_a_batch_is_cut(kind: str) -> None:
+    """Nor on padding examples, which count in no mean."""
+    task, random = TASKS[kind], torch.Generator().manual_seed(0)
+    logits = torch.randn(10, task.outputs, generator=random)
+    labels = {
+        "classes": torch.randint(4, (10,), generator=random),
+        "several": torch.randint(2, (10, 3), generator=random),
+        "number": torch.randn(10, generator=random),
+    }[kind]
+    weights = None if kind == "number" else torch.tensor([0.5, 2.0, 1.0, 3.0][: task.outputs])
+    loss = SummedLoss(task.problem_type, weights)
+    whole = loss(logits, labels)
+    torch.testing.assert_close(loss(logits[:3], labels[:3]) + loss(logits[3:], labels[3:]), whole)
+    padded = torch.cat([labels, torch.full_like(labels[:2], NO_LABEL)])
+    torch.testing.assert_close(loss(torch.cat([logits, logits[:2]]), padded), whole)
+    plain = SummedLoss(task.problem_type, None)(logits, labels) / labels.numel()
+    by_torch: dict[str, Callable[..., torch.Tensor]] = {
+        "classes": functional.cross_entropy,
+        "several": lambda of, labels: functional.binary_cross_entropy_with_logits(of, labels.float()),
+        "number": lambda of, labels: functional.mse_loss(of[:, 0], labels),
+    }
+    torch.testing.assert_close(plain, by_torch[kind](logits, labels))
+
+
+def test_balanced_weights_are_those_of_scikit_learn() -> None:
+    labels = np.array([0] * 10 + [1] * 5 + [2] * 2 + [3])
+    weights = class_weights("balanced", TASKS["classes"], labels)
+    expected = compute_class_weight("balanced", classes=np.arange(4), y=labels)
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
+    several = class_weights("balanced", TASKS["several"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
+    assert several.tolist() == [1.0, 2.0, 1.0], "rows without / rows with; a label of all rows, or of none, has 1"
+    named = class_weights({"Denver": 3}, TASKS["classes"], labels)
+    assert named.tolist() == [1.0, 1.0, 1.0, 3.0]
+
+
+def test_wrong_weights_and_metrics_are_refused_in_one_line(run: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match=r"class_weights names Paris; the classes are elsewhere, Boston"):
+        run("classes", "run", class_weights={"Paris": 2.0})
+    with pytest.raises(UserError, match=r"train\.class_weights is set, .*regression; set it to null"):
+        run("number", "run", class_weights="balanced")
+    with pytest.raises(UserError, match=r"best_model is pearson; .* loss, accuracy, f1_macro, f1_micro, or null"):
+        run("several", "run", metric_for_best_model="pearson")
+    with pytest.raises(UserError, match=r"label_smoothing_factor .* regression: remove it"):
+        run("number", "run", extra={"label_smoothing_factor": 0.1})
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+@pytest.mark.parametrize(("metric", "sign"), [("loss", -1), ("matthews_correlation", 1), ("rmse", -1)])
+def test_the_epoch_is_chosen_by_the_metric_that_is_named(
+    metric: str, sign: int, engine: str, run: Callable[..., Path]
+) -> None:
+    out = run(
+        "number" if metric == "rmse" else "classes",
+        "run",
+        engine=engine,
+        epochs=4,
+        lr=2e-2,
+        metric_for_best_model=metric,
+    )
+    with (out / "metrics" / "plots" / "history.csv").open() as file:
+        values = [sign * float(row[metric]) for row in csv.DictReader(file) if row["split"] == "validation"]
+    details = parse_details((out / "metrics" / "train.json").read_text())
+    assert details["metric_for_best_model"] == metric
+    assert details["kept_epoch"] == values.index(max(values)) + 1
+
+
+def test_a_label_that_stands_for_none_is_refused(
+    raw_of: Callable[[str], Path], tiny: TinyMaker, tmp_path: Path
+) -> None:
+
+    raw = shutil.copytree(raw_of("number"), tmp_path / "raw")
+    table = pq.read_table(raw / "validation.parquet")
+    labels = pa.array([float(NO_LABEL), *table["label"].to_pylist()[1:]])
+    write_split(table.set_column(table.column_names.index("label"), "label", labels), raw, "validation")
+    with pytest.raises(UserError, match=r"label -100, .*; shift or scale it"):
+        tokenize(raw, tiny(), tmp_path / "out", TokenizeParams(max_length=64, padding="dynamic"), 1)
+
+
+def test_rows_are_found_in_many_batches_and_padding_examples_have_no_label(data: Callable[[str], Path]) -> None:
+    table = open_arrow(data("several"), "train", "tokenize")
+    cut = pa.Table.from_batches(
+        [batch.slice(start, 7) for batch in table.to_batches() for start in range(0, len(batch), 7)]
+    )
+    rows, numbers = table.to_pylist(), [200, 3, ~9, 7, 6, 239]
+    found = PaddedDataset(cut).__getitems__(numbers)
+    assert [row["input_ids"] for row in found] == [rows[max(at, ~at)]["input_ids"] for at in numbers]
+    assert [row["labels"] for row in found] == [rows[at]["labels"] if at >= 0 else [NO_LABEL] * 3 for at in numbers]
