@@ -104,6 +104,8 @@ def load_glue(name: str) -> Corpus:
     if directory and (of_mrpc or (directory / glue.folder).is_dir()):
         try:
             corpus = _corpus(task, mrpc.from_originals(directory) if of_mrpc else _from_archives(task, directory))
+            if not of_mrpc:
+                _check_archives(task, directory)
         except Unavailable as error:
             raise UserError(f"{variable}: {error}; fix or replace the file") from None
         log.info("%s from %s", glue.folder, variable)
@@ -127,16 +129,17 @@ def load_glue(name: str) -> Corpus:
 
 
 def _corpus(task: Task, records: Iterable[Record]) -> Corpus:
-    """Check the number of rows of each split, their labels, and of MRPC the checksums. Raises Unavailable."""
-    splits: dict[str, list[Record]] = {split: [] for split in task.splits}
+    """Check the labels, the number of rows of each split, and of MRPC the rows' checksums. Raises Unavailable."""
+    splits: dict[str, list[tuple[tuple[str, ...], float, int]]] = {split: [] for split in task.splits}
     for record in records:
-        splits[record.split].append(record)
+        number = -1 if record.split in task.unlabelled else _number(task, record)
+        splits[record.split].append((record.texts, number, record.idx))
     tables = {}
     for (split, rows), expected in zip(splits.items(), GLUE[task.name].rows, strict=True):
         if len(rows) != expected:
             raise Unavailable(f"{split} has {len(rows)} rows; it must have {expected}")
-        labels = None if split in task.unlabelled else [_number(task, row) for row in rows]
-        tables[split] = table_of(task, [row.texts for row in rows], labels, [row.idx for row in rows])
+        texts, labels, idx = zip(*rows, strict=True)
+        tables[split] = table_of(task, texts, None if split in task.unlabelled else labels, idx)
         if task.name == "mrpc" and (found := rows_sha256(tables[split])) != mrpc.ROWS_SHA256[split]:
             raise Unavailable(f"the {split} rows are altered: sha256 {found:.12}, not {mrpc.ROWS_SHA256[split]:.12}")
     return Corpus(task, tables, {"dataset": HUB_REPO, "config": task.name, "revision": HUB_REVISION})
@@ -161,15 +164,21 @@ def _from_archives(task: Task, directory: Path) -> Iterator[Record]:
     glue = GLUE[task.name]
     columns = glue.columns or [*glue.texts, "label"]
     for split in task.splits:
-        file = f"{glue.folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
-        path, labelled = inside(directory, file), split not in task.unlabelled
+        path, labelled = inside(directory, _archived(task, split)), split not in task.unlabelled
         rows = read_tsv(path, columns if labelled else columns[:-1], glue.header if labelled else None)
         for idx, (where, fields) in enumerate(rows):
             yield Record(split, where, tuple(fields[: len(glue.texts)]), fields[-1] if labelled else None, idx)
-        if (sha256 := file_sha256(path)) != (known := _SHA256.get(file, sha256)):
-            raise Unavailable(f"{path} is altered: sha256 {sha256:.12}, not {known:.12}")
-    if not any(file.startswith(glue.folder) for file in _SHA256):
-        log.warning("%s: no checksums of its files are known; only their rows were counted", directory / glue.folder)
+
+
+def _check_archives(task: Task, directory: Path) -> None:
+    """Verify the files' checksums, or say that none are known. Raises Unavailable."""
+    files = [_archived(task, split) for split in task.splits]
+    if _SHA256.keys().isdisjoint(files):
+        log.warning("%s: no checksums of these files are known; their rows were counted", ", ".join(files))
+        return
+    for file in files:
+        if (sha256 := file_sha256(directory / file)) != _SHA256[file]:
+            raise Unavailable(f"{directory / file} is altered: sha256 {sha256:.12}, not {_SHA256[file]:.12}")
 
 
 def _from_hub(task: Task) -> Iterator[Record]:
@@ -185,6 +194,10 @@ def _from_hub(task: Task) -> Iterator[Record]:
             raise Unavailable(f"{file} is no parquet file of GLUE ({' '.join(str(error).split())})") from None
         for *texts, label, idx in zip(*columns.values(), strict=True):
             yield Record(split, f"{file} idx {idx}", tuple(texts), str(label), idx)
+
+
+def _archived(task: Task, split: str) -> str:
+    return f"{GLUE[task.name].folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
 
 
 def _published(task: Task, split: str) -> str:
