@@ -36,9 +36,9 @@ def logits(
 ) -> NDArray[np.float32]:
     """Score tokenized rows. Returns shape (n, outputs), in the order of `rows`.
 
-    The logits of a row do not depend on what else is scored with it, see `ScoringBatches`; nor, on a CPU, on `batch_size`,
-    the rows of a forward pass on a GPU. The model is where it is to compute. Collective: each rank scores its share,
-    and all get all logits. Raises UserError where memory runs out.
+    The logits of a row do not depend on what else is scored with it, see `ScoringBatches`; nor, on a CPU, on
+    `batch_size`, the rows of a forward pass on a GPU. The model is where it is to compute. Collective: each rank scores
+    its share, and all get all logits. Raises UserError where memory runs out.
     """
     device = next(model.parameters()).device
     batches = ScoringBatches(rows, SCORED_ON_CPU if device.type == "cpu" else batch_size)
