@@ -5,13 +5,25 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.task import Task
 from pipeline.sources.fetch import Unavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_ROWS = 1 << 15  # of a batch
+
+
+class Rows(NamedTuple):
+    """Some rows of a split: the task's text columns, `label` where it is known, `idx`, and slice columns.
+
+    unlabelled: the rows whose label is missing all the same.
+    """
+
+    batch: "pa.RecordBatch"
+    unlabelled: list[int]
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,14 @@ class Corpus:
     task: Task
     splits: dict[str, "pa.Table"]
     published: Mapping[str, str]
+
+    def read(self, split: str) -> Iterator["Rows"]:
+        """The rows of a split in batches."""
+        yield from (Rows(batch, []) for batch in self.splits[split].to_batches(max_chunksize=_ROWS))
+
+    def origin(self) -> dict[str, Any]:
+        """What source.json says of the corpus, besides its name."""
+        return {**self.published, "sha256": {split: rows_sha256(table) for split, table in self.splits.items()}}
 
 
 class Record(NamedTuple):

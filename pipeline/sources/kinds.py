@@ -1,0 +1,219 @@
+"""What the labels of the user's own rows are: classes, several labels each, or numbers; and their encoding."""
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.messages import UserError, log
+from pipeline.core.task import ProblemType
+from pipeline.params import DataParams
+from pipeline.sources.files import Batch, listing, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# The scores of each kind of labels, on the first of which verdicts rest; and the one that chooses the epoch.
+METRICS = {
+    "binary": (["accuracy", "f1", "matthews_correlation"], "f1"),
+    "single_label_classification": (["accuracy", "f1_macro", "matthews_correlation"], "f1_macro"),
+    "multi_label_classification": (["f1_micro", "f1_macro", "accuracy"], "f1_micro"),
+    "regression": (["pearson", "spearmanr", "rmse"], "pearson"),
+}
+_MOST_INTEGERS = 20  # different whole numbers that are taken for classes
+_MOST_CLASSES = 1000
+_KEPT = 20_000  # different labels, beyond which they are not classes
+_INTEGER = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """problem_type, and of classes or several labels their names in order, and the number of each by its text."""
+
+    problem_type: ProblemType
+    names: list[str] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    separator: re.Pattern[str] | None = None
+
+    @property
+    def metrics(self) -> tuple[list[str], str]:
+        binary = self.problem_type == "single_label_classification" and len(self.names) == 2
+        return METRICS["binary" if binary else self.problem_type]
+
+    @property
+    def type(self) -> "pa.DataType | list[str]":
+        """The type of the column, as `core.tables.schema` takes it."""
+        import pyarrow as pa
+
+        if self.problem_type == "multi_label_classification":
+            return pa.list_(pa.int64(), len(self.names))
+        return pa.float64() if self.problem_type == "regression" else self.names
+
+    def encode(self, values: Sequence[Any]) -> "tuple[pa.Array, list[int]]":
+        """The label column of a batch, and the rows whose label is missing; these have a 0 there."""
+        import numpy as np
+        import pyarrow as pa
+
+        from pipeline.core.tables import from_numpy
+
+        if self.problem_type == "multi_label_classification":
+            matrix = np.zeros((len(values), len(self.names)), dtype=np.int64)
+            for row, value in enumerate(values):
+                for item in items(value, self.separator):
+                    matrix[row, self.numbers[item]] = 1
+            column = pa.FixedSizeListArray.from_arrays(from_numpy(matrix.ravel()), len(self.names))
+            return column, [row for row, value in enumerate(values) if value is None]
+        texts = [text_of(value) for value in values]
+        missing = [row for row, text in enumerate(texts) if text is None]
+        if self.problem_type == "regression":
+            return from_numpy(np.array([float(text or 0) for text in texts])), missing
+        return from_numpy(np.array([0 if text is None else self.numbers[text] for text in texts])), missing
+
+
+def text_of(label: Any) -> str | None:
+    """A label as it stands in a file; None where it is missing."""
+    text = label.strip() if isinstance(label, str) else "" if label is None else str(label)
+    return text or None
+
+
+def items(value: Any, separator: re.Pattern[str] | None) -> list[str]:
+    """The texts of several labels."""
+    if isinstance(value, list):
+        found = map(text_of, value)
+    else:
+        text = text_of(value) or ""
+        found = map(text_of, separator.split(text) if separator else [text])
+    return [text for text in found if text is not None]
+
+
+class LabelReader:
+    """Finds out what the labels are: give it the batches of all splits, train's first."""
+
+    def __init__(self, params: DataParams) -> None:
+        self._params = params
+        self._column = params.label_column_name
+        self._first: dict[str, str] = {}  # where each label first stands, in order
+        self._in_train = 0  # how many of these train has
+        self._rows = 0
+        self._several = ""  # where several labels first stand
+        kind = params.problem_type
+        separators = {None: "[|;]", "multi_label_classification": "[|;,]"}.get(kind)
+        self.separator = re.compile(separators) if separators else None
+
+    def add(self, batch: Batch, values: Iterable[Any], of_train: bool) -> int:
+        """Note the labels of a batch; returns how many rows have one. Raises UserError where they cannot be labels."""
+        labelled = 0
+        for row, value in enumerate(values):
+            if isinstance(value, str) and value in self._first:
+                labelled += 1
+                continue
+            if isinstance(value, list) and self._params.problem_type in (None, "multi_label_classification"):
+                texts: list[str] = items(value, None)
+            elif value is None or isinstance(value, (str, int, float)):
+                texts = items(value, self.separator)
+            else:
+                raise UserError(
+                    f"{batch.where(row)}: {self._column} is {shown(value)}; a label is a text or a number, or with "
+                    "data.problem_type=multi_label_classification a list"
+                )
+            if not self._several and (len(texts) > 1 or isinstance(value, list)):
+                self._several = f"{shown(value)} in {batch.where(row)}"
+            for text in texts:
+                if len(self._first) < _KEPT:
+                    self._first.setdefault(text, batch.where(row))
+                elif text not in self._first:
+                    if not self._kept_are_numbers:
+                        raise self._too_many(f"more than {_KEPT:,} different labels")
+                    self._check_target(text, batch.where(row))
+            labelled += bool(texts)
+        self._rows += labelled
+        if of_train:
+            self._in_train = len(self._first)
+        return labelled
+
+    @functools.cached_property
+    def _kept_are_numbers(self) -> bool:
+        return all(map(_number, self._first))
+
+    def _check_target(self, text: str, where: str) -> None:
+        if not _number(text) or not math.isfinite(float(text)):
+            raise UserError(
+                f"{where}: {self._column} is {shown(text)}; the target of a regression must be a finite number: "
+                "correct it, remove the row, or for classes set data.problem_type"
+            )
+
+    def labels(self) -> Labels:
+        """What the labels are. Raises UserError where they do not fit data.problem_type, or data.id2label."""
+        texts, id2label = list(self._first), self._params.id2label
+        kind = self._params.problem_type or self._inferred(texts[: self._in_train])
+        if kind == "regression":
+            for text, where in self._first.items():
+                self._check_target(text, where)
+            if id2label:
+                raise UserError(f"data.id2label names classes, but {self._column} has numbers; set it to null")
+            names: list[str] = []
+            numbers: dict[str, int] = {}
+        elif id2label:
+            names = list(id2label.values())
+            numbers = {str(label): number for number, label in enumerate(id2label)}
+            if other := next((text for text in texts if text not in numbers), None):
+                raise UserError(
+                    f"{self._first[other]}: {self._column} is {shown(other)}, which is none of data.id2label's "
+                    f"{listing(numbers)}; correct it, or list it there"
+                )
+        else:
+            names, numbers = self._sorted(texts)
+            if len(names) > _MOST_CLASSES or (len(names) > _MOST_INTEGERS and self._rows < 2 * len(names)):
+                raise self._too_many(f"{len(names):,} different labels in {self._rows:,} rows")
+        if len(texts) < 2 and kind != "multi_label_classification":
+            raise UserError(
+                f"{self._column}: all labels of train are {shown(*texts) if texts else 'missing'}; there is nothing to "
+                "learn: name another column in data.label_column_name"
+            )
+        return Labels(kind, names, numbers, self.separator if kind == "multi_label_classification" else None)
+
+    def _inferred(self, texts: list[str]) -> ProblemType:
+        number = all(map(_number, texts))
+        whole = all(map(_INTEGER.fullmatch, texts))
+        kind: ProblemType = "single_label_classification"
+        if self._several:
+            kind, why = "multi_label_classification", f"several labels, as {self._several}"
+        elif self._params.id2label:
+            why = "the classes of data.id2label"
+        elif number and not (whole and len(texts) <= _MOST_INTEGERS):
+            kind = "regression"
+            why = f"more than {_MOST_INTEGERS} different whole numbers" if whole else "numbers that are not whole"
+        else:
+            why = f"{len(texts):,} different {'whole numbers' if number else 'texts'}: {listing(texts, 3)}"
+        log.info("problem_type: %s, since %s has %s; to say otherwise, set data.problem_type", kind, self._column, why)
+        return kind
+
+    def _sorted(self, texts: list[str]) -> tuple[list[str], dict[str, int]]:
+        """The names of classes in order, whole numbers by value, and the class of each label: 1.0 is that of 1."""
+        numbers = [text for text in texts if _number(text)]
+        if len(numbers) < len(texts):
+            if numbers:
+                raise UserError(
+                    f"{self._first[numbers[0]]}: {self._column} is {shown(numbers[0])}, a number among labels that are "
+                    "words; correct it, or list all labels in data.id2label"
+                )
+            names = sorted(texts)
+            return names, {text: number for number, text in enumerate(names)}
+        names_of: dict[float, str] = {}
+        for text in texts:
+            names_of.setdefault(float(text), text)
+        order = sorted(names_of)
+        return [names_of[value] for value in order], {text: order.index(float(text)) for text in texts}
+
+    def _too_many(self, found: str) -> UserError:
+        return UserError(
+            f"data.label_column_name: {self._column} has {found}, too many for classes; name the column that has the "
+            "labels, or for numbers set data.problem_type=regression"
+        )
+
+
+def _number(text: str) -> bool:
+    return bool(_NUMBER.fullmatch(text))
