@@ -9,6 +9,7 @@ from pipeline.core.paths import CHECKED
 from pipeline.modeling.device import usable_device
 from pipeline.params import Params, keys_of, load_params
 from pipeline.sources.checkpoints import find
+from pipeline.sources.own import check_own
 from pipeline.training.arguments import check_training
 
 _LOCAL = "python -m"  # runtime.launcher where training runs on this machine
@@ -20,6 +21,8 @@ def check(params: Params, out: Path) -> None:
     Raises UserError for a value that a stage would refuse. What depends on the data or the weights, such as a
     max_length beyond the model's positions, is checked by the stages.
     """
+    if params.data.task == "own":
+        check_own(params.data)
     find(params.model.checkpoint)
     if params.runtime.launcher == _LOCAL:
         if params.train.precision not in ("auto", "fp32"):  # which every device can do

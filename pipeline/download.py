@@ -101,7 +101,7 @@ def _scan(source: OwnFiles | Corpus, params: DataParams, columns: "Columns") -> 
             named = ", ".join(f"rows without {name}: {named_rows(lacking[name], first[name])}" for name in lacking)
             if params.on_missing == "refuse":
                 raise UserError(
-                    f"{task.name}: {split}: {named}; complete them, or set data.on_missing=drop (idx counts rows from 0)"
+                    f"{task.name}: {split}: {named}; complete these, or set data.on_missing=drop (idx counts from 0)"
                 )
             warnings.append(f"{split}: dropped {named}")
         if isinstance(source, OwnFiles) and split == TRAIN:

@@ -262,7 +262,7 @@ def _present(path: Path, columns: list[str], wanted: Sequence[str], optional: Se
             if len(columns) == 1 and path.suffix in (".csv", ".tsv") and (other := re.search(r"[;\t,|]", columns[0])):
                 meant = f"its fields seem to be separated by {other[0]!r}: a .csv has commas, a .tsv tabs. "
             raise UserError(
-                f"{path} has no column {name}; {meant}Its columns are {listing(columns, 20)}: name them in the section data of params.yaml"
+                f"{path} has no column {name}; {meant}In params.yaml, data must name its own: {listing(columns, 20)}"
             )
     return [name for name in wanted if name in columns]
 
