@@ -144,7 +144,7 @@ def test_every_task_is_read_from_the_layout_of_its_archive(
         assert list(columns) == found.task.text_columns
         names = (MADE_UP[name].columns or found.task.text_columns)[: len(columns)]
         assert list(columns.values()) == [[TEXT.format(row, column) for row in range(size)] for column in names]
-    assert [message for message in caplog.messages if "no checksums of these files are known" in message]
+    assert [message for message in caplog.messages if "its checksum is not known" in message]
 
 
 def test_mnli_is_scored_on_matched_and_mismatched() -> None:
