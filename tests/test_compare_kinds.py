@@ -144,18 +144,17 @@ def test_groups_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
     judged = found.splits[task.verdict_split]
     assert judged.p is None
     runs = [run.predictions[task.verdict_split] for run in b.runs]
-    example = judged.fixed[0]
-    if task.problem_type == "regression":
-        expected = np.mean([of.predicted[example.idx] for of in runs])
-        assert example.label == f"{runs[0].labels[example.idx]:g}"
-    else:
-        mean = np.mean([of.probability[example.idx] for of in runs if of.probability is not None], axis=0)
+    for example in judged.fixed:
         label = runs[0].labels[example.idx]
-        expected = (
-            np.prod([p if on else 1 - p for p, on in zip(mean, label, strict=True)]) if label.ndim else mean[label]
-        )
-        assert expected > (0.125 if label.ndim else 1 / task.outputs)
-    assert example.b == pytest.approx(expected, abs=2e-6)
+        if task.problem_type == "regression":
+            expected = np.mean([of.predicted[example.idx] for of in runs])
+            assert example.label == f"{label:g}"
+        else:
+            mean = np.mean([of.probability[example.idx] for of in runs if of.probability is not None], axis=0)
+            each = [p if on else 1 - p for p, on in zip(mean, label, strict=True)] if label.ndim else [mean[label]]
+            expected = np.prod(each)
+            assert expected > (0.125 if label.ndim else 1 / task.outputs)
+        assert example.b == pytest.approx(expected, abs=2e-6)
     equal = compare(a, made(task, "c", 1.4, (4, 5, 6)))
     assert equal.better is None
     assert equal.verdict.startswith(f"no evidence of a difference in {task.verdict_split} ")
