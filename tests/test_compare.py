@@ -52,6 +52,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
             experiment(project, f"{group}-{seed}", train__lr=lr, train__seed=seed)
     for change, length in {"labels": "64", "texts": "32", "idx": "16"}.items():
         experiment(project, f"other-{change}", tokenize__max_length=length)
+    for group, lr in (("far", "5e-4"), ("near", "2e-3")):
+        for seed in "12":
+            experiment(project, f"{group}-{seed}", data__task="stsb", train__lr=lr, train__seed=seed)
     experiment(project, "forged", train__lr="2e-3", train__extra=json.dumps({"note": FORGED}))
     project.run("dvc", "checkout", "--quiet", "--force")
     return project
@@ -253,6 +256,19 @@ def test_changed_pairs_of_groups_follow_the_mean_probability(groups: dict[str, S
         assert sure == sorted(sure, reverse=True)
     assert found.splits["test"].fixed
     assert compare(groups["high"], groups["low"]).splits["test"].broken
+
+
+def test_a_regression_without_test_labels_is_judged_on_validation(toy: Project) -> None:
+    for a, b, better in (("far-1", "near-1", None), ("far", "near", "B")):
+        found = compared(a, b)
+        assert (list(found.splits), found.better) == (["validation"], better)
+        assert "of validation Pearson correlation" in found.verdict
+        text = as_text(found)
+        assert "this rests on validation, by which the epoch is chosen too" in text
+        assert re.search(r"^\d+ validation pairs closer to the label in B.*; the most:$", text, re.M)
+        assert re.search(r"^  \d+  [01]: predicted -?\d\.\d\d in A, -?\d\.\d\d in B$", text, re.M)
+    with pytest.raises(UserError, match=r"main and near-1 are of different tasks: .*name sample and stsb"):
+        compared("main", "near-1")
 
 
 def test_a_group_cannot_be_compared_with_a_single_run(toy: Project) -> None:

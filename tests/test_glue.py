@@ -144,7 +144,22 @@ def test_every_task_is_read_from_the_layout_of_its_archive(
         assert list(columns) == found.task.text_columns
         names = (MADE_UP[name].columns or found.task.text_columns)[: len(columns)]
         assert list(columns.values()) == [[TEXT.format(row, column) for row in range(size)] for column in names]
-    assert [message for message in caplog.messages if "no checksums of these files are known" in message]
+    assert [message for message in caplog.messages if "its checksum is not known" in message]
+
+
+def test_labels_are_in_the_hubs_order() -> None:
+    """By it, 0 and 1 in a file mean what they mean there; of two classes the second is the positive one."""
+    assert {name: task_of(name).labels for name in GLUE} == {
+        "cola": ["unacceptable", "acceptable"],
+        "sst2": ["negative", "positive"],
+        "mrpc": ["not_equivalent", "equivalent"],
+        "qqp": ["not_duplicate", "duplicate"],
+        "stsb": [],
+        "mnli": ["entailment", "neutral", "contradiction"],
+        "qnli": ["entailment", "not_entailment"],
+        "rte": ["entailment", "not_entailment"],
+        "wnli": ["not_entailment", "entailment"],
+    }
 
 
 def test_mnli_is_scored_on_matched_and_mismatched() -> None:

@@ -98,33 +98,29 @@ def load_glue(name: str) -> Corpus:
 
     A mirror that has the task, but wrong, is an error, since whoever named it wants to know. Raises UserError.
     """
-    task, glue, of_mrpc = task_of(name), GLUE[name], name == "mrpc"
-    variable, content = ("MRPC_MIRROR", ", ".join(mrpc.ORIGINALS)) if of_mrpc else ("GLUE_MIRROR", f"{glue.folder}/")
-    directory = mirror(variable)
-    if directory and (of_mrpc or (directory / glue.folder).is_dir()):
-        try:
-            corpus = _corpus(task, mrpc.from_originals(directory) if of_mrpc else _from_archives(task, directory))
-            if not of_mrpc:
-                _check_archives(task, directory)
-        except Unavailable as error:
-            raise UserError(f"{variable}: {error}; fix or replace the file") from None
-        log.info("%s from %s", glue.folder, variable)
-        return corpus
-    failures = [f"{variable} has no {content}" if directory else f"{variable} is not set"]
-    others = {f"the Hub ({HUB_REPO})": _from_hub(task)}
+    task, folder, of_mrpc = task_of(name), GLUE[name].folder, name == "mrpc"
+    variable, content = ("MRPC_MIRROR", ", ".join(mrpc.ORIGINALS)) if of_mrpc else ("GLUE_MIRROR", f"{folder}/")
+    sources, failures = {}, []
+    if (directory := mirror(variable)) and (of_mrpc or (directory / folder).is_dir()):
+        sources[variable] = mrpc.from_originals(directory) if of_mrpc else _from_archives(task, directory)
+    else:
+        failures.append(f"{variable} has no {content}" if directory else f"{variable} is not set")
+    sources[f"the Hub ({HUB_REPO})"] = _from_hub(task)
     if of_mrpc:
-        others["the original addresses"] = mrpc.from_web()
-    for source, records in others.items():
+        sources["the original addresses"] = mrpc.from_web()
+    for source, records in sources.items():
         try:
             corpus = _corpus(task, records)
         except Unavailable as error:
+            if source == variable:
+                raise UserError(f"{variable}: {error}; fix or replace the file") from None
             failures.append(f"{source}: {error}")
         else:
-            log.info("%s from %s", glue.folder, source)
+            log.info("%s from %s", folder, source)
             return corpus
     raise UserError(
-        f"{glue.folder} could not be fetched: {'; '.join(failures)}. Connect to a network, or set {variable} to a "
-        f'directory with {content}, or run "make demo", which needs neither'
+        f"{folder} could not be fetched: {'; '.join(failures)}. Connect to a network, or set {variable} to a directory "
+        f'with {content}, or run "make demo", which needs neither'
     )
 
 
@@ -164,21 +160,15 @@ def _from_archives(task: Task, directory: Path) -> Iterator[Record]:
     glue = GLUE[task.name]
     columns = glue.columns or [*glue.texts, "label"]
     for split in task.splits:
-        path, labelled = inside(directory, _archived(task, split)), split not in task.unlabelled
+        file = f"{glue.folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
+        path, labelled = inside(directory, file), split not in task.unlabelled
         rows = read_tsv(path, columns if labelled else columns[:-1], glue.header if labelled else None)
         for idx, (where, fields) in enumerate(rows):
             yield Record(split, where, tuple(fields[: len(glue.texts)]), fields[-1] if labelled else None, idx)
-
-
-def _check_archives(task: Task, directory: Path) -> None:
-    """Verify the files' checksums, or say that none are known. Raises Unavailable."""
-    files = [_archived(task, split) for split in task.splits]
-    if _SHA256.keys().isdisjoint(files):
-        log.warning("%s: no checksums of these files are known; their rows were counted", ", ".join(files))
-        return
-    for file in files:
-        if (sha256 := file_sha256(directory / file)) != _SHA256[file]:
-            raise Unavailable(f"{directory / file} is altered: sha256 {sha256:.12}, not {_SHA256[file]:.12}")
+        if file not in _SHA256:
+            log.warning("%s: its checksum is not known; its rows are counted", path)
+        elif (sha256 := file_sha256(path)) != _SHA256[file]:
+            raise Unavailable(f"{path} is altered: sha256 {sha256:.12}, not {_SHA256[file]:.12}")
 
 
 def _from_hub(task: Task) -> Iterator[Record]:
@@ -194,10 +184,6 @@ def _from_hub(task: Task) -> Iterator[Record]:
             raise Unavailable(f"{file} is no parquet file of GLUE ({' '.join(str(error).split())})") from None
         for *texts, label, idx in zip(*columns.values(), strict=True):
             yield Record(split, f"{file} idx {idx}", tuple(texts), str(label), idx)
-
-
-def _archived(task: Task, split: str) -> str:
-    return f"{GLUE[task.name].folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
 
 
 def _published(task: Task, split: str) -> str:
