@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from transformers import PreTrainedTokenizerBase
 
-_BATCH_ROWS = 10_000  # in memory at a time
+_BATCH_ROWS = 25_000  # in memory at a time, and in a batch of the Arrow file, each of which takes memory to open
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:

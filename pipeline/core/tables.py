@@ -69,7 +69,7 @@ def read_batches(directory: Path, split: str, producer: str, rows: int) -> tuple
             yield from file.iter_batches(rows)
 
     with _file_errors(path, producer):
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, pre_buffer=False)  # else it keeps all that it has read
     return file.schema_arrow, batches()
 
 

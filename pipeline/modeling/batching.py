@@ -72,25 +72,25 @@ class TrainingBatches(Sampler[list[int]]):
         return -(-len(self._lengths) // (self._size * distributed.world_size()))
 
     def __iter__(self) -> Iterator[list[int]]:
-        rng = np.random.default_rng([self._seed, self._epoch])
-        order = rng.permutation(np.arange(len(self._lengths), dtype=np.int32))
+        # Of ten million rows, each copy of the order takes memory: int32, sorted in place, batches taken one by one.
+        rng, step = np.random.default_rng([self._seed, self._epoch]), self._effective_batch
+        order = np.arange(len(self._lengths), dtype=np.int32)
+        rng.shuffle(order)
+        starts = np.arange(0, len(order) // step * step, step)
         if self._by_length:
-            self._group(order, rng)
+            # As in Trainer, 50 batches to a group; but at least four groups, or the same rows would meet in each epoch.
+            size = step * max(1, min(50, len(order) // (4 * step)))
+            for start in range(0, len(order), size):
+                group = order[start : start + size]
+                group[:] = group[np.argsort(-self._lengths[group], kind="stable")]
+            rng.shuffle(starts)
         every = self._size * distributed.world_size()
-        if distributed.world_size() > 1:
-            order = np.append(order, np.repeat(~order[-1:], len(self) * every - len(order)))
-        for start in range(self._size * distributed.rank(), len(order), every):
-            yield order[start : start + self._size].tolist()
-
-    def _group(self, order: NDArray[np.int32], rng: np.random.Generator) -> None:
-        """In place: of ten million rows, each copy takes memory."""
-        # As in Trainer, 50 batches to a group; but at least four groups, or the same rows would meet in every epoch.
-        size = self._effective_batch * max(1, min(50, len(order) // (4 * self._effective_batch)))
-        for start in range(0, len(order), size):
-            group = order[start : start + size]
-            group[:] = group[np.argsort(-self._lengths[group], kind="stable")]
-        full = order[: len(order) // self._effective_batch * self._effective_batch]
-        full[:] = rng.permutation(full.reshape(-1, self._effective_batch)).ravel()
+        for start in [*starts, len(starts) * step]:
+            rows = order[start : start + step]
+            if distributed.world_size() > 1:
+                rows = np.append(rows, np.repeat(~rows[-1:], -len(rows) % every))
+            for at in range(self._size * distributed.rank(), len(rows), every):
+                yield rows[at : at + self._size].tolist()
 
 
 class ScoringBatches(Sampler[list[int]]):
