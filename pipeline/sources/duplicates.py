@@ -41,6 +41,7 @@ class Columns:
 
     def __init__(self, directory: Path, texts: int) -> None:
         self._directory = directory
+        self.rows = 0
         self.texts = [f"text {number}" for number in range(texts)]  # columns of their hashes
         directory.mkdir()
 
@@ -87,6 +88,7 @@ def note(columns: Columns, batch: "pa.RecordBatch", task: Task) -> None:
     if label.ndim == 2:
         label = label @ np.random.default_rng(0).integers(1 << 62, size=label.shape[1])
     columns.append("label", label)
+    columns.rows += len(batch)
     columns.append("idx", to_numpy(batch["idx"]).astype(np.int64))
     if KEY in batch.schema.names:
         columns.append(KEY, to_numpy(batch[KEY]))

@@ -43,15 +43,6 @@ class Labels:
         binary = self.problem_type == "single_label_classification" and len(self.names) == 2
         return METRICS["binary" if binary else self.problem_type]
 
-    @property
-    def type(self) -> "pa.DataType | list[str]":
-        """The type of the column, as `core.tables.schema` takes it."""
-        import pyarrow as pa
-
-        if self.problem_type == "multi_label_classification":
-            return pa.list_(pa.int64(), len(self.names))
-        return pa.float64() if self.problem_type == "regression" else self.names
-
     def encode(self, values: Sequence[Any]) -> "tuple[pa.Array, list[int]]":
         """The label column of a batch, and the rows whose label is missing; these have a 0 there."""
         import numpy as np
@@ -168,9 +159,9 @@ class LabelReader:
             names, numbers = self._sorted(texts)
             if len(names) > _MOST_CLASSES or (len(names) > _MOST_INTEGERS and self._rows < 2 * len(names)):
                 raise self._too_many(f"{len(names):,} different labels in {self._rows:,} rows")
-        if len(texts) < 2 and kind != "multi_label_classification":
+        if self._in_train < 2 and kind != "multi_label_classification":
             raise UserError(
-                f"{self._column}: all labels of train are {shown(*texts) if texts else 'missing'}; there is nothing to "
+                f"{self._column}: all labels of train are {shown(texts[0]) if self._in_train else 'missing'}; there is nothing to "
                 "learn: name another column in data.label_column_name"
             )
         return Labels(kind, names, numbers, self.separator if kind == "multi_label_classification" else None)

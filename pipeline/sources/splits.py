@@ -42,12 +42,14 @@ def made_splits(split: SplitParams, files: Collection[str]) -> dict[str, float]:
 
 def assign(split: SplitParams, shares: dict[str, float], columns: Columns, kind: ProblemType) -> Codes:
     """The split of each of train's rows, which `columns` has, as numbers in `MADE`. Deterministic."""
+    if len(shares) == 1:
+        return np.zeros(columns.rows, dtype=np.int8)
     key = columns.read(KEY) if split.column else None
     label = columns.read("label")
     n = len(label)
     validation, test = (round(n * shares.get(name, 0)) for name in MADE[1:])
-    if split.type == "fixed":
-        return np.zeros(n, dtype=np.int8) if key is None else key.astype(np.int8)
+    if key is not None and split.type == "fixed":
+        return key.astype(np.int8)
     if split.type in ("random", "stratify"):
         alike = split.type == "random" or (key is None and kind == "regression")
         strata = np.zeros(n) if alike else label if key is None else key

@@ -1,6 +1,6 @@
 """What to know of the data before training: fills the card of `core.data_card`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -46,8 +46,9 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
     codes: the split of each row. marks: what `duplicates.compare` found. earlier: warnings of the steps before.
     """
     warnings = [*earlier]
-    labels = {split: read_labels(raw, split) for split in task.splits if split not in task.unlabelled}
-    counts = {split: _counts(task, of) for split, of in labels.items()}
+    labelled = [split for split in task.splits if split not in task.unlabelled]
+    counts = {split: _counts(task, raw, split) for split in labelled if task.labels}
+    numbers = {split: np.concatenate(list(_labels(raw, split))) for split in labelled if not task.labels}
     cards = {}
     for code, split in enumerate(task.splits):
         found = {}
@@ -56,11 +57,11 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
             found[mark] = int(np.count_nonzero(chosen))
             if found[mark]:
                 warnings.append(f"{split}: {_MARKS[mark]}: {found_rows(columns, chosen)}")
-        numbers = labels[split] if split in labels and not task.labels else None
+        of_split = numbers.get(split)
         cards[split] = SplitCard(
             rows=int(np.count_nonzero(codes == code)),
             labels=counts[split].tolist() if split in counts else [],
-            numbers={} if numbers is None else {name: float(getattr(np, name)(numbers)) for name in _NUMBERS},
+            numbers={} if of_split is None else {name: float(getattr(np, name)(of_split)) for name in _NUMBERS},
             repeated=found[REPEATED],
             contradictory=found[CONTRADICTORY],
             identical=found[IDENTICAL],
@@ -80,9 +81,14 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
         if leak.texts > leak.rows:
             named = found_rows(columns, shared[1])
             warnings.append(f"{leak.later}: rows that share a text with {leak.earlier}: {named}")
-    shifts = {split: _shift(task, labels[TRAIN], of) for split, of in labels.items() if split != TRAIN}
     if task.labels:
-        warnings += _of_classes(task, columns, codes, labels, counts)
+        warnings += _of_classes(task, raw, columns, codes, counts)
+    shifts = {}
+    for split in labelled[1:]:
+        if task.labels:
+            shifts[split] = _shift(task, counts[TRAIN], cards[TRAIN].rows, counts[split], cards[split].rows)
+        else:
+            shifts[split] = Shift(p=kolmogorov_smirnov(numbers[TRAIN], numbers[split]), label=None)
     for split, shift in shifts.items():
         if shift.significant:
             most = ""
@@ -93,52 +99,48 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
     return DataCard(splits=cards, leakage=leakage, shifts=shifts, warnings=warnings)
 
 
-def read_labels(raw: Path, split: str) -> Labels:
-    """The labels of a split that is written in `raw`, shape (n,) or (n, labels)."""
+def _labels(raw: Path, split: str) -> Iterator[Labels]:
+    """The labels of a split that is written in `raw`, in batches of shape (n,) or (n, labels)."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(raw / f"{split}.parquet") as file:
-        return to_numpy(file.read(columns=["label"])["label"])
+        for batch in file.iter_batches(columns=["label"]):
+            yield to_numpy(batch["label"])
 
 
-def _counts(task: Task, labels: Labels) -> NDArray[np.int64]:
-    """How many rows have each class or label; of a regression, none."""
-    if labels.ndim == 2:
-        of_labels: NDArray[np.int64] = labels.sum(axis=0)
-        return of_labels
-    return np.bincount(labels, minlength=len(task.labels)) if task.labels else np.zeros(0, dtype=np.int64)
+def _counts(task: Task, raw: Path, split: str) -> NDArray[np.int64]:
+    """How many rows of a split have each class or label."""
+    counts = np.zeros(len(task.labels), dtype=np.int64)
+    for labels in _labels(raw, split):
+        counts += labels.sum(axis=0) if labels.ndim == 2 else np.bincount(labels, minlength=len(counts))
+    return counts
 
 
 def _of_classes(
-    task: Task, columns: Columns, codes: Codes, labels: dict[str, Labels], counts: dict[str, NDArray[np.int64]]
+    task: Task, raw: Path, columns: Columns, codes: Codes, counts: dict[str, NDArray[np.int64]]
 ) -> list[str]:
     """Warnings of classes that train has not, or few of."""
     warnings = []
-    in_train = counts[TRAIN]
-    for split, of in labels.items():
-        if len(absent := np.flatnonzero((in_train == 0) & (counts[split] > 0))):
+    for split, of in counts.items():
+        if len(absent := np.flatnonzero((counts[TRAIN] == 0) & (of > 0))):
+            has = [np.isin(of, absent) if of.ndim == 1 else of[:, absent].any(axis=1) for of in _labels(raw, split)]
             chosen = codes == task.splits.index(split)
-            chosen[chosen] = of[:, absent].any(axis=1) if of.ndim == 2 else np.isin(of, absent)
+            chosen[chosen] = np.concatenate(has)
             names = listing(shown(task.labels[label]) for label in absent)
             warnings.append(f"{split}: rows with a label that train has not ({names}): {found_rows(columns, chosen)}")
-    few = [f"{shown(name)} ({count})" for name, count in zip(task.labels, in_train, strict=True) if count < _FEW]
+    few = [f"{shown(name)} ({n})" for name, n in zip(task.labels, counts[TRAIN], strict=True) if n < _FEW]
     if few:
         warnings.append(f"train: classes with under {_FEW} rows, too few to learn them well: {listing(few)}")
     return warnings
 
 
-def _shift(task: Task, train: Labels, other: Labels) -> Shift:
-    if not task.labels:
-        return Shift(p=kolmogorov_smirnov(train, other), label=None)
-    counts, others = (np.atleast_1d(_counts(task, of)) for of in (train, other))
-    sizes = len(train), len(other)
-    if train.ndim == 1:
-        return Shift(p=chi_square(counts, others), label=int(np.abs(counts / sizes[0] - others / sizes[1]).argmax()))
-    of_label = [
-        chi_square(np.array([one, sizes[0] - one]), np.array([two, sizes[1] - two]))
-        for one, two in zip(counts, others, strict=True)
-    ]
-    return Shift(p=min(1.0, min(of_label) * len(of_label)), label=int(np.argmin(of_label)))  # Bonferroni
+def _shift(task: Task, train: NDArray[np.int64], rows: int, other: NDArray[np.int64], others: int) -> Shift:
+    """Of classes or labels. train, other: how many rows have each. rows, others: how many there are."""
+    if task.problem_type == "single_label_classification":
+        return Shift(p=chi_square(train, other), label=int(np.abs(train / rows - other / others).argmax()))
+    pairs = zip(train, other, strict=True)
+    p = [chi_square(np.array([one, rows - one]), np.array([two, others - two])) for one, two in pairs]
+    return Shift(p=min(1.0, min(p) * len(p)), label=int(np.argmin(p)))  # Bonferroni's correction
 
 
 def chi_square(counts: NDArray[np.int64], other: NDArray[np.int64]) -> float:

@@ -1,0 +1,172 @@
+"""A user's own files are read as they are, and what is wrong with one is told in one line."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from own import csv, own, read, rows
+
+from pipeline.core.messages import UserError
+
+FEW = rows(40, ["good", "bad"])
+CSV = csv(FEW)
+FIXED = {"type": "fixed"}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def parquet(of: list[tuple[Any, ...]], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"text": [row[0] for row in of], "label": [row[1] for row in of]}), buffer, **options)
+    return buffer.getvalue()
+
+
+def lines(of: list[tuple[Any, ...]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in of)
+
+
+FORMS: dict[str, str | bytes] = {
+    "train.csv": CSV,
+    "train.tsv": CSV.replace(",", "\t"),
+    "train.jsonl": lines(FEW),
+    "train.json": json.dumps([{"text": text, "label": label} for text, label in FEW], indent=1),
+    "train.parquet": parquet(FEW, row_group_size=7),
+    "train/a.jsonl": lines(FEW),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_gives_the_same_rows(name: str) -> None:
+    raw = own({name: FORMS[name]}, split={"type": "hash"})
+    found = {
+        row["idx"]: (row["text"], row["label"]) for split in ("train", "validation", "test") for row in read(raw, split)
+    }
+    assert found == {at: (text, ["bad", "good"].index(label)) for at, (text, label) in enumerate(FEW)}
+
+
+@pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
+def test_files_are_told_apart_by_name(name: str) -> None:
+    files = {"train.csv": CSV, f"{name}.jsonl": lines(rows(6, ["good", "bad"], 1)), "test.tsv": CSV.replace(",", "\t")}
+    raw = own({**files, ".hidden.csv": "x", "train.csv.dvc": "outs: []"})
+    assert {split: len(read(raw, split)) for split in ("train", "validation", "test")} == {
+        "train": 40, "validation": 6, "test": 40,
+    }  # fmt: skip
+
+
+def test_shards_are_one_split_whose_idx_counts_on() -> None:
+    shards = {f"train-{at:05}-of-00003.parquet": parquet(FEW[10 * at : 10 * at + 10]) for at in range(3)}
+    raw = own({**shards, "dev.csv": CSV}, split=FIXED)
+    assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [(at, FEW[at][0]) for at in range(30)]
+    Path("data/own/train-00001-of-00003.parquet").unlink()
+    with pytest.raises(UserError, match=r"data/own: there are 2 files of train-\*-of-00003\.parquet; add the other"):
+        own({})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xef\xbb\xbf" + CSV.encode(),
+        CSV.replace("\n", "\r\n").encode(),
+        csv(FEW, "text , label").encode(),
+        CSV.replace("\n", "\n\n", 5).encode(),
+    ],
+    ids=["BOM", "CRLF", "spaces in the header", "blank lines"],
+)
+def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
+    raw = own({"train.csv": text, "dev.csv": CSV}, split=FIXED)
+    assert read(raw, "train") == [
+        {key: value for key, value in row.items() if key != "leakage"} for row in read(raw, "validation")
+    ]
+
+
+def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
+    raw = own({"train.csv": CSV, "dev.csv": CSV + '"He said ""no"",\nand left",good\n'})
+    assert read(raw, "validation")[-1]["text"] == 'He said "no",\nand left'
+
+
+BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
+    "a missing column": (
+        {"train.csv": csv(FEW, "text,lable")},
+        r'train\.csv .*column label; did you mean "lable"\?.*text, lable',
+    ),
+    "semicolons": ({"train.csv": CSV.replace(",", ";")}, r"train\.csv .*column label; .*';'.* commas"),
+    "a doubled column": (
+        {"train.csv": csv([(*row, 1) for row in FEW], "text,label,label")},
+        r"2 columns label; rename",
+    ),
+    "two candidates": ({"train.csv": CSV, "train.tsv": CSV}, r"data/own has train\.csv, train\.tsv.* train; leave one"),
+    "two names of a split": (
+        {"train.csv": CSV, "val.csv": CSV, "dev.csv": CSV},
+        r"dev\.csv, val\.csv.* validation; leave",
+    ),
+    "no train file": ({"my.csv": CSV}, r"data\.directory: data/own has no train file, but my\.csv; put train\.csv"),
+    "nothing": ({}, r"data\.directory: data/own has no train file; put train\.csv"),
+    "an unknown ending": ({"train.xlsx": "x"}, r"train\.xlsx cannot be read; save .* \.csv"),
+    "another encoding": (
+        {"train.csv": CSV.encode() + "café,good\n".encode("cp1252")},
+        r"train\.csv line 42 is not UTF-8.*Windows-1252.* 'é'; .*iconv",
+    ),
+    "UTF-16": ({"train.csv": CSV.encode("utf-16")}, r"train\.csv is UTF-16 text.*; save it as UTF-8"),
+    "UTF-16 without a mark": ({"train.csv": CSV.encode("utf-16-le")}, r"train\.csv .*zero bytes.*; save it as UTF-8"),
+    "too many fields": ({"train.csv": CSV + "a, b,good\n"}, r"train\.csv line 42 has 3 fields, the header 2; .*quotes"),
+    "too few fields": ({"train.tsv": CSV.replace(",", "\t") + "a\n"}, r"train\.tsv line 42 has 1 fields.*quotes"),
+    "an open quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42: .*double quotes"),
+    "a quote within": ({"train.csv": CSV + '"a" b,good\n'}, r"train\.csv line 42: .*double those"),
+    "a line that is not JSON": (
+        {"train.jsonl": lines(FEW) + "{'a': 1}\n"},
+        r"train\.jsonl line 41 is not JSON.*; write",
+    ),
+    "a line that is no object": ({"train.jsonl": lines(FEW) + "[1]\n"}, r"train\.jsonl line 41 is \[1\]; .*object"),
+    "a broken list": ({"train.json": "[{}, "}, r"train\.json is not JSON: .*; write a list"),
+    "parquet as csv": ({"train.csv": parquet(FEW)}, r"train\.csv is a parquet file.*UTF-8 text; .*rename"),
+    "csv as parquet": ({"train.parquet": CSV}, r"train\.parquet is UTF-8 text.*a parquet file; .*rename"),
+    "a page as JSON": ({"train.json": "<!doctype html><html>"}, r"train\.json is an HTML or XML page.*JSON; "),
+    "Excel as csv": ({"train.csv": b"PK\x03\x04\x14"}, r"train\.csv is a zip or Excel file.*; save"),
+    "JSON as csv": ({"train.csv": lines(FEW)}, r"train\.csv is JSON.*; .*rename"),
+    "half a parquet file": (
+        {"train.parquet": parquet(FEW)[:300]},
+        r"train\.parquet is not a complete parquet.*; write",
+    ),
+    "an empty file": ({"train.csv": ""}, r"train\.csv is empty; put rows"),
+    "a header alone": ({"train.csv": "text,label\n"}, r"train\.csv has no rows; add"),
+    "an empty test file": ({"train.csv": CSV, "test.csv": "text\n"}, r"test\.csv has no rows; add some, or remove"),
+    "a list as a text": (
+        {"train.jsonl": '{"text": [1], "label": "a"}\n' + lines(FEW)},
+        r"jsonl line 1: text is \[1\]; .*text",
+    ),
+    "an object as a label": (
+        {"train.jsonl": lines(FEW) + '{"text": "a", "label": {}}\n'},
+        r"jsonl line 41: label is \{\}; .*text",
+    ),
+    "half a character": (
+        {"train.jsonl": '{"text": "\\ud83d", "label": "good"}\n' + lines(FEW)},
+        r"train\.jsonl: text .*ud83d.*; correct",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_bad_file_is_told_in_one_line(fault: str) -> None:
+    files, message = BAD[fault]
+    with pytest.raises(UserError, match=message) as error:
+        own(files)
+    assert "\n" not in str(error.value)
+    assert not Path("data/raw").exists()
+
+
+def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:
+    text = csv([('"one\ntwo\nthree"', "good")]) + "a,b,c\n"
+    with pytest.raises(UserError, match=r"train\.csv line 5 has 3 fields"):
+        own({"train.csv": text})
+
+
+def test_a_file_of_another_name_is_told_and_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    own({"train.csv": CSV, "my_test.csv": "x"})
+    assert any("my_test.csv" in message for message in caplog.messages)

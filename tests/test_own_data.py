@@ -1,0 +1,436 @@
+"""A user's own rows: what kind of task they are, what is told of them before training, and when download reruns."""
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import Project, data_params, params_file, run_stage
+from own import content, csv, own, read, rows
+from scipy.stats import chi2_contingency, ks_2samp
+
+from pipeline.core.data_card import read_data_card
+from pipeline.core.messages import UserError
+from pipeline.core.task import read_task
+from pipeline.download import download
+from pipeline.sources.survey import chi_square, kolmogorov_smirnov
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def jsonl(of: list[tuple[Any, Any]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in of)
+
+
+CLASSES, SEVERAL, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
+
+KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[str], list[str]]]] = {
+    "words": ({"train.csv": csv(rows(60, ["no", "yes"]))}, {}, (CLASSES, ["no", "yes"], ["accuracy", "f1"])),
+    "three words": (
+        {"train.csv": csv(rows(60, ["c", "a", "b"]))},
+        {},
+        (CLASSES, ["a", "b", "c"], ["accuracy", "f1_macro"]),
+    ),
+    "few integers": (
+        {"train.csv": csv(rows(60, [10, 9, -1]))},
+        {},
+        (CLASSES, ["-1", "9", "10"], ["accuracy", "f1_macro"]),
+    ),
+    "integers of JSON": ({"train.jsonl": jsonl(rows(60, [1, 0]))}, {}, (CLASSES, ["0", "1"], ["accuracy", "f1"])),
+    "truth values": ({"train.jsonl": jsonl(rows(60, [True, False]))}, {}, (CLASSES, ["False", "True"], ["accuracy"])),
+    "many integers": (
+        {"train.csv": csv(rows(60, list(range(21))))},
+        {},
+        (NUMBERS, [], ["pearson", "spearmanr", "rmse"]),
+    ),
+    "floats": (
+        {"train.csv": csv(rows(60, ["1.5", "-2e3", ".5"]))},
+        {},
+        (NUMBERS, [], ["pearson", "spearmanr", "rmse"]),
+    ),
+    "floats that are classes": (
+        {"train.csv": csv(rows(60, ["1.0", "2.0"]))},
+        {"problem_type": CLASSES},
+        (CLASSES, ["1.0", "2.0"], ["accuracy"]),
+    ),
+    "integers that are numbers": (
+        {"train.csv": csv(rows(60, [1, 2]))},
+        {"problem_type": NUMBERS},
+        (NUMBERS, [], ["pearson"]),
+    ),
+    "lists": ({"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
+    "a bar": ({"train.csv": csv(rows(60, ["b|a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
+    "semicolons": ({"train.csv": csv(rows(60, ["b; a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
+    "commas": (
+        {"train.csv": csv(rows(60, ['"b,a"', "c"]))},
+        {"problem_type": SEVERAL},
+        (SEVERAL, ["a", "b", "c"], ["f1_micro"]),
+    ),
+    "commas in names": ({"train.csv": csv(rows(60, ['"b,a"', "c"]))}, {}, (CLASSES, ["b,a", "c"], ["accuracy"])),
+    "named classes": (
+        {"train.csv": csv(rows(60, [1, 0]))},
+        {"id2label": {1: "good", 0: "bad"}},
+        (CLASSES, ["good", "bad"], ["accuracy"]),
+    ),
+    "words and numbers that are listed": (
+        {"train.csv": csv(rows(60, ["1", "x"]))},
+        {"id2label": {"x": "X", "1": "one"}},
+        (CLASSES, ["X", "one"], ["accuracy"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_the_kind_of_task_is_inferred_and_told(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    files, changes, (kind, labels, metrics) = KINDS[case]
+    caplog.set_level("INFO")
+    task = read_task(own(files, **changes), "download")
+    assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (kind, labels, metrics)
+    told = [message for message in caplog.messages if message.startswith(f"problem_type: {kind}, since label has ")]
+    assert len(told) == ("problem_type" not in changes)
+    assert all(message.endswith("set data.problem_type") for message in told)
+
+
+def test_labels_are_stored_by_kind() -> None:
+    raw = own({"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]])), "dev.jsonl": jsonl(rows(3, [["c"]], 1))})
+    assert [row["label"] for row in read(raw, "validation")] == [[0, 0, 1]] * 3
+    raw = own({"train.jsonl": jsonl(rows(60, [0.5, 2.5])), "dev.jsonl": jsonl(rows(2, [2.5, 7], 1))})
+    assert [row["label"] for row in read(raw, "validation")] == [2.5, 7.0]
+    raw = own({"train.jsonl": jsonl(rows(60, ["b", "a"])), "dev.jsonl": jsonl(rows(2, ["a", "b"], 1))})
+    assert [row["label"] for row in read(raw, "validation")] == [0, 1]
+    features = json.loads(pq.read_schema(raw / "validation.parquet").metadata[b"huggingface"])["info"]["features"]
+    assert features["label"]["names"] == ["a", "b"]
+
+
+def test_pairs_slices_and_other_types_of_a_parquet_file() -> None:
+    columns = {
+        "question": pa.array(["one", "two", "three"] * 20).dictionary_encode(),
+        "answer": pa.array(range(60)),
+        "verdict": pa.array([1.0, 0.0, None] * 20),
+        "source": pa.array(["web", None, "book"] * 20, pa.large_string()),
+    }
+    Path("data/own").mkdir(parents=True)
+    pq.write_table(pa.table(columns), "data/own/train.parquet")
+    names = {"text_column_names": ["question", "answer"], "label_column_name": "verdict", "slice_columns": ["source"]}
+    raw = own({}, **names, problem_type=CLASSES, on_missing="drop")
+    found = sorted(
+        (row for split in ("train", "validation", "test") for row in read(raw, split)), key=lambda row: row["idx"]
+    )
+    assert list(read(raw, "train")[0]) == ["question", "answer", "label", "idx", "source"]
+    assert list(read(raw, "test")[0]) == ["question", "answer", "label", "idx", "source", "leakage"]
+    assert [row["idx"] for row in found] == [at for at in range(60) if at % 3 < 2]
+    assert {key: found[1][key] for key in ("question", "answer", "label", "source")} == {
+        "question": "two", "answer": "1", "label": 0, "source": "",
+    }  # fmt: skip
+    assert content(raw, "task")["slice_columns"] == ["source"]
+
+
+TEXTS = rows(40, ["good", "bad"])
+BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
+    "a number among words": (
+        {"train.csv": csv([*TEXTS, ("a", 3)])},
+        {},
+        r"train\.csv line 42: label is '3', .*data\.id2label",
+    ),
+    "a word in another split": (
+        {"train.csv": csv(rows(40, [0, 1])), "dev.csv": csv([("a", "x")])},
+        {},
+        r"train\.csv line 2: label is '0', a number.*id2label",
+    ),
+    "a label that is not listed": (
+        {"train.csv": csv(TEXTS)},
+        {"id2label": {"good": "Good", "bat": "Bad"}},
+        r"line 3: label is 'bad', .*data\.id2label's good, bat; .*list it",
+    ),
+    "too many classes": (
+        {"train.csv": csv(rows(10_000, [f"c{at}" for at in range(10_000)]))},
+        {},
+        r"data\.label_column_name: label has 10,000 different labels in 10,000 rows.*name the column",
+    ),
+    "one row a class": (
+        {"train.csv": csv(rows(30, [f"c{at}" for at in range(30)]))},
+        {},
+        r"label has 30 different labels in 30 rows, too many",
+    ),
+    "free text": (
+        {"train.csv": csv(rows(20_100, [f"c{at}" for at in range(20_100)]))},
+        {},
+        r"label has more than 20,000 different labels",
+    ),
+    "one class": ({"train.csv": csv(rows(30, ["x"]))}, {}, r"label: all labels .* 'x'; .*data\.label_column_name"),
+    "no label at all": (
+        {"train.csv": csv(rows(30, [""]))},
+        {},
+        r"label: all labels .* missing; .*data\.label_column_name",
+    ),
+    "NaN": (
+        {"train.csv": csv(rows(30, ["1.5", "2.5", "nan"]))},
+        {},
+        r"train\.csv line 4: label is 'nan'; .*finite.*correct",
+    ),
+    "infinity": (
+        {"train.jsonl": jsonl(rows(30, [1.5, 2.5, float("inf")]))},
+        {},
+        r"train\.jsonl line 3: label is 'inf'; .*finite",
+    ),
+    "too large a number": (
+        {"train.csv": csv(rows(30, ["1.5", "2.5", "1e999"]))},
+        {},
+        r"line 4: label is '1e999'; .*finite",
+    ),
+    "NaN behind very many numbers": (
+        {"train.csv": csv([*rows(20_100, [at / 8 for at in range(20_100)]), ("a", "nan")])},
+        {},
+        r"line 20102: label is 'nan'; .*finite",
+    ),
+    "a word for a number": (
+        {"train.csv": csv(rows(30, ["1.5", "2.5", "good"]))},
+        {"problem_type": NUMBERS},
+        r"line 4: label is 'good'; .*finite",
+    ),
+    "names for numbers": (
+        {"train.csv": csv(rows(30, ["1.5", "2.5"]))},
+        {"problem_type": NUMBERS, "id2label": {"a": "A", "b": "B"}},
+        r"data\.id2label .*null",
+    ),
+    "a list for a class": (
+        {"train.jsonl": jsonl(rows(30, [["a"], ["b"]]))},
+        {"problem_type": CLASSES},
+        r"line 1: label is \['a'\]; .*multi_label",
+    ),
+    "no texts": ({"train.csv": csv(TEXTS)}, {"text_column_names": []}, r"data\.text_column_names is \[\]; name one"),
+    "a reserved name": ({"train.csv": csv(TEXTS)}, {"slice_columns": ["idx"]}, r"data\.slice_columns has idx.*rename"),
+    "a column twice": (
+        {"train.csv": csv(TEXTS)},
+        {"text_column_names": ["text", "text"]},
+        r"data\.text_column_names has text.* once",
+    ),
+    "a class twice": (
+        {"train.csv": csv(TEXTS)},
+        {"id2label": {"good": "x", "bad": "x"}},
+        r"data\.id2label .*different",
+    ),
+    "missing": (
+        {"train.csv": csv([*TEXTS, ("", "good"), (" ", "bad"), ("a", "")])},
+        {},
+        r"own: train: rows without text: 2 \(idx 40, 41\), .* label: 1 \(idx 42\); complete.*data\.on_missing=drop",
+    ),
+    "leaking": (
+        {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7])},
+        {"on_leakage": "refuse", "split": {"type": "fixed"}},
+        r"own: train: rows that validation or test have too: 2 \(idx 5, 6\); remove.*data\.on_leakage=drop",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_labels_that_do_not_fit_are_told_in_one_line(fault: str) -> None:
+    files, changes, message = BAD[fault]
+    with pytest.raises(UserError, match=message) as error:
+        own(files, **changes)
+    assert "\n" not in str(error.value)
+    assert not Path("data/raw").exists()
+
+
+def warnings(raw: Path) -> str:
+    return "\n".join(read_data_card(raw).warnings)
+
+
+def test_rows_that_lack_something_are_dropped_where_the_user_says_so() -> None:
+    files = {"train.csv": csv([("", "good"), *TEXTS]), "dev.csv": csv([*TEXTS[:5], ("a", "")])}
+    raw = own(files, on_missing="drop", split={"type": "fixed"})  # type: ignore[arg-type]
+    assert [row["idx"] for row in read(raw, "train")] == list(range(1, 41))
+    assert "train: dropped rows without text: 1 (idx 0)" in warnings(raw)
+    assert "validation: dropped rows without label: 1 (idx 5)" in warnings(raw)
+
+
+def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for test in (csv([(text,) for text, _ in TEXTS[:4]], "text"), csv([(text, "") for text, _ in TEXTS[:4]])):
+        raw = own({"train.csv": csv(TEXTS), "test.csv": test})
+        task = read_task(raw, "download")
+        assert (task.predicted, task.unlabelled, task.verdict_split) == (["validation", "test"], ["test"], "validation")
+        assert list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
+        assert read_data_card(raw).splits["test"].labels == []
+    assert any("test has no labels: verdicts rest on validation" in message for message in caplog.messages)
+
+
+def test_duplicates_and_leakage_are_counted_and_the_log_shows_the_cards_lines(caplog: pytest.LogCaptureFixture) -> None:
+    train = [
+        ("It fell.", "He rose.", 1),
+        ("x y", "z", 0),
+        ("he  ROSE", "it fell", 0),
+        ("He rose!", "It fell", 1),
+        ("a", "A!", 1),
+    ]
+    dev = [
+        ("It rose", "He came", 1),
+        ("It fell", "He went", 0),
+        ("He rose", "It fell", 1),
+        ("1.5", "...", 0),
+        ("15", "!", 0),
+    ]
+    files = {
+        "train.csv": csv(train, "one,other,label"),
+        "dev.csv": csv(dev, "one,other,label"),
+        "test.csv": csv(dev[:2], "one,other,label"),
+    }
+    raw = own(files, text_column_names=["one", "other"])  # type: ignore[arg-type]
+    card = read_data_card(raw)
+    found = card.splits["train"]
+    assert (found.rows, found.repeated, found.contradictory, found.identical) == (5, 2, 2, 1)
+    leaks = {(leak.later, leak.earlier): (leak.rows, leak.texts) for leak in card.leakage}
+    assert leaks == {("validation", "train"): (1, 2), ("test", "train"): (0, 1), ("test", "validation"): (2, 2)}
+    assert [row["leakage"] for row in read(raw, "validation")] == [0, 1, 2, 0, 0]
+    assert "train: duplicates of earlier rows: 2 (idx 2, 3)" in card.warnings
+    assert "validation: rows that share a text with train: 2 (idx 1, 2)" in card.warnings
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings
+
+
+def naive(of: list[dict[str, Any]], before: set[frozenset[str]]) -> tuple[int, int]:
+    """Rows that occur earlier, and with another label; the slow and plain way."""
+    labels: dict[frozenset[str], list[int]] = {}
+    repeated = contradictory = 0
+    for row in of:
+        seen = labels.setdefault(frozenset([row["one"], row["other"]]), [])
+        repeated += bool(seen)
+        contradictory += any(label != row["label"] for label in seen)
+        seen.append(row["label"])
+    return repeated, contradictory
+
+
+def test_many_duplicates_are_counted_as_the_plain_way_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In buckets of a few rows, as in those of half a million."""
+    monkeypatch.setattr("pipeline.sources.duplicates._BUCKET", 50)
+    monkeypatch.setattr("pipeline.sources.duplicates._CHUNK", 64)
+    made = random.Random(0)
+    words = [f"w{at}" for at in range(60)]
+
+    def some(count: int) -> str:
+        return csv(
+            [(made.choice(words), made.choice(words), made.choice("ab")) for _ in range(count)], "one,other,label"
+        )
+
+    raw = own(
+        {"train.csv": some(1500), "dev.csv": some(300), "test.csv": some(200)}, text_column_names=["one", "other"]
+    )
+    card = read_data_card(raw)
+    of = {split: read(raw, split) for split in card.splits}
+    pairs = {split: [frozenset([row["one"], row["other"]]) for row in found] for split, found in of.items()}
+    for split, found in of.items():
+        assert (card.splits[split].repeated, card.splits[split].contradictory) == naive(found, set())
+    for leak in card.leakage:
+        known = set(pairs[leak.earlier])
+        texts = set().union(*known)
+        assert leak.rows == sum(pair in known for pair in pairs[leak.later])
+        assert leak.texts == sum(not texts.isdisjoint(pair) for pair in pairs[leak.later])
+
+
+def test_rows_of_train_that_others_have_are_dropped_where_the_user_says_so() -> None:
+    files = {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7]), "test.csv": csv(TEXTS[6:9])}
+    raw = own(files, on_leakage="drop")  # type: ignore[arg-type]
+    assert [row["idx"] for row in read(raw, "train")] == [at for at in range(40) if at not in range(5, 9)]
+    assert (len(read(raw, "validation")), len(read(raw, "test"))) == (2, 3)
+    card = read_data_card(raw)
+    assert card.splits["train"].rows == 36
+    assert [leak.rows for leak in card.leakage if leak.earlier == "train"] == [0, 0]
+    assert "train: dropped rows that validation or test have too: 4 (idx 5, 6, 7, 8)" in card.warnings
+
+
+def test_classes_that_train_has_not_or_few_of_are_told() -> None:
+    files = {"train.csv": csv(rows(120, ["a", "a", "b"])), "dev.csv": csv([*rows(3, ["a"], 1), ("x", "new")])}
+    raw = own(files, split={"type": "fixed"})  # type: ignore[arg-type]
+    assert content(raw, "task")["labels"] == ["a", "b", "new"]
+    assert "validation: rows with a label that train has not ('new'): 1 (idx 3)" in warnings(raw)
+    assert re.search(r"train: classes with under 50 rows.*: 'b' \(40\), 'new' \(0\)$", warnings(raw), re.M)
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "label"),
+    [
+        (["a", "b"], ["a", "a", "a", "b"], 0),
+        ([["a"], ["b"], ["a", "c"]], [["a"], ["b"], ["a"]], 2),
+        ([1.5, 2.5, 3.5], [1.5, 2.5], None),
+    ],
+)
+def test_labels_that_are_distributed_otherwise_are_told(train: list[Any], dev: list[Any], label: int | None) -> None:
+    shifted = own(
+        {"train.jsonl": jsonl(rows(600, train)), "dev.jsonl": jsonl(rows(200, dev, 1))}, split={"type": "fixed"}
+    )
+    shift = read_data_card(shifted).shifts["validation"]
+    assert shift.significant and shift.label == label
+    assert "validation: its labels are distributed otherwise than train's" in warnings(shifted)
+    alike = own({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
+    assert not read_data_card(alike).shifts["validation"].significant
+    assert "distributed" not in warnings(alike)
+
+
+def test_the_tests_of_a_shift_are_those_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    for classes in (2, 3, 20):
+        counts, other = rng.integers(1, 300, (2, classes))
+        assert chi_square(counts, other) == pytest.approx(chi2_contingency([counts, other], correction=False).pvalue)
+    one, other = rng.normal(size=400), rng.normal(0.1, size=300).round(1)
+    assert kolmogorov_smirnov(one, other) == pytest.approx(ks_2samp(one, other, method="asymp").pvalue, abs=0.02)
+
+
+def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRPC_MIRROR", str(mrpc))
+    download(Path("data/raw"), data_params(task="mrpc"))
+    found = {(leak.later, leak.earlier): leak for leak in read_data_card(Path("data/raw")).leakage}
+    validation, test = found["validation", "train"], found["test", "train"]
+    assert (validation.rows, validation.texts, test.rows, test.texts) == (0, 43, 7, 252)
+    kept = [np.array([row["leakage"] for row in read(Path("data/raw"), split)]) for split in ("validation", "test")]
+    assert [(int((of > 0).sum()), int((of == 2).sum())) for of in kept] == [(43, 0), (252, 7)]
+
+
+def test_origin_and_card_are_the_same_for_the_same_files() -> None:
+    files = {"train.csv": csv(TEXTS)}
+    first = {path.name: path.read_bytes() for path in own(files).iterdir()}  # type: ignore[arg-type]
+    assert {path.name: path.read_bytes() for path in own({}).iterdir()} == first
+    assert re.fullmatch(r"[0-9a-f]{64}", json.loads(first["source.json"])["sha256"]["train.csv"])
+
+
+def test_as_a_stage_a_fault_is_one_line(tmp_path: Path) -> None:
+    params_file(tmp_path, {"data.task": "own"})
+    done = run_stage("download", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: data.directory: data/own ")
+
+
+def test_an_edited_file_reruns_download_and_an_untracked_one_is_told_in_an_experiment(project: Project) -> None:
+    file = project.root / "data" / "own" / "train.csv"
+    assert project.repro("download") == ["check", "download"], "the sample needs no files of the user's"
+    file.write_text(csv(TEXTS))
+    project.set("data.task", "own")
+    assert project.repro("download") == ["check", "download"]
+    assert project.repro("download") == []
+    with file.open("a") as more:
+        more.write("one more,good\n")
+    assert project.repro("download") == ["download"]
+    assert read_data_card(project.root / "data/raw").splits["train"].rows == 33
+
+    project.git("config", "user.name", "A")
+    project.git("config", "user.email", "a@example.org")
+    project.commit("before")
+    project.git("rm", "--quiet", "--cached", "data/own/train.csv")
+    project.git("commit", "--quiet", "--message", "untracked")
+    out = project.run("dvc", "exp", "run", "--temp", "--set-param", "data.split.seed=1", "download", ok=False)
+    assert re.search(
+        r'^error: data/own/train\.csv is not in the copy .*not tracked; run "dvc add data/own/train\.csv && git add '
+        r'data/own/train\.csv\.dvc data/own/\.gitignore", or "git add data/own/train\.csv"$',
+        out, re.M,
+    )  # fmt: skip
+    assert "Traceback" not in out
+    project.run("dvc", "add", "data/own/train.csv")
+    project.git("add", "data/own/train.csv.dvc", "data/own/.gitignore")
+    project.commit("tracked")
+    project.run("dvc", "exp", "run", "--temp", "--name", "apart", "--set-param", "data.split.seed=1", "download")

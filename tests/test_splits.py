@@ -1,0 +1,193 @@
+"""Validation and test rows made from train's: exact, deterministic, and never test in place of validation."""
+
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own import content, csv, own, read, rows
+
+from pipeline.core.messages import UserError
+
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def members(raw: Path) -> dict[str, list[int]]:
+    return {split: [row["idx"] for row in read(raw, split)] for split in SPLITS if (raw / f"{split}.parquet").exists()}
+
+
+def sizes(raw: Path) -> tuple[int, ...]:
+    return tuple(map(len, members(raw).values()))
+
+
+@pytest.mark.parametrize("kind", ["random", "stratify"])
+def test_counts_are_exact_and_a_seed_decides_which_rows(kind: str) -> None:
+    files = {"train.csv": csv(rows(200, ["a", "b", "b", "b"]))}
+    first = members(own(files, split={"type": kind}))
+    assert [len(of) for of in first.values()] == [160, 20, 20]
+    assert sorted(chain.from_iterable(first.values())) == list(range(200))
+    assert members(own(files, split={"type": kind})) == first
+    assert members(own(files, split={"type": kind, "seed": 7})) != first
+
+
+def test_stratify_gives_each_class_its_share_in_each_split() -> None:
+    raw = own({"train.csv": csv(rows(210, ["a", "b", "b", "b", "c", "c", "c"]))})
+    for split, share in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
+        counts = Counter(row["label"] for row in read(raw, split))
+        assert all(abs(counts[label] - share * of) <= 1 for label, of in ((0, 30), (1, 90), (2, 90)))
+
+
+def test_stratify_by_a_column() -> None:
+    of = [(text, label, "xy"[at >= 100]) for at, (text, label) in enumerate(rows(200, ["a", "b"]))]
+    raw = own({"train.csv": csv(of, "text,label,source")}, split={"column": "source"}, slice_columns=["source"])
+    assert Counter(row["source"] for row in read(raw, "test")) == {"x": 10, "y": 10}
+
+
+@pytest.mark.parametrize(
+    ("given", "shares", "expected"),
+    [
+        ({}, [0.5, 0.25, 0.25], (100, 50, 50)),
+        ({}, [0.9, 0.1, 0], (180, 20)),
+        ({"dev": 10}, [0.8, 0.1, 0.1], (178, 10, 22)),
+        ({"test": 10}, [0.8, 0.1, 0.1], (178, 22, 10)),
+        ({"dev": 10, "test": 12}, [0.8, 0.1, 0.1], (200, 10, 12)),
+        ({"dev": 10}, [0.8, 0.2, 0], (200, 10)),
+    ],
+)
+def test_only_what_has_no_file_is_made(given: dict[str, int], shares: list[float], expected: tuple[int, ...]) -> None:
+    files = {f"{name}.csv": csv(rows(size, ["a", "b"], 1)) for name, size in given.items()}
+    raw = own({"train.csv": csv(rows(200, ["a", "b"])), **files}, split={"probabilities": shares})
+    assert sizes(raw) == expected
+    assert content(raw, "task")["predicted"] == list(members(raw))[1:]
+
+
+def test_by_hash_each_row_keeps_its_split_when_rows_are_added() -> None:
+    few, more = rows(300, ["a", "b"]), rows(300, ["a", "b"], 1)
+    before = own({"train.csv": csv(few)}, split={"type": "hash"})
+    split_of = {row["text"]: split for split in SPLITS for row in read(before, split)}
+    assert {split: list(split_of.values()).count(split) > 10 for split in SPLITS} == dict.fromkeys(SPLITS, True)
+    after = own({"train.csv": csv(more + few)}, split={"type": "hash"})
+    now = {row["text"]: split for split in SPLITS for row in read(after, split)}
+    assert {text: now[text] for text in split_of} == split_of
+
+
+def test_a_group_stays_together() -> None:
+    of = [(text, label, at % 37) for at, (text, label) in enumerate(rows(400, ["a", "b"]))]
+    raw = own(
+        {"train.csv": csv(of, "text,label,user")}, split={"type": "group", "column": "user"}, slice_columns=["user"]
+    )
+    users = {split: {row["user"] for row in read(raw, split)} for split in SPLITS}
+    assert sum(map(len, users.values())) == 37
+    assert 20 <= sizes(raw)[1] <= 60 and 20 <= sizes(raw)[2] <= 60
+
+
+def test_pairs_that_share_a_text_stay_together_also_by_way_of_others() -> None:
+    texts = [text for text, _ in rows(600, ["a"])]
+    chains = [(texts[at], texts[at + 1] if at % 3 < 2 else texts[at - 1].upper(), "ab"[at % 2]) for at in range(599)]
+    raw = own(
+        {"train.csv": csv(chains, "one,other,label")}, split={"type": "group"}, text_column_names=["one", "other"]
+    )
+    split_of = {row["idx"]: split for split in SPLITS for row in read(raw, split)}
+    assert all(split_of[at] == split_of[at + 1] for at in range(0, 598, 3))
+    assert min(sizes(raw)) > 20
+    assert content(raw, "data_card")["leakage"][0]["texts"] == 0
+
+
+def test_a_group_larger_than_its_split_goes_to_train() -> None:
+    of = [(text, label, "big" if at < 150 else at) for at, (text, label) in enumerate(rows(200, ["a", "b"]))]
+    raw = own({"train.csv": csv(of, "text,label,user")}, split={"type": "group", "column": "user"})
+    assert sizes(raw) == (160, 20, 20)
+
+
+@pytest.mark.parametrize(
+    "time", [lambda at: f"2024-{1 + at // 28:02}-{1 + at % 28:02}", lambda at: f"{at}.5", lambda at: 9000 + at]
+)
+def test_by_time_the_latest_rows_are_test(time: Any) -> None:
+    of = [(text, label, time((7 * at) % 200)) for at, (text, label) in enumerate(rows(200, ["a", "b"]))]
+    raw = own({"train.csv": csv(of, "text,label,when")}, split={"type": "datetime", "column": "when"})
+    when = {split: {7 * at % 200 for at in found} for split, found in members(raw).items()}
+    assert when == {"train": set(range(160)), "validation": set(range(160, 180)), "test": set(range(180, 200))}
+
+
+def test_a_column_may_name_each_rows_split() -> None:
+    names = ["train", "train", "dev", "Test"]
+    of = [(text, label, names[at % 4]) for at, (text, label) in enumerate(rows(80, ["a", "b", "b"]))]
+    raw = own({"train.csv": csv(of, "text,label,part")}, split={"type": "fixed", "column": "part"})
+    assert members(raw)["validation"] == list(range(2, 80, 4))
+    assert sizes(raw) == (40, 20, 20)
+
+
+def test_a_regression_is_split_at_random() -> None:
+    assert sizes(own({"train.csv": csv(rows(100, [at / 7 for at in range(60)]))})) == (80, 10, 10)
+
+
+DATED = csv([(*row, "3/4/2024") for row in rows(40, ["a", "b"])], "text,label,when")
+PLAIN = csv(rows(40, ["a", "b"]))
+REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "test for validation": (
+        {"train.csv": PLAIN, "test.csv": PLAIN},
+        {"type": "fixed"},
+        r"data\.split: .*no validation.*data\.split\.type=stratify",
+    ),
+    "no share": (
+        {"train.csv": PLAIN},
+        {"probabilities": [0.9, 0, 0.1]},
+        r"data\.split: .*no validation.*data\.split\.probabilities",
+    ),
+    "shares beyond 1": (
+        {"train.csv": PLAIN},
+        {"probabilities": [0.8, 0.2, 0.2]},
+        r"data\.split\.probabilities is \[0\.8, 0\.2, 0\.2\].*sum to 1",
+    ),
+    "two shares": (
+        {"train.csv": PLAIN},
+        {"probabilities": [0.8, 0.2]},
+        r"data\.split\.probabilities is \[0\.8, 0\.2\]; ",
+    ),
+    "no column of times": ({"train.csv": PLAIN}, {"type": "datetime"}, r"data\.split\.column is null; .*datetime"),
+    "a column for nothing": (
+        {"train.csv": PLAIN},
+        {"type": "random", "column": "when"},
+        r"data\.split\.column is when.*null",
+    ),
+    "no such column": ({"train.csv": PLAIN}, {"type": "group", "column": "user"}, r"train\.csv has no column user"),
+    "times of another form": (
+        {"train.csv": DATED},
+        {"type": "datetime", "column": "when"},
+        r"train\.csv line 2: when is '3/4/2024'; .*2024-12-31",
+    ),
+    "no split's name": (
+        {"train.csv": DATED},
+        {"type": "fixed", "column": "when"},
+        r"train\.csv line 2: when is '3/4/2024'; .*validation",
+    ),
+    "a missing value": (
+        {"train.csv": DATED + "a,a,\n"},
+        {"type": "group", "column": "when"},
+        r"train\.csv line 42: when is missing, which data\.split\.column",
+    ),
+    "one group": (
+        {"train.csv": DATED},
+        {"type": "group", "column": "when"},
+        r"validation would have no rows.*data\.split\.probabilities",
+    ),
+    "a split twice": (
+        {"train.csv": csv([(*row, "dev") for row in rows(9, ["a", "b"])], "text,label,part"), "dev.csv": PLAIN},
+        {"type": "fixed", "column": "part"},
+        r"data\.split\.column: part .*validation.* file too; leave one",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_a_split_that_cannot_be_made_is_refused(fault: str) -> None:
+    files, split, message = REFUSED[fault]
+    with pytest.raises(UserError, match=message) as error:
+        own(files, split=split)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
