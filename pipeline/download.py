@@ -60,9 +60,10 @@ def _complete(source: OwnFiles | Corpus, split: str) -> "Iterator[tuple[pa.Recor
     import pyarrow.compute as pc
 
     from pipeline.core.tables import from_numpy, to_numpy
+    from pipeline.sources.duplicates import is_empty
 
     for batch, unlabelled in source.read(split):
-        empty = {name: pc.equal(pc.utf8_trim_whitespace(batch[name]), "") for name in source.task.text_columns}
+        empty = {name: is_empty(pc.utf8_trim_whitespace(batch[name])) for name in source.task.text_columns}
         lacking = {name: pc.indices_nonzero(of).to_pylist() for name, of in empty.items()} | {"label": unlabelled}
         kept = np.ones(len(batch), dtype=bool)
         for rows in lacking.values():
@@ -152,12 +153,12 @@ def _write(source: OwnFiles | Corpus, draft: Path, codes: "Codes", marks: "Marks
             names |= {"idx": pa.int32()} | dict.fromkeys(task.slice_columns, pa.string())
             types.append(schema(names | ({} if split == TRAIN else {LEAKAGE: pa.int8()})))
             writers.append(stack.enter_context(writing_batches(types[-1], draft, split)))
-        leakage = np.maximum(2 * (marks.rows & 1), marks.texts & 1).astype(np.int8)
         start = 0
         for split in source.splits:
             for batch, _ in _complete(source, split):
                 own = slice(start, start := start + len(batch))
-                batch = batch.append_column(LEAKAGE, from_numpy(leakage[own]))
+                leakage = np.maximum(2 * (marks.rows[own] & 1), marks.texts[own] & 1).astype(np.int8)
+                batch = batch.append_column(LEAKAGE, from_numpy(leakage))
                 for number in range(len(task.splits)):
                     at = np.flatnonzero(codes[own] == number)
                     if len(at):

@@ -165,11 +165,15 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         r"label has more than 20,000 different labels",
     ),
-    "one class": ({"train.csv": csv(rows(30, ["x"]))}, {}, r"label: all labels .* 'x'; .*data\.label_column_name"),
+    "one class": (
+        {"train.csv": csv(rows(30, ["x"]))},
+        {},
+        r"data\.label_column_name: .*label has 'x' alone.*name another",
+    ),
     "no label at all": (
         {"train.csv": csv(rows(30, [""]))},
         {},
-        r"label: all labels .* missing; .*data\.label_column_name",
+        r"data\.label_column_name: .*label has none.*name another",
     ),
     "NaN": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "nan"]))},

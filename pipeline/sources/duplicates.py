@@ -54,13 +54,22 @@ class Columns:
         return np.fromfile(self._directory / name, np.uint64, count, offset=8 * start)
 
 
+def is_empty(texts: "pa.Array") -> "pa.Array":
+    """Whether each text is "". The scalar is made so since `pa.scalar` imports pandas, where it is installed."""
+    import pyarrow.compute as pc
+
+    from pipeline.core.tables import from_strings
+
+    return pc.equal(texts, from_strings([""])[0])
+
+
 def normalized(texts: "pa.Array") -> "pa.Array":
     """Lowercase, drop punctuation, collapse whitespace; a text without words keeps its punctuation."""
     import pyarrow.compute as pc
 
     lower = pc.utf8_lower(texts)
     words = pc.utf8_trim(pc.replace_substring_regex(lower, r"[^\p{L}\p{M}\p{N}_]+", " "), " ")
-    return pc.if_else(pc.equal(words, ""), pc.utf8_trim_whitespace(lower), words)
+    return pc.if_else(is_empty(words), pc.utf8_trim_whitespace(lower), words)
 
 
 def hashes(texts: "pa.Array") -> Hashes:

@@ -161,8 +161,8 @@ class LabelReader:
                 raise self._too_many(f"{len(names):,} different labels in {self._rows:,} rows")
         if self._in_train < 2 and kind != "multi_label_classification":
             raise UserError(
-                f"{self._column}: all labels of train are {shown(texts[0]) if self._in_train else 'missing'}; there is nothing to "
-                "learn: name another column in data.label_column_name"
+                f"data.label_column_name: in train, {self._column} has {shown(texts[0]) if self._in_train else 'none'} "
+                "alone, so there is nothing to learn; name another column"
             )
         return Labels(kind, names, numbers, self.separator if kind == "multi_label_classification" else None)
 

@@ -170,7 +170,7 @@ def _strings(batch: Batch, name: str) -> "pa.Array":
     values = batch.columns[name]
     if isinstance(values, pa.Array):
         try:
-            return pc.fill_null(values.cast(pa.string()), "")
+            return pc.coalesce(values.cast(pa.string()), from_strings([""])[0])
         except pa.ArrowException:
             raise UserError(f"{batch.path}: column {name} has {values.type}; it must have texts") from None
     for row, value in enumerate(values):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
     for code, split in enumerate(task.splits):
         found = {}
         for mark in (REPEATED, CONTRADICTORY, IDENTICAL):
-            chosen = (codes == code) & (marks.rows & mark > 0)
+            chosen = _of_split(codes, code, marks.rows & mark)
             found[mark] = int(np.count_nonzero(chosen))
             if found[mark]:
                 warnings.append(f"{split}: {_MARKS[mark]}: {found_rows(columns, chosen)}")
@@ -68,7 +69,7 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
         )
     leakage = []
     for one, other in combinations(range(len(task.splits)), 2):
-        shared = [(codes == other) & ((of >> one) & 1 > 0) for of in marks]
+        shared = [_of_split(codes, other, of & (1 << one)) for of in marks]
         leak = Leak(
             later=task.splits[other],
             earlier=task.splits[one],
@@ -97,6 +98,13 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
                 most = f"; most of all {shown(task.labels[shift.label])}: {share:.1%}, in train {other:.1%}"
             warnings.append(f"{split}: its labels are distributed otherwise than train's (p = {shift.p:.2g}){most}")
     return DataCard(splits=cards, leakage=leakage, shifts=shifts, warnings=warnings)
+
+
+def _of_split(codes: Codes, code: int, marked: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows are of a split and marked; with few temporary arrays, as long as the data."""
+    chosen: NDArray[np.bool_] = codes == code
+    np.logical_and(chosen, marked, out=chosen)
+    return chosen
 
 
 def _labels(raw: Path, split: str) -> Iterator[Labels]:
