@@ -5,26 +5,26 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.cli import run
-from pipeline.core.data_card import LEAKAGE
+from pipeline.core.data_card import LEAKAGE, DataCard
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE
+from pipeline.core.tables import from_numpy, schema, to_numpy, writing_batches
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources.corpus import Corpus
+from pipeline.sources.duplicates import OTHERS, Bits, Codes, Columns, Marks, compare, is_empty, note
 from pipeline.sources.glue import GLUE, load_glue
 from pipeline.sources.own import OwnFiles
 from pipeline.sources.splits import assign
+from pipeline.sources.survey import found_rows, named_rows, survey
 from pipeline.sources.synthetic import load_sample
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from pipeline.core.data_card import DataCard
-    from pipeline.sources.duplicates import Bits, Codes, Columns, Marks
 
 
 def download(out: Path, params: DataParams) -> None:
@@ -34,9 +34,6 @@ def download(out: Path, params: DataParams) -> None:
     and data_card.json. All rows are read twice in batches, and few bytes of each stay in memory.
     Raises UserError where the data are not to be had, or not what `params` says of them.
     """
-    from pipeline.sources.duplicates import Columns, compare
-    from pipeline.sources.survey import survey
-
     with atomic_output(out) as draft:
         source = OwnFiles(params) if params.task == "own" else CORPORA[params.task]()
         draft.mkdir()
@@ -46,6 +43,12 @@ def download(out: Path, params: DataParams) -> None:
         if params.on_leakage != "warn" and (leaked := _leaked(source, params, columns, codes, marks.rows)):
             warnings.append(leaked)
             marks = compare(columns, codes)
+        for number, split in enumerate(source.task.splits):
+            if number not in codes:
+                raise UserError(
+                    f"{params.task}: {split} would have no rows: there are too few rows, or groups of rows, for "
+                    f"data.split.type {params.split.type}, data.split.probabilities and data.on_leakage"
+                )
         _write(source, draft, codes, marks)
         card = survey(source.task, draft, columns, codes, marks, warnings)
         _tell(source.task, card)
@@ -54,14 +57,8 @@ def download(out: Path, params: DataParams) -> None:
         write_json(draft / SOURCE, {"task": source.task.name, **source.origin()})
 
 
-def _complete(source: OwnFiles | Corpus, split: str) -> "Iterator[tuple[pa.RecordBatch, dict[str, list[int]]]]":
+def _complete(source: OwnFiles | Corpus, split: str) -> Iterator[tuple[pa.RecordBatch, dict[str, list[int]]]]:
     """The rows of a split that lack neither a text nor the label; and of the others the `idx`, by what they lack."""
-    import numpy as np
-    import pyarrow.compute as pc
-
-    from pipeline.core.tables import from_numpy, to_numpy
-    from pipeline.sources.duplicates import is_empty
-
     for batch, unlabelled in source.read(split):
         empty = {name: is_empty(pc.utf8_trim_whitespace(batch[name])) for name in source.task.text_columns}
         lacking = {name: pc.indices_nonzero(of).to_pylist() for name, of in empty.items()} | {"label": unlabelled}
@@ -72,19 +69,12 @@ def _complete(source: OwnFiles | Corpus, split: str) -> "Iterator[tuple[pa.Recor
             yield batch, {}
         else:
             idx = to_numpy(batch["idx"])
-            yield (
-                batch.take(from_numpy(np.flatnonzero(kept))),
-                {name: idx[rows].tolist() for name, rows in lacking.items() if rows},
-            )
+            without = {name: idx[rows].tolist() for name, rows in lacking.items() if rows}
+            yield batch.take(from_numpy(np.flatnonzero(kept))), without
 
 
-def _scan(source: OwnFiles | Corpus, params: DataParams, columns: "Columns") -> "tuple[Codes, list[str]]":
+def _scan(source: OwnFiles | Corpus, params: DataParams, columns: Columns) -> tuple[Codes, list[str]]:
     """Note in `columns` what is needed of each row. Returns the number of its split in the task, and warnings."""
-    import numpy as np
-
-    from pipeline.sources.duplicates import note
-    from pipeline.sources.survey import named_rows
-
     task = source.task
     found: list[Codes] = []
     warnings = []
@@ -109,21 +99,11 @@ def _scan(source: OwnFiles | Corpus, params: DataParams, columns: "Columns") -> 
             found.append(assign(params.split, source.shares, columns, task.problem_type))
         else:
             found.append(np.full(size, task.splits.index(split), dtype=np.int8))
-    codes = np.concatenate(found)
-    for number, split in enumerate(task.splits):
-        if not np.any(codes == number):
-            raise UserError(
-                f"{task.name}: {split} would have no rows; there are too few rows, or groups, for data.split, which "
-                f"has type {params.split.type}, and these data.split.probabilities"
-            )
-    return codes, warnings
+    return np.concatenate(found), warnings
 
 
-def _leaked(source: OwnFiles | Corpus, params: DataParams, columns: "Columns", codes: "Codes", rows: "Bits") -> str:
+def _leaked(source: OwnFiles | Corpus, params: DataParams, columns: Columns, codes: Codes, rows: Bits) -> str:
     """Take the rows out of train that other splits have too, or refuse them. Returns a warning, or nothing."""
-    from pipeline.sources.duplicates import OTHERS
-    from pipeline.sources.survey import found_rows
-
     leaked = (codes == 0) & (rows & OTHERS > 0)
     if not leaked.any():
         return ""
@@ -134,13 +114,8 @@ def _leaked(source: OwnFiles | Corpus, params: DataParams, columns: "Columns", c
     return f"train: dropped {named}"
 
 
-def _write(source: OwnFiles | Corpus, draft: Path, codes: "Codes", marks: "Marks") -> None:
+def _write(source: OwnFiles | Corpus, draft: Path, codes: Codes, marks: Marks) -> None:
     """Write the rows of each split, in batches."""
-    import numpy as np
-    import pyarrow as pa
-
-    from pipeline.core.tables import from_numpy, schema, writing_batches
-
     task = source.task
     of_label: pa.DataType | list[str] = task.labels or pa.float64()
     if task.problem_type == "multi_label_classification":
@@ -167,7 +142,7 @@ def _write(source: OwnFiles | Corpus, draft: Path, codes: "Codes", marks: "Marks
                         writers[number](pa.RecordBatch.from_arrays(values, schema=types[number]))
 
 
-def _tell(task: Task, card: "DataCard") -> None:
+def _tell(task: Task, card: DataCard) -> None:
     for split, of in card.splits.items():
         positive = f", {of.labels[1] / of.rows:.1%} {task.labels[1]}" if task.binary and of.labels else ""
         log.info("%s: %d %s%s", split, of.rows, task.noun, positive)

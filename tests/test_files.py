@@ -121,7 +121,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     "a quote within": ({"train.csv": CSV + '"a" b,good\n'}, r"train\.csv line 42: .*double those"),
     "a line that is not JSON": (
         {"train.jsonl": lines(FEW) + "{'a': 1}\n"},
-        r"train\.jsonl line 41 is not JSON.*; write",
+        r"train\.jsonl line 41 is not JSON: .*; write",
     ),
     "a line that is no object": ({"train.jsonl": lines(FEW) + "[1]\n"}, r"train\.jsonl line 41 is \[1\]; .*object"),
     "a broken list": ({"train.json": "[{}, "}, r"train\.json is not JSON: .*; write a list"),

@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a missing value": (
         {"train.csv": DATED + "a,a,\n"},
         {"type": "group", "column": "when"},
-        r"train\.csv line 42: when is missing, which data\.split\.column",
+        r"train\.csv line 42: when is ''; .*data\.split\.column",
     ),
     "one group": (
         {"train.csv": DATED},

@@ -5,15 +5,15 @@ Texts are the same where they have the same words, whatever their case, spaces a
 
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.core.tables import from_strings, to_numpy
 from pipeline.core.task import Task
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Hashes = NDArray[np.uint64]
 Codes = NDArray[np.int8]  # the number of each row's split, train's being 0; -1: in none
@@ -54,25 +54,19 @@ class Columns:
         return np.fromfile(self._directory / name, np.uint64, count, offset=8 * start)
 
 
-def is_empty(texts: "pa.Array") -> "pa.Array":
+def is_empty(texts: pa.Array) -> pa.Array:
     """Whether each text is "". The scalar is made so since `pa.scalar` imports pandas, where it is installed."""
-    import pyarrow.compute as pc
-
-    from pipeline.core.tables import from_strings
-
     return pc.equal(texts, from_strings([""])[0])
 
 
-def normalized(texts: "pa.Array") -> "pa.Array":
+def normalized(texts: pa.Array) -> pa.Array:
     """Lowercase, drop punctuation, collapse whitespace; a text without words keeps its punctuation."""
-    import pyarrow.compute as pc
-
     lower = pc.utf8_lower(texts)
     words = pc.utf8_trim(pc.replace_substring_regex(lower, r"[^\p{L}\p{M}\p{N}_]+", " "), " ")
     return pc.if_else(is_empty(words), pc.utf8_trim_whitespace(lower), words)
 
 
-def hashes(texts: "pa.Array") -> Hashes:
+def hashes(texts: pa.Array) -> Hashes:
     """A hash of each text, the same everywhere. Shape (n,)."""
     digests = (blake2b(text.encode(), digest_size=8).digest() for text in texts.to_pylist())
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
@@ -87,11 +81,10 @@ def row_hashes(texts: list[Hashes]) -> Hashes:
     return mixed
 
 
-def note(columns: Columns, batch: "pa.RecordBatch", task: Task) -> None:
+def note(columns: Columns, batch: pa.RecordBatch, task: Task) -> None:
     """Append to `columns` the hashes of a batch's texts, its "label" (of several, a hash), "idx" and `KEY`."""
     for name, column in zip(task.text_columns, columns.texts, strict=True):
         columns.append(column, hashes(normalized(batch[name])))
-    from pipeline.core.tables import to_numpy
 
     label = to_numpy(batch["label"]) if "label" in batch.schema.names else np.zeros(len(batch), dtype=np.int64)
     if label.ndim == 2:

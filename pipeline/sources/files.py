@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # What a split is called in the name of a file, as on the Hub.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     path: Path
     unit: str
     numbers: Sequence[int]
-    columns: "Mapping[str, Sequence[Any] | pa.Array]"
+    columns: Mapping[str, Sequence[Any] | pa.Array]
 
     def where(self, row: int) -> str:
         return f"{self.path} {self.unit} {self.numbers[row]}"
@@ -195,45 +195,35 @@ def _read_json(path: Path, wanted: Sequence[str], optional: Sequence[str]) -> It
     """A list of objects, which is read whole, or an object on each line."""
     with _open_text(path) as file:
         try:
-            whole = file.read(1000).lstrip().startswith("[")
+            unit = "row" if file.read(1000).lstrip().startswith("[") else "line"
             file.seek(0)
-            rows = enumerate(_list(path, file)) if whole else _lines(path, file)
+            rows = enumerate(_parsed(f"{path}", file.read())) if unit == "row" else _lines(path, file)
             while taken := list(islice(rows, _ROWS)):
-                unit = "row" if whole else "line"
                 for number, row in taken:
                     if not isinstance(row, dict):
                         raise UserError(f"{path} {unit} {number} is {shown(row)}; it must be an object of columns")
-                known = dict.fromkeys(chain.from_iterable(row for _, row in taken))
-                present = _present(path, list(known), wanted, optional)
+                known = list(dict.fromkeys(chain.from_iterable(row for _, row in taken)))
+                present = _present(path, known, wanted, optional)
                 columns = {name: [row.get(name) for _, row in taken] for name in present}
                 yield Batch(path, unit, [number for number, _ in taken], columns)
         except UnicodeDecodeError:
             raise _not_utf8(path) from None
 
 
-def _list(path: Path, file: io.TextIOWrapper) -> list[Any]:
-    try:
-        rows: list[Any] = json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {error}; write a list of objects, or an object on each line") from None
-    return rows
-
-
 def _lines(path: Path, file: io.TextIOWrapper) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(file, 1):
         if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(
-                    f"{path} line {number} is not JSON: {error}; write an object on each line, or a list of objects"
-                ) from None
+            yield number, _parsed(f"{path} line {number}", line)
+
+
+def _parsed(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not JSON: {error}; write a list of objects, or an object on each line") from None
 
 
 def _read_parquet(path: Path, wanted: Sequence[str], optional: Sequence[str]) -> Iterator[Batch]:
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowException
-
     row = 0
     try:
         with pq.ParquetFile(path, buffer_size=1 << 20) as file:
@@ -241,7 +231,7 @@ def _read_parquet(path: Path, wanted: Sequence[str], optional: Sequence[str]) ->
             for batch in file.iter_batches(_ROWS, columns=present):
                 numbers = range(row, row := row + len(batch))
                 yield Batch(path, "row", numbers, {name: batch.column(name) for name in present})
-    except (ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} is not a complete parquet file ({error}); write it again") from None
 
 

@@ -4,23 +4,24 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from pipeline.core.messages import UserError, log
+from pipeline.core.tables import from_numpy
 from pipeline.core.task import ProblemType
 from pipeline.params import DataParams
 from pipeline.sources.files import Batch, listing, shown
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-# The scores of each kind of labels, on the first of which verdicts rest; and the one that chooses the epoch.
+# The scores of each kind of labels. Verdicts rest on the first.
 METRICS = {
-    "binary": (["accuracy", "f1", "matthews_correlation"], "f1"),
-    "single_label_classification": (["accuracy", "f1_macro", "matthews_correlation"], "f1_macro"),
-    "multi_label_classification": (["f1_micro", "f1_macro", "accuracy"], "f1_micro"),
-    "regression": (["pearson", "spearmanr", "rmse"], "pearson"),
+    "binary": ["accuracy", "f1", "matthews_correlation"],
+    "single_label_classification": ["accuracy", "f1_macro", "matthews_correlation"],
+    "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
+    "regression": ["pearson", "spearmanr", "rmse"],
 }
 _MOST_INTEGERS = 20  # different whole numbers that are taken for classes
 _MOST_CLASSES = 1000
@@ -34,22 +35,17 @@ class Labels:
     """problem_type, and of classes or several labels their names in order, and the number of each by its text."""
 
     problem_type: ProblemType
-    names: list[str] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)
-    separator: re.Pattern[str] | None = None
+    names: list[str]
+    numbers: dict[str, int]
+    separator: re.Pattern[str] | None
 
     @property
-    def metrics(self) -> tuple[list[str], str]:
+    def metrics(self) -> list[str]:
         binary = self.problem_type == "single_label_classification" and len(self.names) == 2
         return METRICS["binary" if binary else self.problem_type]
 
-    def encode(self, values: Sequence[Any]) -> "tuple[pa.Array, list[int]]":
+    def encode(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
         """The label column of a batch, and the rows whose label is missing; these have a 0 there."""
-        import numpy as np
-        import pyarrow as pa
-
-        from pipeline.core.tables import from_numpy
-
         if self.problem_type == "multi_label_classification":
             matrix = np.zeros((len(values), len(self.names)), dtype=np.int64)
             for row, value in enumerate(values):
@@ -72,12 +68,9 @@ def text_of(label: Any) -> str | None:
 
 def items(value: Any, separator: re.Pattern[str] | None) -> list[str]:
     """The texts of several labels."""
-    if isinstance(value, list):
-        found = map(text_of, value)
-    else:
-        text = text_of(value) or ""
-        found = map(text_of, separator.split(text) if separator else [text])
-    return [text for text in found if text is not None]
+    if not isinstance(value, list):
+        value = separator.split(value) if separator and isinstance(value, str) else [value]
+    return [text for text in map(text_of, value) if text is not None]
 
 
 class LabelReader:
@@ -90,9 +83,8 @@ class LabelReader:
         self._in_train = 0  # how many of these train has
         self._rows = 0
         self._several = ""  # where several labels first stand
-        kind = params.problem_type
-        separators = {None: "[|;]", "multi_label_classification": "[|;,]"}.get(kind)
-        self.separator = re.compile(separators) if separators else None
+        separators = {None: "[|;]", "multi_label_classification": "[|;,]"}.get(params.problem_type)
+        self._separator = re.compile(separators) if separators else None
 
     def add(self, batch: Batch, values: Iterable[Any], of_train: bool) -> int:
         """Note the labels of a batch; returns how many rows have one. Raises UserError where they cannot be labels."""
@@ -101,16 +93,14 @@ class LabelReader:
             if isinstance(value, str) and value in self._first:
                 labelled += 1
                 continue
-            if isinstance(value, list) and self._params.problem_type in (None, "multi_label_classification"):
-                texts: list[str] = items(value, None)
-            elif value is None or isinstance(value, (str, int, float)):
-                texts = items(value, self.separator)
-            else:
+            several = isinstance(value, list) and self._params.problem_type in (None, "multi_label_classification")
+            if not several and not isinstance(value, (str, int, float, type(None))):
                 raise UserError(
                     f"{batch.where(row)}: {self._column} is {shown(value)}; a label is a text or a number, or with "
                     "data.problem_type=multi_label_classification a list"
                 )
-            if not self._several and (len(texts) > 1 or isinstance(value, list)):
+            texts = items(value, self._separator)
+            if not self._several and (several or len(texts) > 1):
                 self._several = f"{shown(value)} in {batch.where(row)}"
             for text in texts:
                 if len(self._first) < _KEPT:
@@ -145,8 +135,7 @@ class LabelReader:
                 self._check_target(text, where)
             if id2label:
                 raise UserError(f"data.id2label names classes, but {self._column} has numbers; set it to null")
-            names: list[str] = []
-            numbers: dict[str, int] = {}
+            names, numbers = list[str](), dict[str, int]()
         elif id2label:
             names = list(id2label.values())
             numbers = {str(label): number for number, label in enumerate(id2label)}
@@ -164,7 +153,7 @@ class LabelReader:
                 f"data.label_column_name: in train, {self._column} has {shown(texts[0]) if self._in_train else 'none'} "
                 "alone, so there is nothing to learn; name another column"
             )
-        return Labels(kind, names, numbers, self.separator if kind == "multi_label_classification" else None)
+        return Labels(kind, names, numbers, self._separator if kind == "multi_label_classification" else None)
 
     def _inferred(self, texts: list[str]) -> ProblemType:
         number = all(map(_number, texts))

@@ -1,24 +1,26 @@
 """The user's own files as a task and rows."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError
+from pipeline.core.tables import from_numpy, from_strings
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Rows
 from pipeline.sources.duplicates import KEY, Hashes, hashes
-from pipeline.sources.files import NAMES, Batch, find_files, listing, read_files, shown
+from pipeline.sources.files import NAMES, Batch, find_files, read_files, shown
 from pipeline.sources.kinds import LabelReader
 from pipeline.sources.splits import MADE, check_split, made_splits
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def check_own(params: DataParams) -> None:
@@ -59,7 +61,7 @@ class OwnFiles:
                 if label[0] in batch.columns:
                     labelled += reader.add(batch, _list(batch.columns[label[0]]), split == TRAIN)
                 if split == TRAIN and named:
-                    self.shares |= {MADE[code]: 1 for code in set(self._keys(batch).tolist())}
+                    self.shares |= {MADE[int(code)]: 1 for code in set(self._keys(batch).view(np.float64))}
             if split == "test" and not labelled:
                 unlabelled.append(split)
         if twice := sorted(self.shares.keys() & self._files.keys() - {TRAIN}):
@@ -68,12 +70,12 @@ class OwnFiles:
             )
         if "validation" not in {*self._files, *self.shares}:
             raise UserError(
-                f"data.split: {params.directory} has no validation file, and of train's rows none are made validation "
-                "rows (test is never used for it); add a file, or set data.split.type=stratify and a share in "
-                "data.split.probabilities"
+                f"data.split: {params.directory} has no validation file, and test is not used for it; add one, or set "
+                "data.split.type=stratify and a share in data.split.probabilities"
             )
         self._labels = reader.labels()
-        metrics, best = self._labels.metrics
+        metrics = self._labels.metrics
+        best = next((name for name in metrics if name.startswith("f1")), metrics[0])
         self.task = Task(
             name=params.task,
             problem_type=self._labels.problem_type,
@@ -88,20 +90,15 @@ class OwnFiles:
 
     def origin(self) -> dict[str, Any]:
         """What source.json says: the sha256 of each file."""
-        found = {}
+        sha256 = {}
         for path in chain.from_iterable(self._files.values()):
             with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found[path.relative_to(self._params.directory).as_posix()] = digest
-        return {"sha256": found}
+                name = path.relative_to(self._params.directory).as_posix()
+                sha256[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"sha256": sha256}
 
     def read(self, split: str) -> Iterator[Rows]:
         """The rows of a split's files in batches; of train, with the column `KEY` where `data.split.column` is set."""
-        import numpy as np
-        import pyarrow as pa
-
-        from pipeline.core.tables import from_numpy
-
         params, idx = self._params, 0
         label = [] if split in self.task.unlabelled else [params.label_column_name]
         key = [params.split.column] if params.split.column and split == TRAIN else []
@@ -117,42 +114,38 @@ class OwnFiles:
             yield Rows(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), unlabelled)
 
     def _keys(self, batch: Batch) -> Hashes:
-        """What the values of `data.split.column` mean: a split's number, a time in seconds, or a hash."""
-        import numpy as np
-
+        """What the values of `data.split.column` mean: a split's number or a time as floats, or a hash."""
         split = self._params.split
         texts = _strings(batch, str(split.column))
-        values: list[str] = texts.to_pylist()
-        for row, value in enumerate(values):
-            if not value.strip():
-                raise UserError(f"{batch.where(row)}: {split.column} is missing, which data.split.column needs")
-        if split.type == "fixed":
-            return np.array([MADE.index(self._split(batch, row, value)) for row, value in enumerate(values)], np.uint64)
-        if split.type == "datetime":
-            return np.array([self._time(batch, row, value) for row, value in enumerate(values)]).view(np.uint64)
-        return hashes(texts)
+        number, must = _KEYS.get(split.type, (_filled, "fill it in, since data.split.column needs it"))
+        numbers = []
+        for row, text in enumerate(texts.to_pylist()):
+            try:
+                numbers.append(number(text.strip()))
+            except (KeyError, ValueError):
+                raise UserError(f"{batch.where(row)}: {split.column} is {shown(text)}; {must}") from None
+        return np.array(numbers).view(np.uint64) if split.type in _KEYS else hashes(texts)
 
-    def _split(self, batch: Batch, row: int, value: str) -> str:
-        if (name := NAMES.get(value.strip().lower())) is None:
-            raise UserError(
-                f"{batch.where(row)}: {self._params.split.column} is {shown(value)}; data.split.column must name the "
-                f"row's split: {listing(NAMES)}"
-            )
-        return name
 
-    def _time(self, batch: Batch, row: int, value: str) -> float:
-        try:
-            return float(value)
-        except ValueError:
-            pass
-        try:
-            time = datetime.fromisoformat(value.strip())
-        except ValueError:
-            raise UserError(
-                f"{batch.where(row)}: {self._params.split.column} is {shown(value)}; write times as 2024-12-31 or "
-                "2024-12-31T23:59:59 (ISO 8601), or as numbers"
-            ) from None
+def _filled(text: str) -> float:
+    if not text:
+        raise ValueError
+    return 0.0
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        time = datetime.fromisoformat(text)
         return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
+
+
+# By type of split what a value of its column means, and how to write it.
+_KEYS: dict[str, tuple[Callable[[str], float], str]] = {
+    "fixed": (lambda text: float(MADE.index(NAMES[text.lower()])), f"write {' or '.join(MADE)}, the row's split"),
+    "datetime": (_seconds, "write times as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or as numbers"),
+}
 
 
 def _list(values: Any) -> list[Any]:
@@ -160,13 +153,8 @@ def _list(values: Any) -> list[Any]:
     return found
 
 
-def _strings(batch: Batch, name: str) -> "pa.Array":
+def _strings(batch: Batch, name: str) -> pa.Array:
     """A column as texts: numbers are written out, and what is missing is empty."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from pipeline.core.tables import from_strings
-
     values = batch.columns[name]
     if isinstance(values, pa.Array):
         try:

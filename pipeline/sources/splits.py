@@ -49,7 +49,7 @@ def assign(split: SplitParams, shares: dict[str, float], columns: Columns, kind:
     n = len(label)
     validation, test = (round(n * shares.get(name, 0)) for name in MADE[1:])
     if key is not None and split.type == "fixed":
-        return key.astype(np.int8)
+        return key.view(np.float64).astype(np.int8)
     if split.type in ("random", "stratify"):
         alike = split.type == "random" or (key is None and kind == "regression")
         strata = np.zeros(n) if alike else label if key is None else key

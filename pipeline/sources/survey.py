@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.core.data_card import DataCard, Leak, Shift, SplitCard
@@ -109,8 +110,6 @@ def _of_split(codes: Codes, code: int, marked: NDArray[Any]) -> NDArray[np.bool_
 
 def _labels(raw: Path, split: str) -> Iterator[Labels]:
     """The labels of a split that is written in `raw`, in batches of shape (n,) or (n, labels)."""
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(raw / f"{split}.parquet") as file:
         for batch in file.iter_batches(columns=["label"]):
             yield to_numpy(batch["label"])
