@@ -1,9 +1,11 @@
 """Is B better than A? Compare the predictions of two revisions, row by row.
 
 A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of runs made by pipeline.seeds.
-The verdict is about accuracy on test: validation has chosen the epoch, so its scores are optimistic. Two groups are
-compared over both seeds and examples: B is better, or worse, where the 95 % interval of the difference excludes 0. For
-two runs, the verdict only says whether these two models differ: by the interval, and McNemar's exact test, p < 0.05.
+The verdict is about the task's first metric on test: validation has chosen the epoch, so its scores are optimistic.
+Where the labels of test are not known it rests on validation all the same, and says so. Two groups are compared over
+both seeds and examples: B is better, or worse, where the 95 % interval of the difference excludes 0. For two runs, the
+verdict only says whether these two models differ: by the interval, and by a test, p < 0.05, which is McNemar's exact
+one for accuracy, else a randomization test.
 """
 
 import argparse

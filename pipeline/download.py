@@ -1,6 +1,7 @@
 """Stage download: fetch the corpus of sentence pairs, and verify every row."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pipeline.cli import run
@@ -8,9 +9,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.params import DataParams, keys_of, load_params
-from pipeline.sources import mrpc
-from pipeline.sources.corpus import Corpus, paraphrases, rows_sha256
-from pipeline.sources.mrpc import load_mrpc
+from pipeline.sources.corpus import Corpus, rows_sha256
+from pipeline.sources.glue import GLUE, load_glue
 from pipeline.sources.synthetic import load_sample
 
 
@@ -20,39 +20,29 @@ def download(out: Path, params: DataParams) -> None:
     source.json names the task, where it is published, and the sha256 of each split's rows (see `rows_sha256`).
     Raises UserError where no source has the corpus with the known checksums, and for a pair with an empty sentence.
     """
-    task = paraphrases(params.task)
+    from pipeline.core.tables import write_split
+
     with atomic_output(out) as draft:
         corpus = CORPORA[params.task]()
-        for split, pairs in corpus.items():
-            for row, pair in enumerate(pairs):
-                if not pair.sentence1.strip() or not pair.sentence2.strip():
-                    raise UserError(
-                        f"{params.task}: {split} row {row} (idx {pair.idx}) has an empty sentence; leave it out"
-                    )
-        import numpy as np
-        import pyarrow as pa
-
-        from pipeline.core.tables import from_numpy, from_strings, schema, write_split
-
-        types = schema({**dict.fromkeys(task.text_columns, pa.string()), "label": task.labels, "idx": pa.int32()})
+        task = corpus.task
         draft.mkdir()
-        for split in task.splits:
-            first, second, label, idx = zip(*corpus[split], strict=True)
-            columns = [from_strings(first), from_strings(second)]
-            columns += [from_numpy(np.array(label)), from_numpy(np.array(idx, dtype=np.int32))]
-            write_split(pa.table(columns, schema=types), draft, split)
-            positive = sum(pair.label for pair in corpus[split]) / len(corpus[split])
-            log.info("%s: %d pairs, %.1f %% equivalent", split, len(corpus[split]), 100 * positive)
+        for split, table in corpus.splits.items():
+            for column in task.text_columns:
+                for row, text in enumerate(table[column].to_pylist()):
+                    if not text.strip():
+                        idx = table["idx"][row].as_py()
+                        raise UserError(
+                            f"{task.name}: {split} row {row} (idx {idx}) has an empty {column}; leave it out"
+                        )
+            write_split(table, draft, split)
+            log.info("%s: %d %s", split, len(table), task.noun)
         task.write(draft)
-        hashes = {split: rows_sha256(corpus[split]) for split in task.splits}
-        write_json(draft / SOURCE, {"task": params.task, **PUBLISHED.get(params.task, {}), "sha256": hashes})
+        hashes = {split: rows_sha256(table) for split, table in corpus.splits.items()}
+        write_json(draft / SOURCE, {"task": task.name, **corpus.published, "sha256": hashes})
 
 
-# Your own data: a name here and in `params.DataParams`, and a function that returns its pairs.
-CORPORA: dict[str, Callable[[], Corpus]] = {"mrpc": load_mrpc, "sample": load_sample}
-
-# Where a task is published on the Hub.
-PUBLISHED = {"mrpc": mrpc.PUBLISHED}
+# Your own data: a name here and in `params.DataParams`, and a function that returns it.
+CORPORA: dict[str, Callable[[], Corpus]] = {**{name: partial(load_glue, name) for name in GLUE}, "sample": load_sample}
 
 
 def main() -> None:

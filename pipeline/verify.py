@@ -22,7 +22,7 @@ from pipeline.evaluation.metrics import by_title
 
 _ENVIRONMENT = METRICS / "environment.json"
 _EVALUATION = METRICS / "evaluation.json"
-_MIRRORS = ("MRPC_MIRROR", "CHECKPOINT_MIRROR")
+_MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")
 _DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # stages whose outputs differ between CPUs
 # Points by which a score may differ in another environment. Another CPU rounds in another order, which changes training
 # as much as another seed does. Over five seeds of the committed model, accuracy on validation has a standard deviation

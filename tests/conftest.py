@@ -29,7 +29,11 @@ PARAMS = ROOT / "tests" / "params.yaml"  # the project's own may hold an experim
 MRPC = Path(
     os.environ.setdefault("TESTS_MRPC", os.environ.get("MRPC_MIRROR", str(ROOT.parent / "shared/mrpc")))
 ).absolute()
+GLUE = Path(
+    os.environ.setdefault("TESTS_GLUE", os.environ.get("GLUE_MIRROR", str(ROOT.parent / "shared/glue")))
+).absolute()
 os.environ.pop("MRPC_MIRROR", None)
+os.environ.pop("GLUE_MIRROR", None)
 os.environ.pop("CHECKPOINT_MIRROR", None)
 os.environ.pop("HF_ENDPOINT", None)
 
@@ -71,6 +75,14 @@ def mrpc() -> Path:
     if not MRPC.is_dir():
         pytest.skip(f"MRPC is not at {MRPC}; set MRPC_MIRROR to the directory of its three files")
     return MRPC
+
+
+@pytest.fixture(scope="session")
+def glue() -> Path:
+    """The directory of RTE, CoLA, STS-B and SST-2 in the layout of GLUE's archives."""
+    if not GLUE.is_dir():
+        pytest.skip(f"GLUE is not at {GLUE}; set GLUE_MIRROR to a directory with RTE/, CoLA/, STS-B/ and SST-2/")
+    return GLUE
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
             experiment(project, f"{group}-{seed}", train__lr=lr, train__seed=seed)
     for change, length in {"labels": "64", "texts": "32", "idx": "16"}.items():
         experiment(project, f"other-{change}", tokenize__max_length=length)
+    for group, lr in (("far", "5e-4"), ("near", "2e-3")):
+        for seed in "12":
+            experiment(project, f"{group}-{seed}", data__task="stsb", train__lr=lr, train__seed=seed)
     experiment(project, "forged", train__lr="2e-3", train__extra=json.dumps({"note": FORGED}))
     project.run("dvc", "checkout", "--quiet", "--force")
     return project
@@ -80,8 +83,8 @@ def test_scores_and_changed_pairs_match_the_predictions(toy: Project, tmp_path: 
     right_a, right_b = (np.array(table["label"]) == np.array(table["prediction"]) for table in (a, b))
     assert {pair.idx for pair in test.broken} == set(np.array(a["idx"])[right_a & ~right_b].tolist())
     assert test.fixed == []
-    assert test.mcnemar == pytest.approx(mcnemar(len(test.broken), 0))
-    of_label = [pair.probability_b for pair in test.broken]
+    assert test.p == pytest.approx(mcnemar(len(test.broken), 0))
+    of_label = [pair.b for pair in test.broken]
     assert of_label == sorted(of_label), "B's most confident mistake comes first"
     assert test.broken[0].texts[1] == HOSTILE
     assert found.parameters == {"train.lr": (1e-3, 4e-4), "train.extra": ({}, {"note": 1})}
@@ -200,9 +203,9 @@ def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
     of = found.splits["test"]
     assert (len(of.fixed), len(of.broken)) == (4, 0)
     assert of.difference["accuracy"].low > 0
-    assert of.mcnemar == 0.125
+    assert of.p == 0.125
     assert found.better is None
-    assert found.verdict.startswith("no evidence of a difference: 95 % interval +")
+    assert found.verdict.startswith("no evidence of a difference in test accuracy: 95 % interval +")
 
 
 def test_a_sentence_cannot_break_the_markdown(toy: Project) -> None:
@@ -248,11 +251,24 @@ def test_changed_pairs_of_groups_follow_the_mean_probability(groups: dict[str, S
                 int(runs_a[0].idx[i]): (pytest.approx(a[i], abs=2e-6), pytest.approx(b[i], abs=2e-6))
                 for i in np.flatnonzero(changed)
             }
-            assert {of.idx: (of.probability_a, of.probability_b) for of in examples} == expected
-        sure = [of.probability_b for of in contrast.fixed]
+            assert {of.idx: (of.a, of.b) for of in examples} == expected
+        sure = [of.b for of in contrast.fixed]
         assert sure == sorted(sure, reverse=True)
     assert found.splits["test"].fixed
     assert compare(groups["high"], groups["low"]).splits["test"].broken
+
+
+def test_a_regression_without_test_labels_is_judged_on_validation(toy: Project) -> None:
+    for a, b, better in (("far-1", "near-1", None), ("far", "near", "B")):
+        found = compared(a, b)
+        assert (list(found.splits), found.better) == (["validation"], better)
+        assert "of validation Pearson correlation" in found.verdict
+        text = as_text(found)
+        assert "this rests on validation, by which the epoch is chosen too" in text
+        assert re.search(r"^\d+ validation pairs closer to the label in B.*; the most:$", text, re.M)
+        assert re.search(r"^  \d+  [01]: predicted -?\d\.\d\d in A, -?\d\.\d\d in B$", text, re.M)
+    with pytest.raises(UserError, match=r"main and near-1 are of different tasks: .*name sample and stsb"):
+        compared("main", "near-1")
 
 
 def test_a_group_cannot_be_compared_with_a_single_run(toy: Project) -> None:
@@ -316,7 +332,7 @@ def test_groups_are_compared_over_seeds_and_examples(toy: Project) -> None:
     assert found.parameters == {"train.lr": (5e-4, 2e-3)}
     assert found.better == "B"
     test = found.splits["test"]
-    assert test.mcnemar is None
+    assert test.p is None
     singles = [compared(f"low-{seed}", f"high-{seed}").splits["test"] for seed in (1, 2)]
     values = [single.difference["accuracy"].value for single in singles]
     assert test.difference["accuracy"].value == pytest.approx(np.mean(values))

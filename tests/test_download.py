@@ -19,9 +19,10 @@ from hub import Hub, serve
 from pipeline.core.messages import UserError
 from pipeline.download import download
 from pipeline.sources import fetch
-from pipeline.sources.corpus import LABELS, Pair, rows_sha256
+from pipeline.sources.corpus import rows_sha256
 from pipeline.sources.fetch import Unavailable, from_web
-from pipeline.sources.mrpc import CHECKSUMS, HUB_REPO, HUB_REVISION, load_mrpc
+from pipeline.sources.glue import HUB_REPO, HUB_REVISION, load_glue
+from pipeline.sources.mrpc import ROWS_SHA256
 
 FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
 
@@ -44,13 +45,12 @@ def run_download(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
 
 def test_mrpc_from_the_mirror_matches_its_checksums(mirror: Path, tmp_path: Path) -> None:
     download(tmp_path / "raw", data_params(task="mrpc"))
-    for split, expected in CHECKSUMS.items():
-        table = pq.read_table(tmp_path / "raw" / f"{split}.parquet")
-        rows = [Pair(**row) for row in table.to_pylist()]
-        found = (len(rows), sum(row.label for row in rows), rows_sha256(rows))
-        assert found == (expected.rows, expected.equivalent, expected.sha256)
+    for (split, expected), counts in zip(ROWS_SHA256.items(), ((3668, 2474), (408, 279), (1725, 1147)), strict=True):
+        table = pq.read_table(tmp_path / "raw" / f"{split}.parquet", columns=["sentence1", "sentence2", "label", "idx"])
+        assert (len(table), sum(table["label"].to_pylist())) == counts
+        assert rows_sha256(table) == expected
         features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
-        assert features["label"]["names"] == LABELS
+        assert features["label"]["names"] == ["not_equivalent", "equivalent"]
     validation = pq.read_table(tmp_path / "raw" / "validation.parquet")
     assert validation["idx"][0].as_py() == 9, "as on the Hub, train and validation interleave"
 
@@ -58,7 +58,7 @@ def test_mrpc_from_the_mirror_matches_its_checksums(mirror: Path, tmp_path: Path
 def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None:
     for out in ("one", "two"):
         download(tmp_path / out, data_params(task="mrpc"))
-    for split in CHECKSUMS:
+    for split in ROWS_SHA256:
         assert (tmp_path / "one" / f"{split}.parquet").read_bytes() == (
             tmp_path / "two" / f"{split}.parquet"
         ).read_bytes()
@@ -70,19 +70,23 @@ def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None
         (FILES[0], lambda text: None, r"msr_paraphrase_train\.txt is missing"),
         (FILES[0], lambda text: text[:-1000], r"msr_paraphrase_train\.txt is truncated: 1046044 of 1047044 bytes"),
         (FILES[1], lambda text: text.replace(b"the", b"teh", 1), "the test rows are altered: sha256"),
-        (FILES[2], lambda text: text.replace(b"1", b"2", 1), "the train rows are altered: rows 3669"),
-        (FILES[1], lambda text: text.replace(b"\n", b"\textra\n", 5), r"msr_paraphrase_test\.txt line 1 is not MRPC's"),
+        (FILES[2], lambda text: text.replace(b"1", b"2", 1), "train has 3669 rows; it must have 3668"),
+        (
+            FILES[1],
+            lambda text: text.replace(b"\n", b"\textra\n", 5),
+            r"msr_paraphrase_test\.txt line 6 has 5 fields; a row has 6",
+        ),
         (
             FILES[0],
             lambda text: text.replace(b"\n0\t", b"\n2\t", 1),
-            r"train\.txt line 3 has the label '2'; it must be 0",
+            r"train\.txt line 3 has the label '2'; it must be not_equivalent or equivalent or 0 or 1",
         ),
         (FILES[0], lambda text: text.replace(b"\n0\t", b"\n0 ", 1), r"train\.txt line 3 has 4 fields; a row has 5"),
         (FILES[1], lambda text: text.replace(b" he ", b"\xff\xfe  ", 1), r"test\.txt line \d+ is not UTF-8"),
-        (FILES[1], lambda text: b"<html>" + b" " * len(text), r"test\.txt line 1 is not MRPC's header"),
+        (FILES[1], lambda text: b"<html>" + b" " * len(text), r"test\.txt line 1 is not the original's header"),
         (FILES[0], lambda text: text.replace(b"\n", b"\r\n"), r"train\.txt has line ends of Windows \(CRLF\)"),
         (FILES[0], lambda text: b"\xff\xfe" + text, r"train\.txt line 1 is not UTF-8"),
-        (FILES[0], lambda text: b"\xef\xbb\xbf" + text, r"train\.txt line 1 is not MRPC's header"),
+        (FILES[0], lambda text: b"\xef\xbb\xbf" + text, r"train\.txt line 1 is not the original's header"),
         (FILES[0], lambda text: text.replace(b"\n0\t", b"\n0\t7\t", 1), r"train\.txt line 3 has 6 fields; a row has 5"),
         (
             FILES[0],
@@ -121,13 +125,13 @@ def test_a_relative_mirror_is_resolved_from_the_users_repository(
     (tmp_path / "repository").mkdir()
     monkeypatch.setenv("MRPC_MIRROR", "../mirror")
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
-    assert len(load_mrpc()["validation"]) == 408
+    assert len(load_glue("mrpc").splits["validation"]) == 408
 
 
 def test_a_mirror_that_is_not_a_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRPC_MIRROR", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"MRPC_MIRROR is .*nowhere, .*directory"):
-        load_mrpc()
+        load_glue("mrpc")
 
 
 def test_without_a_network_download_fails_within_ten_seconds_and_names_every_alternative(tmp_path: Path) -> None:
@@ -192,9 +196,9 @@ def hub_files(mrpc_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """MRPC as the Hub has it: parquet files of the same rows."""
     monkeypatch.setenv("MRPC_MIRROR", str(mrpc_directory))
     files = {}
-    for split, rows in load_mrpc().items():
+    for split, table in load_glue("mrpc").splits.items():
         buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist([row._asdict() for row in rows]), buffer)
+        pq.write_table(table, buffer)
         files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = buffer.getvalue()
     return files
 
@@ -207,7 +211,7 @@ def test_the_hub_gives_the_same_bytes_as_the_mirror(
         done = run_download(tmp_path, **hub.env(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     download(tmp_path / "raw", data_params(task="mrpc"))
-    for split in CHECKSUMS:
+    for split in ROWS_SHA256:
         ours = (tmp_path / "data" / "raw" / f"{split}.parquet").read_bytes()
         assert ours == (tmp_path / "raw" / f"{split}.parquet").read_bytes()
 
@@ -215,7 +219,7 @@ def test_the_hub_gives_the_same_bytes_as_the_mirror(
 def other_corpus(hub: Hub) -> None:
     for name in hub.files:
         buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist([Pair("a", "b", 1, 0)._asdict()]), buffer)
+        pq.write_table(pa.table({"sentence1": ["a"], "sentence2": ["b"], "label": [1], "idx": [0]}), buffer)
         hub.files[name] = buffer.getvalue()
 
 
@@ -232,8 +236,8 @@ def error_page(hub: Hub) -> None:
         (lambda hub: setattr(hub, "status", 503), "the Hub answered 503"),
         (lambda hub: setattr(hub, "stall", 8), "timed out"),
         (lambda hub: setattr(hub, "corrupt", True), "is not what the Hub published"),
-        (other_corpus, "the train rows are altered: rows 1 (expected: 3668)"),
-        (error_page, "is no parquet file of MRPC"),
+        (other_corpus, "train has 1 rows; it must have 3668"),
+        (error_page, "is no parquet file of GLUE"),
         (lambda hub: setattr(hub, "redirect", True), "redirect"),
     ],
     ids=["404", "401", "429", "503", "stall", "corrupt", "other rows", "error page", "redirection"],

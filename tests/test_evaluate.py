@@ -18,7 +18,7 @@ from pipeline.core.messages import UserError
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import best_threshold, if_calibrated
 from pipeline.evaluation.metrics import loss, scores, task_metric
-from pipeline.sources.corpus import paraphrases
+from pipeline.sources.glue import task_of
 
 MRPC = ("accuracy", "f1")
 
@@ -72,7 +72,7 @@ def test_course_code_with_evaluate_gives_the_same_numbers(tmp_path: Path, monkey
     monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", tmp_path)
     labels, logits = random_case(0)
     predictions = logits.argmax(-1)
-    metric = task_metric(paraphrases("mrpc"))
+    metric = task_metric(task_of("mrpc"))
     for start in range(0, len(labels), 32):
         chunk = slice(start, start + 32)
         metric.add_batch(predictions=predictions[chunk], references=labels[chunk])
@@ -87,7 +87,7 @@ def predictions(tmp_path: Path) -> Path:
 
     out = tmp_path / "predictions"
     out.mkdir()
-    paraphrases("mrpc").write(out)
+    task_of("mrpc").write(out)
     label = ClassLabel(names=["not_equivalent", "equivalent"])
     features = Features(
         idx=Value("int32"), label=label, prediction=label,

@@ -32,7 +32,8 @@ from pipeline.evaluate import evaluate
 from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.pretrained import pretrained
-from pipeline.sources.corpus import Pair
+from pipeline.sources.corpus import Corpus, table_of
+from pipeline.sources.synthetic import SAMPLE
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
@@ -402,14 +403,20 @@ TEXTS = [
 ]
 
 
+def corpus_of(pairs: list[tuple[str, str]]) -> Corpus:
+    """Three splits of these pairs, with the labels 0, 1, 0, ... and the idx 0, 1, ..."""
+    table = table_of(SAMPLE, pairs, [n % 2 for n in range(len(pairs))], range(len(pairs)))
+    return Corpus(SAMPLE, dict.fromkeys(SAMPLE.splits, table), {})
+
+
 def test_any_text_passes_through_all_stages_in_order(
     raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs = [Pair(text, other, n % 2, n) for n, (text, other) in enumerate(itertools.product(TEXTS, repeat=2))]
-    monkeypatch.setitem(CORPORA, "sample", lambda: dict.fromkeys(("train", "validation", "test"), pairs))
+    pairs = list(itertools.product(TEXTS, repeat=2))
+    monkeypatch.setitem(CORPORA, "sample", lambda: corpus_of(pairs))
     download(tmp_path / "raw", data_params(task="sample"))
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
-    assert [Pair(**row) for row in rows] == pairs
+    assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs
     tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize, 1)
     out = tmp_path / "classifier"
     train(tmp_path / "tokenized", tiny(), out, tmp_path / "metrics", tmp_path / "c", *sections(params))
@@ -423,15 +430,15 @@ def test_any_text_passes_through_all_stages_in_order(
         1,
     )
     predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
-    assert [(row["idx"], row["label"]) for row in predicted] == [(pair.idx, pair.label) for pair in pairs]
+    assert [(row["idx"], row["label"]) for row in predicted] == [(n, n % 2) for n in range(len(pairs))]
 
 
 @pytest.mark.parametrize("empty", ["", " \n"])
 def test_an_empty_sentence_is_rejected_with_its_row(
     empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs = [Pair("a sentence", "another", 1, 7), Pair("a sentence", empty, 0, 8)]
-    monkeypatch.setitem(CORPORA, "sample", lambda: dict.fromkeys(("train", "validation", "test"), pairs))
-    with pytest.raises(UserError, match=r"sample: train row 1 \(idx 8\) has an empty sentence; leave it out"):
+    pairs = [("a sentence", "another"), ("a sentence", empty)]
+    monkeypatch.setitem(CORPORA, "sample", lambda: corpus_of(pairs))
+    with pytest.raises(UserError, match=r"sample: train row 1 \(idx 1\) has an empty sentence2; leave it out"):
         download(tmp_path / "raw", data_params(task="sample"))
     assert not (tmp_path / "raw").exists()

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from pipeline.core.columns import aligned
 from pipeline.core.markup import code
 from pipeline.reporting.model_card import model_card
-from pipeline.sources.corpus import paraphrases
+from pipeline.sources.synthetic import SAMPLE
 
 HOSTILE = "| <img src=x onerror=alert(1)> `tick` @everyone https://example.org [a](b) __b__ #1 &amp; $x$ \\ ---"
 
@@ -36,7 +36,7 @@ def test_an_ordinary_name_stays_readable(name: str) -> None:
 def test_names_add_no_markup_to_the_model_card() -> None:
     labels = [f"no {HOSTILE}", f"yes {HOSTILE}\n---\n# a heading"]
     source = {"checkpoint": f"me/{HOSTILE}", "revision": "0" * 40}
-    task = dataclasses.replace(paraphrases(f"pairs {HOSTILE}"), labels=labels)
+    task = dataclasses.replace(SAMPLE, name=f"pairs {HOSTILE}", labels=labels)
     provenance = {"data": {"task": f"pairs {HOSTILE}"}, "checkpoint": source, "run": {"seed": f"```{HOSTILE}"}}
     scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
     card = ModelCard(model_card(scores, task, provenance))

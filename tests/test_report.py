@@ -24,9 +24,9 @@ from pipeline.core.tracker import begin_run, end_run
 from pipeline.evaluate import evaluate
 from pipeline.report import report
 from pipeline.sources import synthetic
-from pipeline.sources.corpus import paraphrases
+from pipeline.sources.synthetic import SAMPLE
 
-TASK = paraphrases("sample")
+TASK = SAMPLE
 
 PAIRS = {"train": 60, "validation": 30, "test": 60}
 ATTACK = "<script>document.title = 'taken'</script> </script><img src=x onerror=\"document.title = 'taken'\">"

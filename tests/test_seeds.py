@@ -67,6 +67,17 @@ def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 
+def test_the_table_of_a_regression_without_test_labels(toy: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = ["data.task=stsb"]
+    for seed in "12":
+        experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
+    toy.run("dvc", "checkout", "--quiet", "--force")
+    run_seeds(2, overrides)
+    table = capsys.readouterr().out
+    assert numbers(table, "validation Spearman correlation")[0] == 2
+    assert "In percent.\nThere are no test labels: this rests on validation" in table
+
+
 def test_a_groups_name_depends_on_all_that_determines_its_results_but_the_seed(
     toy: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,13 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
 from pipeline.evaluation.metrics import Ints
-from pipeline.evaluation.uncertainty import mcnemar, mean_interval, paired_differences, score_intervals
+from pipeline.evaluation.uncertainty import (
+    mcnemar,
+    mean_interval,
+    paired_differences,
+    randomization_test,
+    score_intervals,
+)
 
 SCORES: dict[str, Callable[[Ints, Ints], float]] = {
     "accuracy": accuracy_score,
@@ -229,3 +235,28 @@ def test_the_interval_of_a_mean_is_students() -> None:
     # t(0.975; 4 degrees of freedom) = 2.776445; the standard deviation of 1 to 5 is 1.581139
     reach = 2.776445 * 1.581139 / 5**0.5
     assert mean_interval([1, 2, 3, 4, 5]) == pytest.approx((3 - reach, 3 + reach), abs=1e-5)
+
+
+@pytest.mark.parametrize(("broken", "fixed"), [(0, 0), (0, 4), (0, 6), (10, 25), (40, 40)])
+def test_the_randomization_test_of_accuracy_is_mcnemars(broken: int, fixed: int) -> None:
+    labels = np.ones(200, dtype=int)
+    a, b = labels.copy(), labels.copy()
+    b[:broken] = 0
+    a[broken : broken + fixed] = 2  # a class that only A predicts
+    assert randomization_test("accuracy", labels, a, b) == pytest.approx(mcnemar(broken, fixed), abs=0.015)
+    assert randomization_test("accuracy", labels, b, a) == pytest.approx(mcnemar(broken, fixed), abs=0.015)
+
+
+@pytest.mark.parametrize("name", ["f1_macro", "matthews_correlation", "pearson", "rmse"])
+def test_the_randomization_test_finds_a_difference_between_equal_models_in_few_cases(name: str) -> None:
+    random = np.random.default_rng(0)
+    small = 0
+    for _ in range(100):
+        labels = random.integers(3, size=80)
+        if name in ("pearson", "rmse"):
+            a, b = (labels + random.normal(size=80) for _ in "ab")
+            labels = labels.astype(float)
+        else:
+            a, b = (np.where(random.random(80) < 0.7, labels, random.integers(3, size=80)) for _ in "ab")
+        small += randomization_test(name, labels, a, b) < 0.05
+    assert small <= 10

@@ -1,6 +1,7 @@
 """A toy pipeline with the outputs of the real one, to test the commands that read results.
 
-It has no model: a prediction is right where a random number, drawn per seed and pair, is below 0.7 + 100 lr.
+It has no model: a prediction is right where a random number, drawn per seed and pair, is below 0.7 + 100 lr. Of a
+regression, it is off by that number, the less the higher lr.
 """
 
 import json
@@ -19,9 +20,11 @@ import pyarrow.parquet as pq
 
 from pipeline.core.paths import PREDICTIONS, RAW
 from pipeline.core.tables import schema, write_split
+from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
 from pipeline.params import Params, load_params
-from pipeline.sources.corpus import paraphrases
+from pipeline.sources.glue import task_of
+from pipeline.sources.synthetic import SAMPLE
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -55,7 +58,6 @@ stages:
       - metrics/evaluation.json: {cache: false}
       - metrics/train.json: {cache: false}
 """
-TASK = paraphrases("sample")
 HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
 
 
@@ -63,14 +65,21 @@ def download(root: Path, params: Params) -> None:
     """Write the corpus. tokenize.max_length selects a change to it: 64 a label, 32 a sentence, 16 an idx."""
     change = params.tokenize.max_length
     (root / RAW).mkdir(parents=True, exist_ok=True)
-    TASK.write(root / RAW)
+    task = task_named(params.data.task)
+    task.write(root / RAW)
     for split, n in (("validation", 100), ("test", 300)):
         rows = [
             {"idx": 2 * i, "label": min(i % 3, 1), "sentence1": f"{split} pair {i}", "sentence2": HOSTILE}
             for i in range(n)
         ]
         rows[7] |= {64: {"label": 0}, 32: {"sentence1": "another"}, 16: {"idx": 999}}.get(change, {})
-        write(root / "data" / "raw", split, rows)
+        if split in task.unlabelled:
+            rows = [{name: value for name, value in row.items() if name != "label"} for row in rows]
+        write(root / "data" / "raw", split, rows, task)
+
+
+def task_named(name: str) -> Task:
+    return SAMPLE if name == "sample" else task_of(name)
 
 
 def predict(root: Path, params: Params) -> None:
@@ -85,18 +94,25 @@ def predict(root: Path, params: Params) -> None:
         sys.exit("error: the loss is not a number")
     found = {}
     (root / PREDICTIONS).mkdir(parents=True, exist_ok=True)
-    TASK.write(root / PREDICTIONS)
+    task = task_named(params.data.task)
+    task.write(root / PREDICTIONS)
     for split in ("validation", "test"):
         rows = []
         for row in pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()[::-1]:
             die = random.Random(f"{train.seed} {row['idx']}").random()
-            prediction = row["label"] if die < 0.7 + 100 * train.lr else 1 - row["label"]
-            sure = 0.5 + abs(die - 0.7) / 2
-            logits = {"logit_0": 0.0, "logit_1": math.log(sure / (1 - sure)) * (1 if prediction else -1)}
-            rows.append({"idx": row["idx"], "label": row["label"], "prediction": prediction, **logits})
-        write(root / "data" / "predictions", split, rows)
-        labels, predicted = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
-        found[split] = scores(TASK.metrics, labels, predicted)
+            if task.labels:
+                prediction = row["label"] if die < 0.7 + 100 * train.lr else 1 - row["label"]
+                sure = 0.5 + abs(die - 0.7) / 2
+                logits = {"logit_0": 0.0, "logit_1": math.log(sure / (1 - sure)) * (1 if prediction else -1)}
+            else:
+                prediction = row.get("label", 0) + (die - 0.5) / (1 + 1000 * train.lr)
+                logits = {"logit_0": prediction}
+            known = {name: row[name] for name in ("idx", "label") if name in row}
+            rows.append({**known, "prediction": prediction, **logits})
+        write(root / "data" / "predictions", split, rows, task)
+        if split in task.scored:
+            labels, predicted = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
+            found[split] = scores(task.metrics, labels, predicted)
     environment = {"cpu": train.extra.get("note", "a CPU"), "torch": "2.13.0"}
     degenerate = {"degenerate": train.epochs == 3 and train.seed == 2}
     (root / "metrics").mkdir(exist_ok=True)
@@ -104,9 +120,9 @@ def predict(root: Path, params: Params) -> None:
         (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
 
 
-def write(directory: Path, split: str, rows: list[dict[str, Any]]) -> None:
-    classes = ["not_equivalent", "equivalent"]
-    kinds = {"idx": pa.int32(), "label": classes, "prediction": classes}
+def write(directory: Path, split: str, rows: list[dict[str, Any]], task: Task) -> None:
+    label = task.labels or pa.float64()
+    kinds = {"idx": pa.int32(), "label": label, "prediction": label}
     kinds |= {name: pa.float64() for name in ("logit_0", "logit_1")}
     kinds |= {name: pa.string() for name in ("sentence1", "sentence2")}
     columns = {name: [row[name] for row in rows] for name in rows[0]}

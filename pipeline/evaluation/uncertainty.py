@@ -1,4 +1,4 @@
-"""Uncertainty of scores and differences: intervals over examples, intervals over seeds and examples, McNemar's test."""
+"""Uncertainty of scores and differences: intervals over examples, over seeds and examples; tests of two runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -149,6 +149,27 @@ def mcnemar(broken: int, fixed: int) -> float:
     from scipy.stats import binomtest
 
     return float(binomtest(fixed, broken + fixed).pvalue) if broken + fixed else 1.0
+
+
+def randomization_test(name: str, labels: Values, a: Values, b: Values) -> float:
+    """Two-sided p-value of the difference in a metric between two runs, a and b (Yeh 2000, approximate randomization).
+
+    That is the share of 2,000 draws, each of which swaps the two predictions of about half of the examples, with a
+    difference at least as large. Seeded. Of accuracy, McNemar's test is the exact form.
+    """
+    metric = METRICS[name]
+    # Of both at once: with the same classes, and around the same means.
+    statistics = metric.statistics(np.concatenate([labels, labels]), np.concatenate([a, b]))
+    of_a, of_b = np.split(statistics, 2)
+    gain = (of_b - of_a)[(of_b != of_a).reshape(len(labels), -1).any(axis=1)]
+
+    def difference(swapped: Floats) -> Floats:
+        return np.abs(metric.of_sums(of_b.sum(axis=0) - swapped) - metric.of_sums(of_a.sum(axis=0) + swapped))
+
+    random = np.random.default_rng(0)
+    draws = np.concatenate([np.tensordot(random.integers(2, size=(20, len(gain))), gain, axes=1) for _ in range(100)])
+    as_large = difference(draws) >= difference(np.zeros(gain.shape[1:])) - 1e-12  # equal, but for rounding
+    return float((1 + as_large.sum()) / (1 + len(draws)))
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, scores
+from pipeline.evaluation.metrics import METRICS, Floats, Values, scores
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import Difference, mcnemar, paired_differences
+from pipeline.evaluation.uncertainty import Difference, mcnemar, paired_differences, randomization_test
 from pipeline.experiments.revisions import Run
 
 _SEED = "train.seed"
+OPTIMISTIC = (
+    "There are no test labels: this rests on validation, by which the epoch is chosen too, so that its scores are "
+    "slightly optimistic."
+)
 
 
 class Side(NamedTuple):
@@ -27,20 +31,26 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """A row that one side gets right and the other wrong; probabilities are those of its label, means over runs."""
+    """A row that changed between A and B.
+
+    a, b: the probability of its label, of several labels that of exactly these; of a regression the prediction. Means
+    over runs.
+    """
 
     idx: int
     label: str
-    probability_a: float
-    probability_b: float
+    a: float
+    b: float
     texts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """One split: scores of both sides (means over runs), B minus A, and the rows that changed, by B's confidence.
+    """One split: scores of both sides (means over runs), B minus A, and the rows that changed.
 
-    A group gets a row right where its label is the class with the highest mean probability over runs.
+    fixed, broken: those that only B, or only A, gets right, by B's confidence; a group where the mean probability over
+    runs does. Of a regression: those whose prediction is closer to the label, or further from it, in B; furthest first.
+    p: of the hypothesis that two runs do not differ in the task's first metric, see `paired_test`; None for groups.
     """
 
     n: int
@@ -49,7 +59,7 @@ class Contrast:
     difference: dict[str, Difference]
     fixed: list[Example]
     broken: list[Example]
-    mcnemar: float | None  # None: groups, for which the test is not defined
+    p: float | None
 
 
 @dataclass(frozen=True)
@@ -72,9 +82,9 @@ class Comparison:
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two groups.
 
-    They differ where the interval of the difference in the task's first metric excludes 0, and for two runs McNemar's
-    p is below 0.05: with a handful of changed rows, the interval alone is too narrow. On test, since validation has
-    chosen the epoch and is optimistic; on validation where test has no labels. Of two groups that differ, one is
+    They differ where the interval of the difference in the task's first metric excludes 0, and for two runs p is below
+    0.05: with a handful of changed rows, the interval alone is too narrow. On test, since validation has chosen the
+    epoch and is optimistic; on validation where the labels of test are not known. Of two groups that differ, one is
     better; of two runs, another seed might swap them.
     Raises UserError where the sides were scored on different data, where one is a group and the other a run, and where
     a group is not of one configuration over seeds.
@@ -109,7 +119,7 @@ def compare(a: Side, b: Side) -> Comparison:
         also = f"whatever else differs ({', '.join(differ_in)})" if differ_in else "and so are the parameters"
         verdict, caveats = f"no difference: the predictions are identical, {also}", []
     else:
-        verdict, caveats = _verdict(task, judged, better), _caveats(differ_in, groups=groups)
+        verdict, caveats = _verdict(task, judged, better), _caveats(task, differ_in, groups=groups)
     return Comparison(
         a=_title(a),
         b=_title(b),
@@ -182,21 +192,17 @@ def _contrast(
 ) -> Contrast:
     rows = a[0]  # all runs have scored the same
     predicted_a, predicted_b = (np.stack([run.predicted for run in side]) for side in (a, b))
-    mean_a, mean_b = (np.mean(np.stack([_probability(run) for run in side]), axis=0) for side in (a, b))
-    of_label_a, of_label_b = (np.take_along_axis(of, rows.labels[:, None], axis=1)[:, 0] for of in (mean_a, mean_b))
-    if len(a) == 1:
-        right_a, right_b = a[0].right, b[0].right
-    else:
-        right_a, right_b = (of.argmax(axis=1) == rows.labels for of in (mean_a, mean_b))
+    (good_a, shown_a), (good_b, shown_b) = (_judged(task, side) for side in (a, b))
+    sureness = good_b - good_a if task.problem_type == "regression" else shown_b
 
     def examples(changed: NDArray[np.bool_], sureness: Floats) -> list[Example]:
         at = np.flatnonzero(changed)
         return [
             Example(
                 idx=int(rows.idx[i]),
-                label=task.labels[rows.labels[i]],
-                probability_a=round(float(of_label_a[i]), 6),
-                probability_b=round(float(of_label_b[i]), 6),
+                label=_label(task, rows.labels[i]),
+                a=round(float(shown_a[i]), 6),
+                b=round(float(shown_b[i]), 6),
                 texts=texts[i],
             )
             for i in at[np.argsort(-sureness[at], kind="stable")]
@@ -205,7 +211,12 @@ def _contrast(
     scores_a, scores_b = (
         [scores(task.metrics, rows.labels, run) for run in side] for side in (predicted_a, predicted_b)
     )
-    fixed, broken = examples(~right_a & right_b, of_label_b), examples(right_a & ~right_b, -of_label_b)
+    fixed, broken = examples(good_b > good_a, sureness), examples(good_b < good_a, -sureness)
+    p = None
+    if len(a) == len(b) == 1 and paired_test(task) == MCNEMAR:
+        p = mcnemar(len(broken), len(fixed))
+    elif len(a) == len(b) == 1:
+        p = randomization_test(task.metrics[0], rows.labels, a[0].predicted, b[0].predicted)
     return Contrast(
         n=len(rows.labels),
         a=_mean(scores_a),
@@ -213,13 +224,40 @@ def _contrast(
         difference=paired_differences(task.metrics, rows.labels, predicted_a, predicted_b, same_seeds=same_seeds),
         fixed=fixed,
         broken=broken,
-        mcnemar=mcnemar(len(broken), len(fixed)) if len(a) == len(b) == 1 else None,
+        p=p,
     )
 
 
-def _probability(of: Predictions) -> Floats:
-    assert of.probability is not None
-    return of.probability
+def _judged(task: Task, side: list[Predictions]) -> tuple[Floats, Floats]:
+    """How good a side is on each row, shape (n,): 1 if right, else 0, or minus the error; and `Example.a` or `.b`."""
+    labels = side[0].labels
+    if task.problem_type == "regression":
+        predicted = np.mean([run.predicted for run in side], axis=0)
+        return -np.abs(predicted - labels), predicted
+    mean = np.mean([run.probability for run in side if run.probability is not None], axis=0)
+    if task.problem_type == "single_label_classification":
+        of_label = np.take_along_axis(mean, labels[:, None], axis=1)[:, 0]
+        right = mean.argmax(axis=1) == labels
+    else:
+        of_label = np.where(labels == 1, mean, 1 - mean).prod(axis=1)
+        right = ((mean > 0.5) == labels).all(axis=1)
+    return (side[0].right if len(side) == 1 else right).astype(float), of_label
+
+
+def _label(task: Task, label: Values) -> str:
+    if task.problem_type == "regression":
+        return f"{label:g}"
+    if task.problem_type == "single_label_classification":
+        return task.labels[label]
+    return ", ".join(name for name, on in zip(task.labels, label, strict=True) if on) or "none"
+
+
+MCNEMAR = "McNemar's exact test"
+
+
+def paired_test(task: Task) -> str:
+    """The name of the test of two runs. McNemar's is of accuracy alone."""
+    return MCNEMAR if task.metrics[0] == "accuracy" else "randomization test"
 
 
 def _mean(of_runs: list[dict[str, float]]) -> dict[str, float]:
@@ -229,7 +267,7 @@ def _mean(of_runs: list[dict[str, float]]) -> dict[str, float]:
 def _better(task: Task, judged: Contrast) -> str | None:
     """The side with the better score, A or B; None: no evidence of a difference."""
     of = judged.difference[task.metrics[0]]
-    if of.low <= 0 <= of.high or (judged.mcnemar is not None and judged.mcnemar >= 0.05):
+    if of.low <= 0 <= of.high or (judged.p is not None and judged.p >= 0.05):
         return None
     return "B" if METRICS[task.metrics[0]].sign * of.value > 0 else "A"
 
@@ -238,17 +276,17 @@ def _verdict(task: Task, judged: Contrast, better: str | None) -> str:
     metric, of = METRICS[task.metrics[0]], judged.difference[task.metrics[0]]
     unit = "" if metric.kind == "error" else " points"
     found = f"95 % interval {metric.shown_difference(of.low)} to {metric.shown_difference(of.high)}{unit}"
-    if judged.mcnemar is not None:
-        found += f", McNemar's p = {judged.mcnemar:.2g}"
+    if judged.p is not None:
+        found += f", {paired_test(task)}: p = {judged.p:.2g}"
+    what = f"{task.verdict_split} {metric.title}"
     if better is None:
-        return f"no evidence of a difference: {found}"
-    what = "these two models differ" if judged.mcnemar is not None else f"B is {'better' if better == 'B' else 'worse'}"
-    value = f"{metric.shown_difference(of.value)}{f'{unit} of' if unit else ' in'} {task.verdict_split} {metric.title}"
-    return f"{what}: {value}, {found}"
+        return f"no evidence of a difference in {what}: {found}"
+    who = "these two models differ" if judged.p is not None else f"B is {'better' if better == 'B' else 'worse'}"
+    return f"{who}: {metric.shown_difference(of.value)}{f'{unit} of' if unit else ' in'} {what}, {found}"
 
 
-def _caveats(differ_in: list[str], *, groups: bool) -> list[str]:
-    caveats = []
+def _caveats(task: Task, differ_in: list[str], *, groups: bool) -> list[str]:
+    caveats = [OPTIMISTIC] if task.verdict_split == "validation" else []
     if not groups:
         caveats.append(
             "Two runs say nothing about other seeds. To see which configuration is better, "

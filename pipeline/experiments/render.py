@@ -2,14 +2,15 @@
 
 import json
 import textwrap
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.core.columns import aligned
 from pipeline.core.markup import code, table
 from pipeline.core.messages import printable
-from pipeline.evaluation.metrics import METRICS
-from pipeline.experiments.comparison import Comparison, Example
+from pipeline.evaluation.metrics import METRICS, Metric
+from pipeline.experiments.comparison import Comparison, Contrast, Example, paired_test
 
 _SHOWN = 3  # examples of a kind
 
@@ -18,9 +19,19 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def in_units(metrics: Iterable[Metric], more: str = "") -> str:
+    """The sentence that says in which units scores are. more: what follows "In percent"."""
+    return f"In percent{more}{', but errors as they are' if any(of.kind == 'error' for of in metrics) else ''}."
+
+
+def _splits(comparison: Comparison) -> list[tuple[str, Contrast]]:
+    """That on which the verdict rests comes first."""
+    return sorted(comparison.splits.items(), key=lambda split: split[0] != comparison.task.verdict_split)
+
+
 def _score_rows(comparison: Comparison) -> list[list[str]]:
     rows = []
-    for split, contrast in reversed(comparison.splits.items()):
+    for split, contrast in _splits(comparison):
         for name, of in contrast.difference.items():
             metric = METRICS[name]
             scores = (metric.shown(side[name], 2) for side in (contrast.a, contrast.b))
@@ -34,13 +45,16 @@ def _notes(comparison: Comparison) -> list[str]:
     task = comparison.task
     split, metric = task.verdict_split, METRICS[task.metrics[0]]
     judged = comparison.splits[split]
-    over = " and ".join(f"{of.n} {name}" for name, of in reversed(comparison.splits.items())) + f" {task.noun}"
-    if comparison.seeds is None:
-        mcnemar = f"McNemar's exact test on {split}: p = {judged.mcnemar:.2g}."
-        notes = [f"In percent; differences in points, with intervals over {over}.", mcnemar]
+    over = " and ".join(f"{of.n} {name}" for name, of in _splits(comparison)) + f" {task.noun}"
+    metrics = [METRICS[name] for name in task.metrics]
+    if judged.p is not None:
+        notes = [
+            in_units(metrics, f"; differences in points, with intervals over {over}"),
+            f"{paired_test(task)[0].upper()}{paired_test(task)[1:]} on {split}: p = {judged.p:.2g}.",
+        ]
     else:
         notes = [
-            "In percent, means over runs; differences in points.",
+            in_units(metrics, ", means over runs; differences in points"),
             f"Intervals over seeds and {over}.",
             f"Seeds: {comparison.seeds}.",
         ]
@@ -67,18 +81,24 @@ def _changes(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
 def _changed(comparison: Comparison) -> list[tuple[str, list[Example]]]:
     """Heading and examples of each kind of changed row of the split on which the verdict rests."""
     task = comparison.task
-    judged = comparison.splits[task.verdict_split]
-    by = "" if comparison.seeds is None else ", by the mean probability over runs"
+    judged, regression = comparison.splits[task.verdict_split], task.problem_type == "regression"
+    mean, first = ("prediction", "most") if regression else ("probability", "surest")
+    by = "" if comparison.seeds is None else f", by the mean {mean} over runs"
+    kinds = ("closer to the label in B", "further from the label in B")
+    if not regression:
+        kinds = ("fixed: wrong in A, right in B", "broken: right in A, wrong in B")
     return [
         (
-            f"{len(examples)} {task.verdict_split} {task.noun} {heading}{by}{'; the surest:' if examples else ''}",
+            f"{len(examples)} {task.verdict_split} {task.noun} {kind}{by}{f'; the {first}:' if examples else ''}",
             examples,
         )
-        for heading, examples in (
-            ("fixed: wrong in A, right in B", judged.fixed),
-            ("broken: right in A, wrong in B", judged.broken),
-        )
+        for kind, examples in zip(kinds, (judged.fixed, judged.broken), strict=True)
     ]
+
+
+def _shown_as(comparison: Comparison) -> str:
+    """What `Example.a` and `.b` are."""
+    return "predicted" if comparison.task.problem_type == "regression" else "probability"
 
 
 def as_text(comparison: Comparison) -> str:
@@ -91,8 +111,8 @@ def as_text(comparison: Comparison) -> str:
     for heading, examples in _changed(comparison):
         lines.append(heading)
         for example in examples[:_SHOWN]:
-            of_a, of_b = example.probability_a, example.probability_b
-            lines.append(f"  {example.idx}  {example.label}: probability {of_a:.2f} in A, {of_b:.2f} in B")
+            shown = f"{_shown_as(comparison)} {example.a:.2f} in A, {example.b:.2f} in B"
+            lines.append(f"  {example.idx}  {example.label}: {shown}")
             for text in example.texts:
                 lines += textwrap.wrap(text, 96, initial_indent="    - ", subsequent_indent="      ")
         lines.append("")
@@ -117,11 +137,11 @@ def as_markdown(comparison: Comparison) -> str:
             continue
         lines += ["<details>", f"<summary>{heading}</summary>", ""]
         rows = [
-            [str(example.idx), code(example.label), f"{example.probability_a:.2f}", f"{example.probability_b:.2f}",
+            [str(example.idx), code(example.label), f"{example.a:.2f}", f"{example.b:.2f}",
              "<br>".join(map(code, example.texts))]
             for example in examples[:_SHOWN]
         ]  # fmt: skip
-        lines += [*table(["idx", "label", "its probability in A", "in B", "text"], rows), "", "</details>", ""]
+        lines += [*table(["idx", "label", f"{_shown_as(comparison)} in A", "in B", "text"], rows), "", "</details>", ""]
     return "\n".join(lines).rstrip()
 
 

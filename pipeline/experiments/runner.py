@@ -23,6 +23,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import Metric, by_title
 from pipeline.evaluation.uncertainty import mean_interval
+from pipeline.experiments.comparison import OPTIMISTIC
+from pipeline.experiments.render import in_units
 from pipeline.experiments.revisions import experiments, opened
 from pipeline.params import PARAMS, Params, load_params
 
@@ -30,10 +32,9 @@ _SEED = "train.seed"
 _PIPELINE = Path("dvc.yaml")
 _CODE = {".py", ".jinja", ".js"}  # of a sub-package's files, those that are DVC's: see .dvcignore
 _PROGRESS = re.compile(  # the lines of a run that are shown
-    r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test): accuracy|SIG\w+:|stopped"
+    r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
     r"|checkpoints are kept|error:"
 )
-_IN_PERCENT = "In percent, but errors in the unit of the labels."
 _TAIL = 20  # lines shown of a run that failed
 
 
@@ -183,7 +184,8 @@ def _summary(group: str, n: int) -> list[str]:
         rows.append([title, str(n), *(metric.shown(number, 2) for number in numbers), interval])
     return [
         *aligned(rows, "right"),
-        "In percent." if all(metric.kind != "error" for metric, _ in scores.values()) else _IN_PERCENT,
+        in_units(metric for metric, _ in scores.values()),
+        *([] if any(title.startswith("test ") for title in scores) else [OPTIMISTIC]),
         f"Degenerate, one prediction for all of validation: {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), counted above" if degenerate else ""),
         f"To compare: python -m pipeline.compare {group} OTHER",

@@ -8,10 +8,13 @@ words that two sentences share say little about whether they mean the same.
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
-from pipeline.sources.corpus import Corpus, Pair
+from pipeline.sources.corpus import Corpus, table_of
+from pipeline.sources.glue import task_of
 
 SIZE = 1000  # pairs of the corpus that data.task=sample stands for
+SAMPLE = replace(task_of("mrpc"), name="sample")
 EQUIVALENT = 0.675  # share of paraphrases, as in MRPC
 
 
@@ -175,6 +178,8 @@ def _tell(event: _Event, style: _Style) -> str:
 
 def load_sample() -> Corpus:
     """`SIZE` pairs, split in about MRPC's proportions."""
-    rows = [Pair(*row, idx) for idx, row in enumerate(pairs(SIZE))]
-    first, second = int(0.64 * SIZE), int(0.76 * SIZE)
-    return {"train": rows[:first], "validation": rows[first:second], "test": rows[second:]}
+    rows = list(pairs(SIZE))
+    table = table_of(SAMPLE, [row[:2] for row in rows], [row[2] for row in rows], range(SIZE))
+    bounds = [0, int(0.64 * SIZE), int(0.76 * SIZE), SIZE]
+    slices = [table.slice(start, end - start) for start, end in pairwise(bounds)]
+    return Corpus(SAMPLE, dict(zip(SAMPLE.splits, slices, strict=True)), {})

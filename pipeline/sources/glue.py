@@ -1,0 +1,191 @@
+"""The nine tasks of GLUE (Wang et al. 2018), as one table; each comes from a mirror directory or the Hub."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.core.messages import UserError, log
+from pipeline.core.task import Task
+from pipeline.sources import mrpc
+from pipeline.sources.corpus import Corpus, Record, read_tsv, rows_sha256, table_of
+from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, inside, mirror
+
+HUB_REPO = "nyu-mll/glue"
+HUB_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
+_SPLITS = ("train", "validation", "test", "validation_mismatched", "test_mismatched")
+
+
+@dataclass(frozen=True)
+class _Glue:
+    """folder: in the archives. texts, labels: the Hub's, in its order. rows: of each split, as in `_SPLITS`.
+
+    columns: the archives' names of the texts and the label, where they differ. header: of their labelled files, where
+    those have none.
+    """
+
+    folder: str
+    texts: list[str]
+    labels: list[str]
+    metrics: list[str]
+    rows: tuple[int, ...]
+    columns: list[str] | None = None
+    header: list[str] | None = None
+
+
+_PAIR = ["sentence1", "sentence2"]
+_ENTAILMENT = ["entailment", "not_entailment"]
+
+# A task like these: a row here, and its name in `params.DataParams`.
+GLUE = {
+    "cola": _Glue(
+        "CoLA", ["sentence"], ["unacceptable", "acceptable"], ["matthews_correlation"], (8551, 1043, 1063),
+        header=["source", "label", "star", "sentence"],
+    ),
+    "sst2": _Glue("SST-2", ["sentence"], ["negative", "positive"], ["accuracy"], (67349, 872, 1821)),
+    "mrpc": _Glue("MRPC", _PAIR, ["not_equivalent", "equivalent"], ["accuracy", "f1"], (3668, 408, 1725)),
+    "qqp": _Glue(
+        "QQP", ["question1", "question2"], ["not_duplicate", "duplicate"], ["accuracy", "f1"], (363846, 40430, 390965),
+        columns=["question1", "question2", "is_duplicate"],
+    ),
+    "stsb": _Glue(
+        "STS-B", _PAIR, [], ["pearson", "spearmanr"], (5749, 1500, 1379), columns=["sentence1", "sentence2", "score"]
+    ),
+    "mnli": _Glue(
+        "MNLI", ["premise", "hypothesis"], ["entailment", "neutral", "contradiction"], ["accuracy"],
+        (392702, 9815, 9796, 9832, 9847), columns=["sentence1", "sentence2", "gold_label"],
+    ),
+    "qnli": _Glue("QNLI", ["question", "sentence"], _ENTAILMENT, ["accuracy"], (104743, 5463, 5463)),
+    "rte": _Glue("RTE", _PAIR, _ENTAILMENT, ["accuracy"], (2490, 277, 3000)),
+    "wnli": _Glue("WNLI", _PAIR, ["not_entailment", "entailment"], ["accuracy"], (635, 71, 146)),
+}  # fmt: skip
+
+# Of the archives' files, where known.
+_SHA256 = {
+    "CoLA/dev.tsv": "8c013e21dc39957cac37378d87bebe225b694a0d5fe13eded66c2856628833fd",
+    "CoLA/test.tsv": "3b4df85f7a9a0633574b38d181e18090ac961a24b18fb6bcd74999ddea8ad0b8",
+    "CoLA/train.tsv": "cb368ebeb9f27d7ad03720d27ddc95687a311bdb100781a2fe59a5f5b1bc0624",
+    "RTE/dev.tsv": "80230dfa1347282e7b532b06a1004a76a710087541189bf874223ddf0e3819fb",
+    "RTE/test.tsv": "6e33f09b5c2bfd5fd5fde217070f3dd49e484e33b9752b5864cf36fc421a213f",
+    "RTE/train.tsv": "41e3a9b063433392343fad9e962cf2f58b681c78d8f71592f4186f0837246c5c",
+    "SST-2/dev.tsv": "54a9c12c77e402fc14d6a66a506f24d999f596b0176eb777c972cccc2f9cc4b0",
+    "SST-2/test.tsv": "69a938605609b3e6663b4487918fe1565eb293734e6e520d0366d1d412fd2a13",
+    "SST-2/train.tsv": "48eac26399f8456935f81dd9e3a745c1430adb6c62e233ccfe22db4a0d15d1d1",
+    "STS-B/dev.tsv": "fe7dc0632a5033562f3cadff991f6e8d9b9b6311861660e78c3c82eb7db67f59",
+    "STS-B/test.tsv": "16b4223d7d44a644fbc10f1b449472cfe81e1715fb07cf44023b0aa88ce856eb",
+    "STS-B/train.tsv": "41c4d978b6162abdcada7e49a982211954cca5459c228db478af333124b257a2",
+}
+
+
+def task_of(name: str) -> Task:
+    """A task by its name in `GLUE`."""
+    glue = GLUE[name]
+    predicted = list(_SPLITS[1 : len(glue.rows)])
+    return Task(
+        name=name,
+        problem_type="single_label_classification" if glue.labels else "regression",
+        text_columns=glue.texts,
+        labels=glue.labels,
+        metrics=glue.metrics,
+        metric_for_best_model="f1" if "f1" in glue.metrics else glue.metrics[0],
+        predicted=predicted,
+        unlabelled=[] if name == "mrpc" else [split for split in predicted if split.startswith("test")],
+    )
+
+
+def load_glue(name: str) -> Corpus:
+    """A task from the first source that has it: the mirror directory, the Hub, of MRPC also the original addresses.
+
+    A mirror that has the task, but wrong, is an error, since whoever named it wants to know. Raises UserError.
+    """
+    task, folder, of_mrpc = task_of(name), GLUE[name].folder, name == "mrpc"
+    variable, content = ("MRPC_MIRROR", ", ".join(mrpc.ORIGINALS)) if of_mrpc else ("GLUE_MIRROR", f"{folder}/")
+    sources, failures = {}, []
+    if (directory := mirror(variable)) and (of_mrpc or (directory / folder).is_dir()):
+        sources[variable] = mrpc.from_originals(directory) if of_mrpc else _from_archives(task, directory)
+    else:
+        failures.append(f"{variable} has no {content}" if directory else f"{variable} is not set")
+    sources[f"the Hub ({HUB_REPO})"] = _from_hub(task)
+    if of_mrpc:
+        sources["the original addresses"] = mrpc.from_web()
+    for source, records in sources.items():
+        try:
+            corpus = _corpus(task, records)
+        except Unavailable as error:
+            if source == variable:
+                raise UserError(f"{variable}: {error}; fix or replace the file") from None
+            failures.append(f"{source}: {error}")
+        else:
+            log.info("%s from %s", folder, source)
+            return corpus
+    raise UserError(
+        f"{folder} could not be fetched: {'; '.join(failures)}. Connect to a network, or set {variable} to a directory "
+        f'with {content}, or run "make demo", which needs neither'
+    )
+
+
+def _corpus(task: Task, records: Iterable[Record]) -> Corpus:
+    """Check the labels, the number of rows of each split, and of MRPC the rows' checksums. Raises Unavailable."""
+    splits: dict[str, list[tuple[tuple[str, ...], float, int]]] = {split: [] for split in task.splits}
+    for record in records:
+        number = -1 if record.split in task.unlabelled else _number(task, record)
+        splits[record.split].append((record.texts, number, record.idx))
+    tables = {}
+    for (split, rows), expected in zip(splits.items(), GLUE[task.name].rows, strict=True):
+        if len(rows) != expected:
+            raise Unavailable(f"{split} has {len(rows)} rows; it must have {expected}")
+        texts, labels, idx = zip(*rows, strict=True)
+        tables[split] = table_of(task, texts, None if split in task.unlabelled else labels, idx)
+        if task.name == "mrpc" and (found := rows_sha256(tables[split])) != mrpc.ROWS_SHA256[split]:
+            raise Unavailable(f"the {split} rows are altered: sha256 {found:.12}, not {mrpc.ROWS_SHA256[split]:.12}")
+    return Corpus(task, tables, {"dataset": HUB_REPO, "config": task.name, "revision": HUB_REVISION})
+
+
+def _number(task: Task, row: Record) -> float:
+    """The number of a label's class, or a score from 0 to 5. Raises Unavailable."""
+    import numpy as np
+
+    label, names = str(row.label), [*task.labels, *map(str, range(len(task.labels)))]
+    if label in names:
+        return names.index(label) % len(task.labels)
+    if not task.labels:
+        with suppress(ValueError):
+            score = float(str(np.float32(label)))  # the Hub has 32 bits of it
+            if 0 <= score <= 5:
+                return score
+    raise Unavailable(f"{row.where} has the label {label[:20]!r}; it must be {' or '.join(names) or 'from 0 to 5'}")
+
+
+def _from_archives(task: Task, directory: Path) -> Iterator[Record]:
+    glue = GLUE[task.name]
+    columns = glue.columns or [*glue.texts, "label"]
+    for split in task.splits:
+        file = f"{glue.folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
+        path, labelled = inside(directory, file), split not in task.unlabelled
+        rows = read_tsv(path, columns if labelled else columns[:-1], glue.header if labelled else None)
+        for idx, (where, fields) in enumerate(rows):
+            yield Record(split, where, tuple(fields[: len(glue.texts)]), fields[-1] if labelled else None, idx)
+        if file not in _SHA256:
+            log.warning("%s: its checksum is not known; its rows are counted", path)
+        elif (sha256 := file_sha256(path)) != _SHA256[file]:
+            raise Unavailable(f"{path} is altered: sha256 {sha256:.12}, not {_SHA256[file]:.12}")
+
+
+def _from_hub(task: Task) -> Iterator[Record]:
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    for split in task.splits:
+        file = f"{task.name}/{_published(task, split)}-00000-of-00001.parquet"
+        path = from_hub(HUB_REPO, file, HUB_REVISION, "dataset")
+        try:
+            columns = pq.read_table(path, columns=[*task.text_columns, "label", "idx"]).to_pydict()
+        except (ArrowException, OSError) as error:
+            raise Unavailable(f"{file} is no parquet file of GLUE ({' '.join(str(error).split())})") from None
+        for *texts, label, idx in zip(*columns.values(), strict=True):
+            yield Record(split, f"{file} idx {idx}", tuple(texts), str(label), idx)
+
+
+def _published(task: Task, split: str) -> str:
+    """The name of a split in the archives and on the Hub."""
+    return f"{split}_matched" if task.name == "mnli" and split in ("validation", "test") else split

@@ -1,0 +1,197 @@
+"""`compare` on every kind of task, from files as predict writes them."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, root_mean_squared_error
+
+from pipeline.core.tables import from_numpy, schema, write_split
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import predicted
+from pipeline.evaluation.predictions import load_predictions
+from pipeline.experiments.comparison import Side, compare
+from pipeline.experiments.render import as_json, as_markdown, as_text
+from pipeline.experiments.revisions import Run
+from pipeline.sources.glue import task_of
+
+N = 300
+SEVERAL = Task(
+    name="own", problem_type="multi_label_classification", text_columns=["text"], labels=["red", "green", "blue"],
+    metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro", predicted=["validation", "test"],
+)  # fmt: skip
+RMSE = dataclasses.replace(task_of("stsb"), metrics=["rmse"], metric_for_best_model="rmse")
+TASKS = {
+    "classes": task_of("mnli"),
+    "two classes": task_of("cola"),
+    "several": SEVERAL,
+    "number": task_of("stsb"),
+    "error": RMSE,
+}
+LEARNED: dict[str, Callable[..., float]] = {
+    "accuracy": accuracy_score,
+    "matthews_correlation": matthews_corrcoef,
+    "f1_micro": lambda labels, found: f1_score(labels, found, average="micro"),
+    "f1_macro": lambda labels, found: f1_score(labels, found, average="macro"),
+    "pearson": lambda labels, found: pearsonr(labels, found).statistic,
+    "spearmanr": lambda labels, found: spearmanr(labels, found).statistic,
+    "rmse": root_mean_squared_error,
+}
+
+
+def logits_of(task: Task, labels: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """What a model that knows the labels, but for noise, would give. Shape (n, outputs)."""
+    if task.problem_type == "regression":
+        return (labels + noise[:, 0])[:, None]
+    known = np.eye(task.outputs)[labels] if labels.ndim == 1 else 2.0 * labels - 1
+    return known + noise[:, : task.outputs]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Side]:
+    def make(task: Task, name: str, spread: float, seeds: tuple[int, ...] = (1,)) -> Side:
+        """A run for each seed, whose predictions are the labels with noise."""
+        runs = []
+        for seed in seeds:
+            directory = tmp_path / f"{name}-{seed}"
+            directory.mkdir()
+            for number, split in enumerate(task.predicted):
+                truth, random = np.random.default_rng(number), np.random.default_rng([seed, number])
+                labels: np.ndarray = truth.integers(2, size=(N, 3))
+                if task.problem_type == "single_label_classification":
+                    labels = truth.integers(task.outputs, size=N)
+                elif task.problem_type == "regression":
+                    labels = truth.uniform(0, 5, size=N)
+                logits = logits_of(task, labels, spread * random.standard_normal((N, 3)))
+                kind: Any = task.labels or pa.float64()
+                kind = pa.list_(pa.int64(), 3) if labels.ndim == 2 else kind
+                columns = {"idx": from_numpy(np.arange(N, dtype=np.int32)[::-1])}
+                types: dict[str, Any] = {"idx": pa.int32()}
+                if split in task.scored:
+                    columns["label"], types["label"] = from_numpy(labels), kind
+                columns["prediction"] = from_numpy(predicted(task.problem_type, logits))
+                types["prediction"] = kind
+                for output in range(task.outputs):
+                    columns[f"logit_{output}"], types[f"logit_{output}"] = from_numpy(logits[:, output]), pa.float64()
+                write_split(pa.table(columns, schema=schema(types)), directory, split)
+            texts = [(f"text {row}",) * len(task.text_columns) for row in range(N)]
+            runs.append(
+                Run(
+                    name=f"{name}-{seed}", commit=None, parameters={"train.seed": seed, "train.lr": spread}, code={},
+                    environment={}, task=task,
+                    predictions={of: load_predictions(directory, of, task).sorted_by_idx() for of in task.scored},
+                    texts=dict.fromkeys(task.scored, texts),
+                )
+            )  # fmt: skip
+        return Side(name, runs)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_two_runs_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
+    task = TASKS[kind]
+    a, b = made(task, "a", 1.4), made(task, "b", 0.5, (2,))
+    found = compare(a, b)
+    assert list(found.splits) == task.scored, "splits whose labels are not known are neither scored nor compared"
+    for split, contrast in found.splits.items():
+        for side, scores in ((a, contrast.a), (b, contrast.b)):
+            of = side.runs[0].predictions[split]
+            assert scores == pytest.approx({name: LEARNED[name](of.labels, of.predicted) for name in task.metrics})
+    judged = found.splits[task.verdict_split]
+    before, after = (side.runs[0].predictions[task.verdict_split] for side in (a, b))
+    if task.problem_type == "regression":
+        nearer = np.abs(after.predicted - after.labels) < np.abs(before.predicted - before.labels)
+        fixed, broken = nearer, ~nearer
+        by = [abs(float(of.label) - of.a) - abs(float(of.label) - of.b) for of in judged.fixed]
+        assert by == pytest.approx(sorted(by, reverse=True), abs=1e-4), "the largest gain comes first"
+    else:
+        fixed, broken = ~before.right & after.right, before.right & ~after.right
+        assert [of.b for of in judged.fixed] == sorted((of.b for of in judged.fixed), reverse=True)
+        assert all(0 <= of.a <= 1 for of in judged.fixed)
+    assert {of.idx for of in judged.fixed} == set(np.flatnonzero(fixed))
+    assert {of.idx for of in judged.broken} == set(np.flatnonzero(broken))
+
+    text, markdown = as_text(found), as_markdown(found)
+    assert found.better is None and found.verdict.startswith("these two models differ: ")
+    on_validation = "test" not in task.scored
+    assert f" {task.verdict_split} " in found.verdict
+    for shown in (text, markdown):
+        assert ("rests on validation" in shown) == on_validation
+        assert ("probability" in shown) == (task.problem_type != "regression")
+        assert ("McNemar" in shown) == (task.metrics[0] == "accuracy")
+        assert shown.count(f" on {task.verdict_split}: p = ") == 1
+    assert ("errors as they are" in text) == (kind == "error")
+    first = next(line.split()[0] for line in text.splitlines() if line.startswith(tuple(task.scored)))
+    assert first == task.verdict_split, "the split that decides comes first"
+    assert json.loads(as_json(found))["splits"][task.verdict_split]["fixed"][0]["label"] == judged.fixed[0].label
+    assert compare(a, a).verdict.startswith("no difference: the predictions are identical")
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_groups_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
+    task = TASKS[kind]
+    a, b = made(task, "a", 1.4, (1, 2, 3)), made(task, "b", 0.5, (1, 2, 3))
+    found = compare(a, b)
+    assert found.better == "B" and found.verdict.startswith("B is better: "), "of an error, less is better"
+    assert compare(b, a).better == "A" and compare(b, a).verdict.startswith("B is worse: ")
+    judged = found.splits[task.verdict_split]
+    assert judged.p is None
+    runs = [run.predictions[task.verdict_split] for run in b.runs]
+    for example in judged.fixed:
+        label = runs[0].labels[example.idx]
+        if task.problem_type == "regression":
+            expected = np.mean([of.predicted[example.idx] for of in runs])
+            assert example.label == f"{label:g}"
+        else:
+            mean = np.mean([of.probability[example.idx] for of in runs if of.probability is not None], axis=0)
+            each = [p if on else 1 - p for p, on in zip(mean, label, strict=True)] if label.ndim else [mean[label]]
+            expected = np.prod(each)
+            assert expected > (0.125 if label.ndim else 1 / task.outputs)
+        assert example.b == pytest.approx(expected, abs=2e-6)
+    equal = compare(a, made(task, "c", 1.4, (4, 5, 6)))
+    assert equal.better is None
+    assert equal.verdict.startswith(f"no evidence of a difference in {task.verdict_split} ")
+
+
+def test_examples_with_several_labels_name_them(made: Callable[..., Side]) -> None:
+    found = compare(made(SEVERAL, "a", 1.4), made(SEVERAL, "b", 0.5)).splits["test"]
+    labels = {of.label for of in found.fixed}
+    assert {"none", "red", "red, green", "red, green, blue"} <= labels
+
+
+def test_as_many_fixed_as_broken_rows_may_be_a_difference(made: Callable[..., Side]) -> None:
+    """One that McNemar's test does not see: predicting one class is as often right, but has no correlation."""
+    task = task_of("cola")
+    a, b = made(task, "a", 1.0), made(task, "b", 1.0, (2,))
+    labels = np.array([1] * 200 + [0] * 100)
+    constant, skilled = np.ones(N, dtype=int), np.array([1] * 150 + [0] * 50 + [0] * 50 + [1] * 50)
+    for side, values in ((a, constant), (b, skilled)):
+        of = side.runs[0].predictions["validation"]
+        changed = dataclasses.replace(of, labels=labels, predicted=values)
+        side.runs[0].predictions["validation"] = changed
+    judged = compare(a, b).splits["validation"]
+    assert len(judged.fixed) == len(judged.broken) == 50
+    assert judged.p is not None and judged.p < 0.05
+    assert compare(a, b).verdict.startswith("these two models differ")
+
+
+@pytest.mark.parametrize("kind", ["two classes", "several"])
+def test_a_handful_of_changed_rows_is_no_evidence_for_any_metric(kind: str, made: Callable[..., Side]) -> None:
+    """Four rows better, none worse: the interval alone excludes 0."""
+    task = TASKS[kind]
+    a = made(task, "a", 0.5)
+    of = a.runs[0].predictions[task.verdict_split]
+    values = of.predicted.copy()
+    values[np.flatnonzero(~of.right)[:4]] = of.labels[~of.right][:4]
+    better = dataclasses.replace(of, predicted=values, logits=of.logits + 1e-9)
+    run = a.runs[0]._replace(name="b", predictions=a.runs[0].predictions | {task.verdict_split: better})
+    found = compare(a, Side("b", [run]))
+    assert found.splits[task.verdict_split].difference[task.metrics[0]].low > 0
+    assert found.verdict.startswith("no evidence of a difference")

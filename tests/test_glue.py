@@ -1,0 +1,258 @@
+"""The tasks of GLUE: from a mirror and from the Hub, and every fault of a file is one line."""
+
+import dataclasses
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT, data_params, params_file, run_stage
+from hub import serve
+
+from pipeline.core.messages import UserError
+from pipeline.core.task import read_task
+from pipeline.download import download
+from pipeline.sources import glue as module
+from pipeline.sources.glue import GLUE, HUB_REPO, HUB_REVISION, load_glue, task_of
+
+REAL = {  # rows; rows of train with each label, or the mean; a first row
+    "rte": (
+        (2490, 277, 3000), [1249, 1241],
+        {"sentence1": "No Weapons of Mass Destruction Found in Iraq Yet.", "label": 1, "idx": 0},
+    ),
+    "cola": (
+        (8551, 1043, 1063), [2528, 6023],
+        {"sentence": "Our friends won't buy this analysis, let alone the next one we propose.", "label": 1, "idx": 0},
+    ),
+    "stsb": ((5749, 1500, 1379), 2.701, {"sentence1": "A plane is taking off.", "label": 5.0, "idx": 0}),
+    "sst2": (
+        (67349, 872, 1821), [29780, 37569],
+        {"sentence": "hide new secretions from the parental units ", "label": 0, "idx": 0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_task_of_the_archives_has_the_published_rows(
+    name: str, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GLUE_MIRROR", str(glue))
+    download(tmp_path, data_params(task=name))
+    rows, labels, first = REAL[name]
+    task = read_task(tmp_path, "download")
+    tables = {split: pq.read_table(tmp_path / f"{split}.parquet") for split in task.splits}
+    assert tuple(map(len, tables.values())) == rows
+    of_train = tables["train"]["label"].to_pylist()
+    if task.labels:
+        assert [of_train.count(number) for number in range(len(task.labels))] == labels
+    else:
+        assert sum(of_train) / len(of_train) == pytest.approx(labels, abs=5e-4)
+        assert min(of_train) == 0 and max(of_train) == 5
+        assert 2.4 in of_train, "and not 2.4000000953674316, as 32 bits have it"
+    assert tables["train"].slice(0, 1).to_pylist()[0].items() >= first.items()
+    assert tables["validation"]["idx"].to_pylist() == list(range(rows[1]))
+    assert "label" not in tables["test"].column_names and task.unlabelled == ["test"]
+    assert not [message for message in caplog.messages if "checksum" in message]
+
+
+def test_an_altered_file_of_the_archives_is_refused(
+    glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(glue / "RTE", tmp_path / "RTE", copy_function=shutil.copyfile)
+    tmp_path.chmod(0o700), (tmp_path / "RTE").chmod(0o700)
+    text = (tmp_path / "RTE" / "dev.tsv").read_text()
+    (tmp_path / "RTE" / "dev.tsv").write_text(text.replace("Dana", "Diana"))
+    monkeypatch.setenv("GLUE_MIRROR", str(tmp_path))
+    with pytest.raises(
+        UserError, match=r"^GLUE_MIRROR: \S*RTE/dev\.tsv is altered: sha256 .*; fix or replace the file$"
+    ):
+        load_glue("rte")
+
+
+SMALL = (3, 2, 2, 2, 2)  # rows of each split
+MADE_UP = {name: dataclasses.replace(of, rows=SMALL[: len(of.rows)]) for name, of in GLUE.items()}
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirror for tasks of a few rows, without checksums."""
+    for name, of in MADE_UP.items():
+        monkeypatch.setitem(GLUE, name, of)
+    monkeypatch.setattr(module, "_SHA256", {})
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    monkeypatch.setenv("GLUE_MIRROR", str(mirror))
+    return mirror
+
+
+# Of each task the columns of its archive, which of them is the label, and some labels.
+PAIR = ["sentence1", "sentence2"]
+COLUMNS = {
+    "cola": (["source", "label", "star", "sentence"], "label", ["0", "1"]),
+    "sst2": (["sentence", "label"], "label", ["0", "1"]),
+    "qqp": (["id", "qid1", "qid2", "question1", "question2", "is_duplicate"], "is_duplicate", ["0", "1"]),
+    "stsb": (["index", "genre", *PAIR, "score"], "score", ["0.000", "2.4", "5"]),
+    "mnli": (["index", *PAIR, "label1", "gold_label"], "gold_label", ["entailment", "neutral", "contradiction"]),
+    "qnli": (["index", "question", "sentence", "label"], "label", ["entailment", "not_entailment"]),
+    "rte": (["index", *PAIR, "label"], "label", ["entailment", "not_entailment"]),
+    "wnli": (["index", *PAIR, "label"], "label", ["0", "1"]),
+}
+TEXT = 'a "quoted text, \u2028 not two \x85 lines, of {} {}'
+
+
+def write_archive(mirror: Path, name: str) -> Path:
+    columns, label, labels = COLUMNS[name]
+    folder = mirror / MADE_UP[name].folder
+    folder.mkdir()
+    for split, rows in zip(task_of(name).splits, SMALL, strict=False):
+        hidden = split.startswith("test")
+        names = ["index", *(MADE_UP[name].columns or columns)] if hidden else columns
+        names = [column for column in dict.fromkeys(names) if not hidden or column not in (label, "source", "star")]
+        lines = [] if name == "cola" and not hidden else ["\t".join(names)]
+        for row in range(rows):
+            values = {column: TEXT.format(row, column) for column in names} | {label: labels[row % len(labels)]}
+            lines.append("\t".join(values[column] for column in names))
+        file = published(name, split).replace("validation", "dev")
+        (folder / f"{file}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
+    return folder
+
+
+def published(name: str, split: str) -> str:
+    return f"{split}_matched" if name == "mnli" and split in ("validation", "test") else split
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_task_is_read_from_the_layout_of_its_archive(
+    name: str, small: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_archive(small, name)
+    found, labels = load_glue(name), COLUMNS[name][2]
+    numbers = {label: at for at, label in enumerate(found.task.labels)}
+    for split, size in zip(found.task.splits, SMALL, strict=False):
+        columns = found.splits[split].to_pydict()
+        assert columns.pop("idx") == list(range(size))
+        expected = [labels[row % len(labels)] for row in range(size)]
+        of_split = [numbers[label] if label in numbers else float(label) for label in expected]
+        assert columns.pop("label", None) == (None if split.startswith("test") else of_split)
+        assert list(columns) == found.task.text_columns
+        names = (MADE_UP[name].columns or found.task.text_columns)[: len(columns)]
+        assert list(columns.values()) == [[TEXT.format(row, column) for row in range(size)] for column in names]
+    assert [message for message in caplog.messages if "its checksum is not known" in message]
+
+
+def test_labels_are_in_the_hubs_order() -> None:
+    """By it, 0 and 1 in a file mean what they mean there; of two classes the second is the positive one."""
+    assert {name: task_of(name).labels for name in GLUE} == {
+        "cola": ["unacceptable", "acceptable"],
+        "sst2": ["negative", "positive"],
+        "mrpc": ["not_equivalent", "equivalent"],
+        "qqp": ["not_duplicate", "duplicate"],
+        "stsb": [],
+        "mnli": ["entailment", "neutral", "contradiction"],
+        "qnli": ["entailment", "not_entailment"],
+        "rte": ["entailment", "not_entailment"],
+        "wnli": ["not_entailment", "entailment"],
+    }
+
+
+def test_mnli_is_scored_on_matched_and_mismatched() -> None:
+    task = task_of("mnli")
+    assert task.predicted == ["validation", "test", "validation_mismatched", "test_mismatched"]
+    assert task.scored == ["validation", "validation_mismatched"]
+    assert task.verdict_split == "validation"
+    assert task_of("mrpc").scored == ["validation", "test"]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "damage", "message"),
+    [
+        ("wnli", "dev.tsv", lambda text: None, r"WNLI/dev\.tsv is missing"),
+        ("wnli", "dev.tsv", lambda text: text[: text.rindex(b"\t")], r"dev\.tsv line 3 has 3 fields; a row has 4"),
+        ("wnli", "train.tsv", lambda text: text[:-2] + b"2\n", r"tsv line 4 has the label '2'; .* or 0 or 1"),
+        ("stsb", "train.tsv", lambda text: text[:-2] + b"5.1\n", r"line 4 has the label '5\.1'; .* from 0 to 5"),
+        ("stsb", "train.tsv", lambda text: text[:-2] + b"nan\n", r"line 4 has the label 'nan'; .* from 0 to 5"),
+        ("stsb", "train.tsv", lambda text: text[:-2] + b"\n", r"line 4 has the label ''; .* from 0 to 5"),
+        ("wnli", "train.tsv", lambda text: text[: text[:-1].rindex(b"\n")], "train has 2 rows; it must have 3"),
+        ("wnli", "test.tsv", lambda text: text + text[text.index(b"\n") + 1 :], "test has 4 rows; it must have 2"),
+        ("wnli", "test.tsv", lambda text: b"", r"tsv line 1 is not .* header, which has sentence1, sentence2"),
+        ("wnli", "dev.tsv", lambda text: text.replace(b"\n", b"\r\n"), r"dev\.tsv has line ends of Windows \(CRLF\)"),
+        ("wnli", "dev.tsv", lambda text: text.replace(b"lines", b"\xff\xfe"), r"dev\.tsv line 2 is not UTF-8"),
+        ("cola", "dev.tsv", lambda text: b"source\tlabel\tstar\tsentence\n" + text, r"line 1 has the label 'label'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_reported_by_file_and_line(
+    name: str, file: str, damage: Callable[[bytes], bytes | None], message: str, small: Path, tmp_path: Path
+) -> None:
+    path = write_archive(small, name) / file
+    text = damage(path.read_bytes())
+    path.unlink() if text is None else path.write_bytes(text)
+    with pytest.raises(UserError, match=rf"^GLUE_MIRROR: .*{message}.*; fix or replace the file$") as error:
+        download(tmp_path / "raw", data_params(task=name))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "raw").exists()
+
+
+def test_a_task_that_no_source_has_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    params_file(tmp_path, {"data.task": "qnli"})
+    for mirror, message in ((str(tmp_path), "GLUE_MIRROR has no QNLI/"), ("", "GLUE_MIRROR is not set")):
+        done = run_stage("download", tmp_path, GLUE_MIRROR=mirror, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1, done.stderr
+        for words in (message, "the Hub (nyu-mll/glue)", "set GLUE_MIRROR to a directory with QNLI/", "make demo"):
+            assert words in done.stderr
+
+
+FROM_HUB = """
+import dataclasses
+from pathlib import Path
+from pipeline.params import load_params
+from pipeline.download import download
+from pipeline.sources.glue import GLUE
+for name, of in list(GLUE.items()):
+    if name != "mrpc":
+        GLUE[name] = dataclasses.replace(of, rows=(3, 2, 2, 2, 2)[: len(of.rows)])
+        download(Path(name), dataclasses.replace(load_params().data, task=name))
+"""
+
+
+def hub_files() -> dict[str, bytes]:
+    """Labels are numbers there, -1 where they are hidden; STS-B's have 32 bits."""
+    files = {}
+    for name in COLUMNS:
+        task = task_of(name)
+        for split, size in zip(task.splits, SMALL, strict=False):
+            labels = [-1.0] * size if split.startswith("test") else [0.0, 1.0, 2.4 if name == "stsb" else 1.0][:size]
+            columns: dict[str, Any] = {of: [f"{of} {row}" for row in range(size)] for of in task.text_columns}
+            columns["label"] = pa.array(labels, pa.float32() if name == "stsb" else pa.int64())
+            columns["idx"] = pa.array(range(size), pa.int32())
+            buffer = io.BytesIO()
+            pq.write_table(pa.table(columns), buffer)
+            file = f"{name}/{published(name, split)}-00000-of-00001.parquet"
+            files[f"datasets/{HUB_REPO}/{HUB_REVISION}/{file}"] = buffer.getvalue()
+    return files
+
+
+def test_every_task_comes_from_the_hub_too(tmp_path: Path) -> None:
+    params_file(tmp_path)
+    with serve() as hub:
+        hub.files = hub_files()
+        env = {**os.environ, "PYTHONPATH": str(ROOT), **hub.env(tmp_path / "home")}
+        subprocess.run([sys.executable, "-c", FROM_HUB], cwd=tmp_path, env=env, check=True)
+        params_file(tmp_path, {"data.task": "rte"})
+        failed = run_stage("download", tmp_path, **hub.env(tmp_path / "home"))
+    for name in COLUMNS:
+        task = task_of(name)
+        found = {split: pq.read_table(tmp_path / name / f"{split}.parquet") for split in task.splits}
+        assert [len(table) for table in found.values()] == [*SMALL[: len(found)]]
+        assert found["train"]["label"].to_pylist() == [0, 1, 2.4 if name == "stsb" else 1]
+        assert found["train"][task.text_columns[-1]].to_pylist()[1] == f"{task.text_columns[-1]} 1"
+        assert [split for split, table in found.items() if "label" not in table.column_names] == task.unlabelled
+    assert failed.returncode == 1
+    assert "the Hub (nyu-mll/glue): train has 3 rows; it must have 2490." in failed.stderr
