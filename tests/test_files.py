@@ -167,6 +167,20 @@ def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:
         own({"train.csv": text})
 
 
+def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.sources.files._ROWS", 10)
+    few = [
+        json.dumps({"text": text, "label": label, **({"source": "web"} if at < 5 else {})})
+        for at, (text, label) in enumerate(FEW)
+    ]
+    raw = own(
+        {"train.jsonl": "\n".join(few), "dev.csv": csv([(*row, "book") for row in FEW], "text,label,source")},
+        split=FIXED,
+        slice_columns=["source"],
+    )
+    assert [row["source"] for row in read(raw, "train")] == ["web"] * 5 + [""] * 35
+
+
 def test_a_file_of_another_name_is_told_and_not_read(caplog: pytest.LogCaptureFixture) -> None:
     own({"train.csv": CSV, "my_test.csv": "x"})
     assert any("my_test.csv" in message for message in caplog.messages)

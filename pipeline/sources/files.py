@@ -108,14 +108,14 @@ def _relative(directory: Path) -> set[Path]:
 
 
 def read_files(files: Sequence[Path], wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Batch]:
-    """The rows of a split's files, with the columns `wanted`, and those of `optional` that there are.
+    """The rows of a split's files, with the columns `wanted`; of these, `optional` may be absent.
 
     Raises UserError where a file is not what its ending says, lacks a column, has a ragged row or is not UTF-8.
     """
     for path in files:
         _check_signature(path)
         empty = True
-        for batch in READERS[path.suffix](path, [*wanted, *optional], optional):
+        for batch in READERS[path.suffix](path, wanted, optional):
             empty = False
             yield batch
         if empty:
@@ -160,7 +160,7 @@ def _read_csv(path: Path, wanted: Sequence[str], optional: Sequence[str]) -> Ite
     with _open_text(path) as file:
         rows = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
         try:
-            header = [name.strip() for name in next(rows)]
+            header = [name.strip() for name in next(filter(None, rows), [])]
             wanted = _present(path, header, wanted, optional)
             at = [header.index(name) for name in wanted]
             while True:
@@ -197,13 +197,16 @@ def _read_json(path: Path, wanted: Sequence[str], optional: Sequence[str]) -> It
         try:
             unit = "row" if file.read(1000).lstrip().startswith("[") else "line"
             file.seek(0)
+            present: list[str] = []
+            later = optional  # a column may be missing in all rows of a batch, but not in those of the first
             rows = enumerate(_parsed(f"{path}", file.read())) if unit == "row" else _lines(path, file)
             while taken := list(islice(rows, _ROWS)):
                 for number, row in taken:
                     if not isinstance(row, dict):
                         raise UserError(f"{path} {unit} {number} is {shown(row)}; it must be an object of columns")
                 known = list(dict.fromkeys(chain.from_iterable(row for _, row in taken)))
-                present = _present(path, known, wanted, optional)
+                present += _present(path, known, [name for name in wanted if name not in present], later)
+                later = wanted
                 columns = {name: [row.get(name) for _, row in taken] for name in present}
                 yield Batch(path, unit, [number for number, _ in taken], columns)
         except UnicodeDecodeError:

@@ -185,8 +185,8 @@ class LabelReader:
         names_of: dict[float, str] = {}
         for text in texts:
             names_of.setdefault(float(text), text)
-        order = sorted(names_of)
-        return [names_of[value] for value in order], {text: order.index(float(text)) for text in texts}
+        number_of = {value: number for number, value in enumerate(sorted(names_of))}
+        return [names_of[value] for value in number_of], {text: number_of[float(text)] for text in texts}
 
     def _too_many(self, found: str) -> UserError:
         return UserError(
