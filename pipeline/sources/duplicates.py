@@ -27,9 +27,10 @@ _BUCKET = 1 << 19  # rows compared at once
 
 
 class Marks(NamedTuple):
-    """What is known of n rows, shape (n,) each. rows, texts: the numbers, as bits, of the other splits that have the
-    row, or a text of it. rows also: REPEATED, where the split has the row earlier too; CONTRADICTORY, where one of
-    these has another label; IDENTICAL, where the pair is twice the same text.
+    """What is known of n rows, shape (n,) each: as bits, the numbers of the splits that have the row, or a text of it.
+
+    rows also: REPEATED, where the split has the row earlier too; CONTRADICTORY, where one of these has another label;
+    IDENTICAL, where the pair is twice the same text.
     """
 
     rows: Bits
@@ -106,7 +107,7 @@ def compare(columns: Columns, codes: Codes) -> Marks:
         keys, at, labels = _bucket(columns, texts, codes, buckets, bucket)
         order = np.lexsort((codes[at], keys))
         keys, at, labels = keys[order], at[order], labels[order]
-        rows[at] = _elsewhere(keys, codes[at])
+        rows[at] = _having(keys, codes[at])
         starts = np.append(True, (keys[1:] != keys[:-1]) | (codes[at][1:] != codes[at][:-1]))[: len(keys)]
         first = np.maximum.accumulate(np.where(starts, np.arange(len(keys)), 0))
         differs = labels != labels[first]
@@ -121,7 +122,7 @@ def compare(columns: Columns, codes: Codes) -> Marks:
         found = [_bucket(columns, [text], codes, 2 * buckets, bucket)[:2] for text in texts]
         keys, at = (np.concatenate(of) for of in zip(*found, strict=True))
         order = np.argsort(keys)
-        np.bitwise_or.at(single, at[order], _elsewhere(keys[order], codes[at[order]]))
+        np.bitwise_or.at(single, at[order], _having(keys[order], codes[at[order]]))
     return Marks(rows, single)
 
 
@@ -139,12 +140,10 @@ def _bucket(
     return keys, positions, labels
 
 
-def _elsewhere(keys: Hashes, codes: Codes) -> Bits:
-    """The numbers, as bits, of the other splits that have each key. keys: sorted."""
+def _having(keys: Hashes, codes: Codes) -> Bits:
+    """The numbers, as bits, of the splits that have each key. keys: sorted."""
     bits = np.left_shift(1, codes).astype(np.uint8)
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
     if not len(starts):
         return bits
-    everywhere = np.repeat(np.bitwise_or.reduceat(bits, starts), np.diff(np.append(starts, len(keys))))
-    elsewhere: Bits = everywhere & ~bits
-    return elsewhere
+    return np.repeat(np.bitwise_or.reduceat(bits, starts), np.diff(np.append(starts, len(keys))))
