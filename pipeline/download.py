@@ -39,16 +39,12 @@ def download(out: Path, params: DataParams) -> None:
         draft.mkdir()
         columns = Columns(draft.with_name("columns"), len(source.task.text_columns))
         codes, warnings = _scan(source, params, columns)
+        _require_rows(source.task, codes, params)
         marks = compare(columns, codes)
         if params.on_leakage != "warn" and (leaked := _leaked(source, params, columns, codes, marks.rows)):
             warnings.append(leaked)
+            _require_rows(source.task, codes, params)
             marks = compare(columns, codes)
-        for number, split in enumerate(source.task.splits):
-            if number not in codes:
-                raise UserError(
-                    f"{params.task}: {split} would have no rows: there are too few rows, or groups of rows, for "
-                    f"data.split.type {params.split.type}, data.split.probabilities and data.on_leakage"
-                )
         _write(source, draft, codes, marks)
         card = survey(source.task, draft, columns, codes, marks, warnings)
         _tell(source.task, card)
@@ -100,6 +96,15 @@ def _scan(source: OwnFiles | Corpus, params: DataParams, columns: Columns) -> tu
         else:
             found.append(np.full(size, task.splits.index(split), dtype=np.int8))
     return np.concatenate(found), warnings
+
+
+def _require_rows(task: Task, codes: Codes, params: DataParams) -> None:
+    for number, split in enumerate(task.splits):
+        if number not in codes:
+            raise UserError(
+                f"{task.name}: {split} would have no rows: there are too few, or too few groups, for data.split.type "
+                f"{params.split.type}, data.split.probabilities, data.on_missing and data.on_leakage"
+            )
 
 
 def _leaked(source: OwnFiles | Corpus, params: DataParams, columns: Columns, codes: Codes, rows: Bits) -> str:

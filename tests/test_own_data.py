@@ -338,6 +338,18 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them(monkeypatch: p
         assert leak.texts == sum(not texts.isdisjoint(pair) for pair in pairs[leak.later])
 
 
+@pytest.mark.parametrize(
+    ("files", "changes"),
+    [
+        ({"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS)}, {"on_leakage": "drop"}),
+        ({"train.csv": csv([("", label) for _, label in TEXTS])}, {"on_missing": "drop"}),
+    ],
+)
+def test_a_split_of_which_nothing_is_left_is_refused(files: dict[str, str | bytes], changes: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"own: train would have no rows: .*data\.on_missing and data\.on_leakage"):
+        own(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
+
+
 def test_rows_of_train_that_others_have_are_dropped_where_the_user_says_so() -> None:
     files = {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7]), "test.csv": csv(TEXTS[6:9])}
     raw = own(files, on_leakage="drop")  # type: ignore[arg-type]
