@@ -439,6 +439,6 @@ def test_an_empty_sentence_is_rejected_with_its_row(
 ) -> None:
     pairs = [("a sentence", "another"), ("a sentence", empty)]
     monkeypatch.setitem(CORPORA, "sample", lambda: corpus_of(pairs))
-    with pytest.raises(UserError, match=r"sample: train row 1 \(idx 1\) has an empty sentence2; leave it out"):
+    with pytest.raises(UserError, match=r"sample: train: rows without sentence2: 1 \(idx 1\); .*data\.on_missing=drop"):
         download(tmp_path / "raw", data_params(task="sample"))
     assert not (tmp_path / "raw").exists()

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import TinyMaker
 
+from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE
 from pipeline.core.tables import open_arrow
@@ -89,6 +90,7 @@ def test_parallel_and_repeated_runs_give_the_same_bytes(raw: Path, tiny: TinyMak
         "train.parquet",
         "validation.parquet",
         "test.parquet",
+        DATA_CARD,
         SOURCE,
         TASK,
     }
