@@ -48,17 +48,15 @@ def evaluate(predictions: Path, metrics: Path) -> None:
         }
         intervals[split] = {name: interval._asdict() for name, interval in limits.items()}
         details[split] = diagnostics(task, of, cut)
-        for name, points in curves(task, of).items():
-            plots[name] += [(split, *point) for point in points]
+        _write_csv(metrics / "plots" / f"confusion_{split}.csv", ("actual", "predicted"), confusion(task, of))
+        for name, rows in curves(task, of).items():
+            plots[name] += [(split, *row) for row in rows]
         always = task.labels[guess[0]] if task.problem_type == "single_label_classification" else f"the {task.baseline}"
         log.info(
             "%s: %s; always %s: %s; %d %s",
             split, _line(found, limits), always, ", ".join(f"{score:.4f}" for score in guessed.values()),
             len(of.labels), task.noun,
         )  # fmt: skip
-    for split in ("validation", "test"):  # dvc.yaml declares both; where the task has none, it stays without rows
-        rows = confusion(task, splits[split]) if split in splits else []
-        _write_csv(metrics / "plots" / f"confusion_{split}.csv", ("actual", "predicted"), rows)
     for name, header in CURVES.items():
         _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), plots[name])
     write_details(metrics / "intervals.json", intervals)

@@ -11,10 +11,7 @@ from pipeline.reporting.learning_curves import Epoch, epochs, read
 def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> list[Epoch]:
     falling = [0.6 / number for number in range(1, len(f1) + 1)]
     columns = zip(train_loss or falling, validation_loss, f1, strict=True)
-    return [
-        Epoch(number, train, {"loss": loss, "accuracy": score - 0.05, "f1": score, "rmse": 2 - score})
-        for number, (train, loss, score) in enumerate(columns, 1)
-    ]
+    return [Epoch(number, train, loss, score - 0.05, score) for number, (train, loss, score) in enumerate(columns, 1)]
 
 
 CURVES = {
@@ -49,12 +46,12 @@ CURVES = {
 @pytest.mark.parametrize("kind", CURVES)
 def test_each_kind_of_curve_gets_its_verdict(kind: str) -> None:
     run, names = CURVES[kind]
-    assert [reading.name for reading in read(run, "f1", asked=len(run), degenerate=False)] == names
+    assert [reading.name for reading in read(run, asked=len(run), degenerate=False)] == names
 
 
 def test_early_stopping_is_reported_beside_the_verdict() -> None:
     run, names = CURVES["loss climbs from its minimum"]
-    overfitting, stopped = read(run, "f1", asked=10, degenerate=False)
+    overfitting, stopped = read(run, asked=10, degenerate=False)
     assert overfitting.name == names[0]
     assert stopped.name == "Stopped early"
     assert "after epoch 4 of 10" in stopped.text
@@ -63,12 +60,12 @@ def test_early_stopping_is_reported_beside_the_verdict() -> None:
 
 def test_a_model_that_predicts_one_class_gets_no_other_verdict() -> None:
     run, _ = CURVES["better to the end"]
-    assert [reading.name for reading in read(run, "f1", asked=3, degenerate=True)] == ["One prediction"]
+    assert [reading.name for reading in read(run, asked=3, degenerate=True)] == ["One class"]
 
 
 def test_a_verdict_has_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
-    (verdict,) = read(run, "f1", 4, False)
+    (verdict,) = read(run, 4, False)
     assert re.search(r"epoch 2, 0\.400.* 0\.550.*train loss .*0\.300 to 0\.150", verdict.text)
 
 
@@ -81,17 +78,8 @@ def test_epochs_are_read_from_the_history() -> None:
 50,2.5,train,0.2,,,1e-5
 60,3.0,validation,0.41,0.84,0.89,
 """
-    assert epochs(csv.DictReader(history.splitlines()), ["accuracy", "f1"]) == [
-        Epoch(1, 0.5, {"loss": 0.45, "accuracy": 0.8, "f1": 0.85}),
-        Epoch(2, None, {"loss": 0.4, "accuracy": 0.85, "f1": 0.9}),
-        Epoch(3, 0.2, {"loss": 0.41, "accuracy": 0.84, "f1": 0.89}),
+    assert epochs(csv.DictReader(history.splitlines())) == [
+        Epoch(1, 0.5, 0.45, 0.8, 0.85),
+        Epoch(2, None, 0.4, 0.85, 0.9),
+        Epoch(3, 0.2, 0.41, 0.84, 0.89),
     ]
-
-
-@pytest.mark.parametrize(("metric", "title"), [("rmse", "validation RMSE"), ("loss", "validation loss")])
-def test_an_error_is_better_when_it_is_lower(metric: str, title: str) -> None:
-    (verdict,) = read(CURVES["better to the end"][0], metric, asked=3, degenerate=False)
-    assert verdict.name == "Still improving"
-    assert title in verdict.text
-    *_, stopped = read(CURVES["loss climbs from its minimum"][0], metric, asked=9, degenerate=False)
-    assert re.search(rf"{title} was best after epoch 2", stopped.text)

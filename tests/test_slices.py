@@ -1,27 +1,19 @@
 """Which pair falls into which slice, and how a slice is scored."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.reporting.results import Rows
-from pipeline.reporting.slices import Assignment, Slice, by_length, by_negation, by_numbers, by_overlap, slices
-from pipeline.sources.synthetic import SAMPLE
+from pipeline.reporting.slices import Assignment, by_length, by_negation, by_numbers, by_overlap, slices
 
-MRPC = ["accuracy", "f1"]
-
-
-def sliced(first: list[str], second: list[str], labels: Any, predictions: Any, **columns: Any) -> list[Slice]:
-    rows = Rows([first, second], labels, columns.pop("leakage", None), columns)
-    return slices(SAMPLE, rows, predictions)
+MRPC = ("accuracy", "f1")
 
 
 def slice_of(assign: Callable[..., Assignment], first: str, second: str) -> str:
-    names, number = assign([[first], [second]])
+    names, number = assign([first], [second])
     return names[number[0]]
 
 
@@ -71,7 +63,7 @@ def test_slices_by_word_overlap(first: str, second: str, name: str) -> None:
 
 def test_lengths_are_thirds_of_the_pairs_named_by_their_bounds() -> None:
     first = [" ".join(["word"] * number) for number in range(1, 10)]
-    names, number = by_length([first, ["and"] * 9])
+    names, number = by_length(first, ["and"] * 9)
     assert names == ("up to 4 words", "5 to 7 words", "over 7 words")
     assert number.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
@@ -81,7 +73,7 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
     words = ["he", "did", "not", "pay", "12", "dollars", "never", "3"]
     first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
     labels, predictions = rng.integers(0, 2, (2, 200))
-    found = sliced(first, second, labels, predictions)
+    found = slices(MRPC, first, second, labels, predictions)
     for kind in ("Length", "Negation", "Numbers", "Word overlap"):
         assert sum(of.n for of in found if of.kind == kind) == 200
     one_only = next(of for of in found if of.name == "negation in one only")
@@ -93,7 +85,7 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
 
 
 def test_slices_without_pairs_are_left_out() -> None:
-    found = sliced(["It fell ."], ["It fell ."], np.array([1]), np.array([1]))
+    found = slices(MRPC, ["It fell ."], ["It fell ."], np.array([1]), np.array([1]))
     assert [(of.kind, of.name) for of in found] == [
         ("Length", "up to 4 words"),
         ("Negation", "no negation"),
@@ -104,35 +96,12 @@ def test_slices_without_pairs_are_left_out() -> None:
 
 @pytest.mark.parametrize("prediction", [0, 1])
 def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) -> None:
-    found = sliced(["It fell .", "3 fell ."], ["It fell .", "4 fell ."], np.array([1, 0]), np.array([1, prediction]))
+    found = slices(
+        MRPC, ["It fell .", "3 fell ."], ["It fell .", "4 fell ."], np.array([1, 0]), np.array([1, prediction])
+    )
     scored = {of.name: of.scores for of in found if of.kind == "Numbers"}
     assert scored == {
         "no numbers": {"accuracy": 1, "f1": 1},
         "a number in one only": {"accuracy": 1 - prediction},
     }
     assert [list(of.intervals) for of in found if of.kind == "Numbers"] == [["accuracy", "f1"], ["accuracy"]]
-
-
-def test_single_texts_have_numbers_and_negation_or_not() -> None:
-    assert [by_numbers([["It fell by 3 .", "It fell ."]])[1].tolist(), by_numbers([["a"]])[0]] == [
-        [1, 0],
-        ("no numbers", "numbers"),
-    ]
-    names, number = by_negation([["He did not .", "He did ."]])
-    assert [names[at] for at in number] == ["negation", "no negation"]
-
-
-def test_leakage_and_the_users_columns_are_slices() -> None:
-    texts = [f"text {row} ." for row in range(40)]
-    source = ["web"] * 20 + ["mail"] * 15 + [""] * 5
-    many = [f"value {row}" if row > 10 else "usual" for row in range(40)]
-    leakage = np.array([2] * 3 + [1] * 7 + [0] * 30)
-    labels = np.array([0, 1] * 20)
-    found = sliced(texts, texts, labels, labels, leakage=leakage, source=source, many=many)
-    counts = {(of.kind, of.name): of.n for of in found}
-    assert {name: n for (kind, name), n in counts.items() if kind == "Leakage"} == {
-        "no text in train": 30, "a text in train": 7, "the whole pair in train": 3,
-    }  # fmt: skip
-    assert {name: n for (kind, name), n in counts.items() if kind == "source"} == {"web": 20, "mail": 15, "no value": 5}
-    of_many = {name: n for (kind, name), n in counts.items() if kind == "many"}
-    assert (of_many["usual"], of_many["other values"], len(of_many)) == (11, 10, 21), "the 20 most frequent"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
@@ -75,14 +75,6 @@ class Task:
     def outputs(self) -> int:
         """How many numbers the model gives for a row."""
         return len(self.labels) or 1
-
-    def named(self, value: Any) -> str:
-        """A label or a prediction as people read it. value: a class, 0 or 1 for each label, or a number."""
-        if self.problem_type == "regression":
-            return f"{value:.3g}"
-        if self.problem_type == "single_label_classification":
-            return self.labels[int(value)]
-        return ", ".join(name for name, on in zip(self.labels, value, strict=True) if on) or "none"
 
     def write(self, directory: Path) -> None:
         write_json(directory / TASK, asdict(self))

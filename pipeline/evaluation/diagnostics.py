@@ -14,11 +14,8 @@ from pipeline.evaluation.predictions import Predictions
 CURVES = {
     "precision_recall": ("recall", "precision"),
     "reliability": ("confidence", "accuracy", "n"),
-    "residuals": ("label", "prediction"),
     "roc": ("false_positive_rate", "true_positive_rate"),
 }
-
-_MOST_RESIDUALS = 2000  # of a split: more make a page that does not open
 
 
 def threshold(of: Predictions) -> float:
@@ -31,10 +28,9 @@ def diagnostics(task: Task, of: Predictions, cut: float | None) -> dict[str, Any
     """Numbers on the predictions of a split that people read but do not compare.
 
     Of a regression: `mean_error`, the mean of prediction minus label, and `mean_absolute_error`. Else: mean
-    `confidence` and share `right` of the predictions, expected `calibration_error`, and what a perfectly calibrated
-    model would show; `roc_auc`, of more than two classes the mean of each against the rest. Of two classes: scores,
-    precision and recall `at_half` and `at_threshold`, from the probability `cut` on; of more, those of each class,
-    `classes`.
+    `confidence` and expected `calibration_error`, and what a perfectly calibrated model would show; `roc_auc`, of more
+    than two classes the mean of each against the rest. Of two classes: scores, precision and recall `at_half` and
+    `at_threshold`, from the probability `cut` on; of more, those of each class, `classes`.
     Where predict has scored the pairs with their texts swapped, `order_consistency`: the share with the same
     prediction in both orders, or of a regression the correlation of the two.
     """
@@ -49,7 +45,6 @@ def diagnostics(task: Task, of: Predictions, cut: float | None) -> dict[str, Any
         bins = calibration.reliability(confidence, right)
         found = {
             "confidence": float(confidence.mean()),
-            "right": float(right.mean()),
             "calibration_error": calibration.expected_calibration_error(bins),
             "if_calibrated": calibration.if_calibrated(confidence)._asdict(),
         }
@@ -104,8 +99,7 @@ def confusion(task: Task, of: Predictions) -> list[tuple[str, str]]:
 def curves(task: Task, of: Predictions) -> dict[str, list[tuple[Any, ...]]]:
     """The rows of a split's curves, as `CURVES` has their columns."""
     if of.probability is None:
-        some = slice(None, None, -(-len(of.labels) // _MOST_RESIDUALS))
-        return {"residuals": list(zip(of.labels[some].tolist(), of.predicted[some].tolist(), strict=True))}
+        return {}
     found: dict[str, list[tuple[Any, ...]]] = {
         "reliability": [*calibration.reliability(of.confidence.ravel(), (of.labels == of.predicted).ravel())]
     }

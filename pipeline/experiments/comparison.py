@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, scores
+from pipeline.evaluation.metrics import METRICS, Floats, Values, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import Difference, mcnemar, paired_differences, randomization_test
 from pipeline.experiments.revisions import Run
@@ -200,7 +200,7 @@ def _contrast(
         return [
             Example(
                 idx=int(rows.idx[i]),
-                label=task.named(rows.labels[i]),
+                label=_label(task, rows.labels[i]),
                 a=round(float(shown_a[i]), 6),
                 b=round(float(shown_b[i]), 6),
                 texts=texts[i],
@@ -242,6 +242,14 @@ def _judged(task: Task, side: list[Predictions]) -> tuple[Floats, Floats]:
         of_label = np.where(labels == 1, mean, 1 - mean).prod(axis=1)
         right = ((mean > 0.5) == labels).all(axis=1)
     return (side[0].right if len(side) == 1 else right).astype(float), of_label
+
+
+def _label(task: Task, label: Values) -> str:
+    if task.problem_type == "regression":
+        return f"{label:g}"
+    if task.problem_type == "single_label_classification":
+        return task.labels[label]
+    return ", ".join(name for name, on in zip(task.labels, label, strict=True) if on) or "none"
 
 
 MCNEMAR = "McNemar's exact test"

@@ -10,7 +10,6 @@ from typing import Any
 
 import altair as alt
 
-from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.slices import Slice
 
@@ -35,7 +34,7 @@ def javascript() -> str:
 def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
     """Scores with their intervals, and those of other models.
 
-    rows: `score`, `model`, `value`, and for an interval `low` and `high`; at most three models. Shares or correlations.
+    rows: `score`, `model`, `value`, and for an interval `low` and `high`; at most three models.
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
     legend = alt.Legend(orient="top", title=None, columns=1)  # in a row they are wider than a phone
@@ -52,14 +51,11 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
     return _layered(base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q"), points, height=230)
 
 
-def losses(history: Sequence[Mapping[str, str]], kept_step: int, loss: str) -> Spec:
-    """Train and validation loss over the steps, and the end of the kept epoch.
-
-    history: rows of history.csv. loss: what it is, with its unit.
-    """
+def losses(history: Sequence[Mapping[str, str]], kept_step: int) -> Spec:
+    """Train and validation loss over the steps, and the end of the kept epoch. history: rows of history.csv."""
     lines = _lines(history, _SPLITS[:2], "step", "loss").encode(
         x=alt.X("step:Q", title="optimizer step"),
-        y=alt.Y("loss:Q", title=loss, scale=alt.Scale(zero=False)),
+        y=alt.Y("loss:Q", title="cross-entropy (nats)", scale=alt.Scale(zero=False)),
         tooltip=["split:N", "step:Q", alt.Tooltip("loss:Q", format=".4f")],
     )
     points = lines.mark_point(filled=True, size=50, opacity=1).transform_filter("datum.split === 'validation'")
@@ -68,16 +64,16 @@ def losses(history: Sequence[Mapping[str, str]], kept_step: int, loss: str) -> S
     return _layered(kept.mark_rule(style="reference"), lines, points, text)
 
 
-def scores(epochs: Sequence[Epoch], titles: Mapping[str, str]) -> Spec:
-    """The scores on validation after each epoch. titles: by name, at most three."""
+def scores(epochs: Sequence[Epoch]) -> Spec:
+    """Accuracy and F1 on validation after each epoch."""
     rows = [
-        {"epoch": epoch.number, "score": title, "value": epoch.scores[name]}
+        {"epoch": epoch.number, "score": score, "value": value}
         for epoch in epochs
-        for name, title in titles.items()
+        for score, value in (("accuracy", epoch.accuracy), ("F1", epoch.f1))
     ]
-    names = list(titles.values())
+    names = ["accuracy", "F1"]
     chart = _chart(rows).mark_line(point={"filled": True, "size": 50})
-    dashes = alt.Scale(domain=names, range=list(_DASHES[: len(names)]))
+    dashes = alt.Scale(domain=names, range=list(_DASHES[:2]))
     chart = chart.encode(
         x=alt.X("epoch:O", title="epoch", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
         y=alt.Y("value:Q", title="validation score", axis=_SHARES, scale=alt.Scale(zero=False)),
@@ -88,17 +84,17 @@ def scores(epochs: Sequence[Epoch], titles: Mapping[str, str]) -> Spec:
     return _layered(chart)
 
 
-def reliability(bins: Sequence[Mapping[str, str]], least: float, noun: str) -> Spec:
-    """The reliability diagram. bins: rows of reliability.csv. least: the lowest confidence. noun: what the rows are."""
+def reliability(bins: Sequence[Mapping[str, str]]) -> Spec:
+    """The reliability diagram. bins: rows of reliability.csv."""
     lines = _lines(bins, _SPLITS[1:], "confidence", "accuracy", "n").encode(
-        x=alt.X("confidence:Q", title="confidence", axis=_SHARES, scale=alt.Scale(domain=[least, 1])),
+        x=alt.X("confidence:Q", title="confidence", axis=_SHARES, scale=alt.Scale(domain=[0.5, 1])),
         y=alt.Y("accuracy:Q", title="share that is right", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
-        tooltip=["split:N", _share("confidence"), _share("accuracy"), alt.Tooltip("n:Q", title=noun)],
+        tooltip=["split:N", _share("confidence"), _share("accuracy"), alt.Tooltip("n:Q", title="pairs")],
     )
     points = lines.mark_point(filled=True, opacity=0.9).encode(
         size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500]))
     )
-    return _layered(_diagonal("confidence", "accuracy", start=least), lines, points)
+    return _layered(_diagonal("confidence", "accuracy", start=0.5), lines, points)
 
 
 def precision_recall(points: Sequence[Mapping[str, str]]) -> Spec:
@@ -119,61 +115,20 @@ def roc(points: Sequence[Mapping[str, str]]) -> Spec:
     return _layered(_diagonal("false_positive_rate", "true_positive_rate"), lines)
 
 
-def residuals(points: Sequence[Mapping[str, str]]) -> Spec:
-    """Prediction over label. points: rows of residuals.csv."""
+def slices(found: Sequence[Slice], accuracy: float) -> Spec:
+    """The accuracy of each slice with its interval, and that of all pairs."""
     rows = [
-        {"split": row["split"], "label": float(row["label"]), "prediction": float(row["prediction"])} for row in points
+        {"slice": of.name, "accuracy": of.scores["accuracy"], **of.intervals["accuracy"]._asdict(), "pairs": of.n}
+        for of in found
     ]
-    ends = [float(row[name]) for row in points for name in ("label", "prediction")]
-    legend = alt.Legend(orient="top", title=None, values=sorted({row["split"] for row in points}))
-    splits = list(_SPLITS)
-    dots = (
-        _chart(rows)
-        .mark_point(filled=True, size=25, opacity=0.5)
-        .encode(
-            x=alt.X("label:Q", title="label", scale=alt.Scale(zero=False)),
-            y=alt.Y("prediction:Q", title="prediction", scale=alt.Scale(zero=False)),
-            color=alt.Color("split:N", scale=alt.Scale(domain=splits), legend=legend),
-            shape=alt.Shape("split:N", scale=alt.Scale(domain=splits, range=list(_SHAPES)), legend=legend),
-            tooltip=["split:N", alt.Tooltip("label:Q", format=".3f"), alt.Tooltip("prediction:Q", format=".3f")],
-        )
-    )
-    return _layered(_diagonal("label", "prediction", min(ends), max(ends)), dots, height=320)
-
-
-def errors(points: Sequence[Mapping[str, str]]) -> Spec:
-    """How many rows have which error. points: rows of residuals.csv."""
-    rows = [{"split": row["split"], "error": float(row["prediction"]) - float(row["label"])} for row in points]
-    bars = (
-        _chart(rows)
-        .mark_bar(opacity=0.6)
-        .encode(
-            x=alt.X("error:Q", bin=alt.Bin(maxbins=30), title="prediction minus label"),
-            y=alt.Y("count()", stack=None, title="rows"),
-            color=alt.Color("split:N", scale=alt.Scale(domain=list(_SPLITS)), legend=None),
-        )
-    )
-    return _layered(bars, height=320)
-
-
-def slices(found: Sequence[Slice], metric: str, overall: float, noun: str) -> Spec:
-    """A score of each slice with its interval, and that of all rows. noun: what the rows are."""
-    of, title = METRICS[metric], METRICS[metric].title
-    axis = alt.Axis() if of.kind == "error" else _SHARES
-    shown = ".3f" if of.kind == "error" else ".1%"
-    rows = [
-        {"slice": one.name, "score": one.scores[metric], **one.intervals[metric]._asdict(), noun: one.n}
-        for one in found
-        if metric in one.scores
-    ]
-    base = _chart(rows).encode(y=_names("slice", [one.name for one in found]))
+    base = _chart(rows).encode(y=_names("slice", [of.name for of in found]))
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=alt.X("score:Q", title=title, axis=axis, scale=alt.Scale(zero=False)),
-        tooltip=["slice:N", f"{noun}:Q", *(alt.Tooltip(f"{at}:Q", format=shown) for at in ("score", "low", "high"))],
+        x=alt.X("accuracy:Q", title="accuracy", axis=_SHARES, scale=alt.Scale(zero=False)),
+        tooltip=["slice:N", "pairs:Q", _share("accuracy"), _share("low"), _share("high")],
     )
-    reference = _chart([{"score": overall}]).mark_rule(style="reference").encode(x="score:Q")
+    overall = _chart([{"accuracy": accuracy}]).mark_rule(style="reference").encode(x="accuracy:Q")
     intervals = base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
-    return _layered(reference, intervals, points, height=26 * len(rows))
+    return _layered(overall, intervals, points, height=26 * len(found))
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
@@ -181,13 +136,12 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
 
 
 def _names(field: str, names: Sequence[str]) -> alt.Y:
-    axis = alt.Axis(labelLimit=240, ticks=False, domain=False)
+    axis = alt.Axis(labelLimit=170, ticks=False, domain=False)
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
 
 
 def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str) -> alt.Chart:
-    """A line for each of the splits that has rows, in their order. Only `columns` are kept, as numbers."""
-    splits = [split for split in splits if any(row["split"] == split for row in rows)]
+    """A line for each split, through its rows in their order. Only `columns` are kept, as numbers."""
     points = [
         {"split": split, "order": order, **{column: float(row[column]) for column in columns}}
         for split in splits
@@ -212,8 +166,8 @@ def _downsampled(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, s
     return [*points[: -1 : len(points) // _MOST_POINTS + 1], *points[-1:]]
 
 
-def _diagonal(x: str, y: str, start: float = 0, end: float = 1) -> alt.Chart:
-    ends = _chart([{x: start, y: start}, {x: end, y: end}])
+def _diagonal(x: str, y: str, start: float = 0) -> alt.Chart:
+    ends = _chart([{x: start, y: start}, {x: 1, y: 1}])
     line: alt.Chart = ends.mark_line(style="reference").encode(x=f"{x}:Q", y=f"{y}:Q")
     return line
 

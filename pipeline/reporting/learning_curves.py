@@ -1,41 +1,28 @@
 """The learning curves: losses and scores of each epoch, and a verdict on them in words."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from pipeline.evaluation.metrics import METRICS
+from pipeline.core.percent import percent
 
-# What counts as a change, as a share of the scale: of a score, or of the lowest loss or error. One of MRPC's 408
-# validation pairs moves accuracy by 0.25 points: half a point is a pair or two, two points are more than a few.
-_GAIN = 0.005
-_SWING = 0.02
+# What counts as a change. One of MRPC's 408 validation pairs moves accuracy by 0.25 points: half a point is a pair or
+# two, and two points are more than a few hard pairs that flip.
+_GAIN_F1 = 0.005
 _RISE_LOSS = 0.05
+_SWING_F1 = 0.02
 _SWING_LOSS = 0.1
 
 
 class Epoch(NamedTuple):
-    """train_loss: mean of the losses logged in the epoch, None without any. scores: on validation, with `loss`."""
+    """train_loss: mean of the losses logged in the epoch, None without any. The rest: on validation after it."""
 
     number: int
     train_loss: float | None
-    scores: dict[str, float]
-
-
-class Chosen(NamedTuple):
-    """The metric that chooses the epoch. scale: of what counts as a change; see `_GAIN`."""
-
-    title: str
-    sign: int
-    values: list[float]
-    scale: float
-    shown: Callable[[float], str]
-
-    @property
-    def best(self) -> int:
-        """The index of the best epoch."""
-        return max(range(len(self.values)), key=lambda at: self.sign * self.values[at])
+    validation_loss: float
+    accuracy: float
+    f1: float
 
 
 class Reading(NamedTuple):
@@ -45,87 +32,73 @@ class Reading(NamedTuple):
     text: str
 
 
-def epochs(history: Iterable[Mapping[str, str]], metrics: Iterable[str]) -> list[Epoch]:
+def epochs(history: Iterable[Mapping[str, str]]) -> list[Epoch]:
     """The epochs of `metrics/plots/history.csv`. history: its rows, text by column."""
-    rows, names = list(history), ("loss", *metrics)
+    rows = list(history)
     logged: dict[int, list[float]] = {}
     for row in rows:
         if row["split"] == "train":
             logged.setdefault(math.ceil(float(row["epoch"])), []).append(float(row["loss"]))
     means = {number: sum(losses) / len(losses) for number, losses in logged.items()}
     return [
-        Epoch(number, means.get(number), {name: float(row[name]) for name in names})
+        Epoch(number, means.get(number), float(row["loss"]), float(row["accuracy"]), float(row["f1"]))
         for row in rows
         if row["split"] == "validation"
         for number in [round(float(row["epoch"]))]
     ]
 
 
-def read(epochs: Sequence[Epoch], metric: str, asked: int, degenerate: bool) -> list[Reading]:
-    """Judge the curves. Several verdicts may hold.
+def read(epochs: Sequence[Epoch], asked: int, degenerate: bool) -> list[Reading]:
+    """Judge the curves. epochs: those that ran; asked: how many were to run. Several verdicts may hold.
 
-    epochs: those that ran; metric: that chooses the epoch, or "loss"; asked: how many were to run.
-    One prediction: `degenerate`, the kept model predicts the same for all of validation; the curves are not judged.
+    One class: `degenerate`, the kept model gives every validation pair the same class; the curves are not judged.
     Too short: there is one epoch only.
     Overfitting from epoch n: validation loss is lowest after epoch n - 1 and ends more than 5 % above that, while train
     loss falls.
-    Still improving: the last epoch has the best score, by more than 0.5 points, and the lowest validation loss.
-    Erratic: from one epoch to the next, the score worsens by more than 2 points, and later improves by more than 2; or
+    Still improving: the last epoch has the best validation F1, by more than 0.5 points, and the lowest validation loss.
+    Erratic: from one epoch to the next, validation F1 falls by more than 2 points, and later rises by more than 2; or
     validation loss rises by more than a tenth of its lowest value, and later falls by more than that.
     Levelled off: none of these.
     Stopped early: fewer epochs ran than were asked for. Comes on top of the others.
     """
-    chosen = _chosen(epochs, metric)
     if degenerate:
-        found = [Reading("One prediction", "The kept model predicts the same for all of validation.")]
+        found = [Reading("One class", "The kept model gives every validation pair the same class.")]
     elif len(epochs) == 1:
         found = [Reading("Too short", "One epoch says nothing about where the curves go.")]
     else:
-        found = [*_overfitting(epochs), *_still_improving(epochs, chosen), *_erratic(epochs, chosen)]
-        found = found or [_levelled_off(epochs, chosen)]
-    return [*found, *_stopped_early(epochs, chosen, asked)]
-
-
-def _chosen(epochs: Sequence[Epoch], metric: str) -> Chosen:
-    values = [epoch.scores[metric] for epoch in epochs]
-    if metric == "loss":
-        return Chosen("validation loss", -1, values, min(values), "{:.3f}".format)
-    of = METRICS[metric]
-    return Chosen(f"validation {of.title}", of.sign, values, min(values) if of.kind == "error" else 1, of.shown)
+        found = [*_overfitting(epochs), *_still_improving(epochs), *_erratic(epochs)] or [_levelled_off(epochs)]
+    return [*found, *_stopped_early(epochs, asked)]
 
 
 def _overfitting(epochs: Sequence[Epoch]) -> list[Reading]:
-    last, best = epochs[-1], min(epochs, key=lambda epoch: epoch.scores["loss"])
+    last, best = epochs[-1], min(epochs, key=lambda epoch: epoch.validation_loss)
     still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
-    if not still_learning or last.scores["loss"] <= best.scores["loss"] * (1 + _RISE_LOSS):
+    if not still_learning or last.validation_loss <= best.validation_loss * (1 + _RISE_LOSS):
         return []
     text = (
-        f"Validation loss is lowest after epoch {best.number}, {best.scores['loss']:.3f}, and ends at "
-        f"{last.scores['loss']:.3f}, while train loss falls from {best.train_loss:.3f} to {last.train_loss:.3f}."
+        f"Validation loss is lowest after epoch {best.number}, {best.validation_loss:.3f}, and ends at "
+        f"{last.validation_loss:.3f}, while train loss falls from {best.train_loss:.3f} to {last.train_loss:.3f}."
     )
     return [Reading(f"Overfitting from epoch {best.number + 1}", text)]
 
 
-def _still_improving(epochs: Sequence[Epoch], chosen: Chosen) -> list[Reading]:
-    *earlier, last = (chosen.sign * value for value in chosen.values)
-    lowest_loss = epochs[-1].scores["loss"] < min(epoch.scores["loss"] for epoch in epochs[:-1])
-    if last - max(earlier) <= _GAIN * chosen.scale or not lowest_loss:
+def _still_improving(epochs: Sequence[Epoch]) -> list[Reading]:
+    *earlier, last = epochs
+    gain = last.f1 - max(epoch.f1 for epoch in earlier)
+    if gain <= _GAIN_F1 or last.validation_loss >= min(epoch.validation_loss for epoch in earlier):
         return []
     text = (
-        f"The last epoch, {epochs[-1].number}, has the best {chosen.title}, {chosen.shown(chosen.values[-1])} after "
-        f"{chosen.shown(chosen.sign * max(earlier))}, and the lowest validation loss: more epochs may give more."
+        f"The last epoch, {last.number}, has the best validation F1, by {100 * gain:.1f} points, and the lowest "
+        "validation loss: more epochs may give more."
     )
     return [Reading("Still improving", text)]
 
 
-def _erratic(epochs: Sequence[Epoch], chosen: Chosen) -> list[Reading]:
-    losses = [epoch.scores["loss"] for epoch in epochs]
+def _erratic(epochs: Sequence[Epoch]) -> list[Reading]:
+    losses = [epoch.validation_loss for epoch in epochs]
     swings = []
-    if chosen.title != "validation loss" and _falls_and_rises(
-        [chosen.sign * value for value in chosen.values], _SWING * chosen.scale
-    ):
-        by = "2 points" if chosen.scale == 1 else "2 %"
-        swings.append(f"{chosen.title} worsens and improves by more than {by} from epoch to epoch")
+    if _falls_and_rises([epoch.f1 for epoch in epochs], _SWING_F1):
+        swings.append("validation F1 falls and rises by more than 2 points from epoch to epoch")
     if _falls_and_rises([-loss for loss in losses], _SWING_LOSS * min(losses)):
         swings.append("validation loss rises and falls by more than a tenth")
     if not swings:
@@ -140,19 +113,18 @@ def _falls_and_rises(values: Sequence[float], swing: float) -> bool:
     return any(step > swing for step in steps[fell:])
 
 
-def _levelled_off(epochs: Sequence[Epoch], chosen: Chosen) -> Reading:
-    title = chosen.title[0].upper() + chosen.title[1:]
-    best = chosen.shown(chosen.values[chosen.best])
+def _levelled_off(epochs: Sequence[Epoch]) -> Reading:
+    best, last = max(epochs, key=lambda epoch: epoch.f1), epochs[-1]
     text = (
-        f"{title} is best after epoch {epochs[chosen.best].number}, {best}, and ends "
-        f"at {chosen.shown(chosen.values[-1])}; validation loss neither climbs nor swings."
+        f"Validation F1 is best after epoch {best.number}, {percent(best.f1)}, and ends at {percent(last.f1)}; "
+        "validation loss neither climbs nor swings."
     )
     return Reading("Levelled off", text)
 
 
-def _stopped_early(epochs: Sequence[Epoch], chosen: Chosen, asked: int) -> list[Reading]:
+def _stopped_early(epochs: Sequence[Epoch], asked: int) -> list[Reading]:
     if len(epochs) >= asked:
         return []
-    best = epochs[chosen.best].number
-    text = f"Training ended after epoch {len(epochs)} of {asked}: {chosen.title} was best after epoch {best}."
+    best = max(epochs, key=lambda epoch: epoch.f1)
+    text = f"Training ended after epoch {len(epochs)} of {asked}: validation F1 was best after epoch {best.number}."
     return [Reading("Stopped early", text)]

@@ -22,7 +22,7 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
     results = [
         EvalResult(
             task_type="text-classification",
-            task_name="Text classification",
+            task_name="Paraphrase detection",
             dataset_type=dataset,
             dataset_name=task.name,
             dataset_config=data.get("config"),
@@ -45,62 +45,30 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
         model_name=f"{task.name}-classifier",
         pipeline_tag="text-classification",
     )
+    negative, positive = map(code, task.labels)
     start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
-    if task.binary and "f1" in titles:
-        titles["f1"] = f"F1 of {code(task.labels[1])}"
-    titles["loss"] = "loss"
+    titles |= {"f1": f"F1 of {positive}", "loss": "cross-entropy, nats"}
     rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in task.scored)] for name, title in titles.items()]
     rows.append([task.noun, *(str(evaluation[split]["n"]) for split in task.scored)])
-    text = {"text": "It rained on Monday.", "text_pair": "On Monday, it rained."}
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
         task=code(task.name),
-        tells=_tells(task),
-        noun=task.noun,
+        negative=negative,
+        positive=positive,
         start=start if published else "a local checkpoint",
         scores="\n".join(table(["", *task.scored], rows)),
-        example=json.dumps(text) if task.pairs else json.dumps(text["text"]),
-        limits="".join(f"- {limit}\n" for limit in _limits(task)),
         provenance=json.dumps(provenance, indent=2, sort_keys=True),
     )
-
-
-def _tells(task: Task) -> str:
-    """What the model does, in a sentence."""
-    what, names = "a pair of texts" if task.pairs else "a text", ", ".join(map(code, task.labels))
-    if task.problem_type == "regression":
-        return f"Predicts a number for {what}."
-    if task.problem_type == "multi_label_classification":
-        return f"Tells which of {len(task.labels)} labels {what} has: {names}."
-    if task.binary:
-        return f"Tells whether {what} is {code(task.labels[1])} or {code(task.labels[0])}."
-    return f"Tells which of {len(task.labels)} classes {what} is of: {names}."
-
-
-def _limits(task: Task) -> list[str]:
-    limits = [
-        f"It was trained on {task.noun} like those of {code(task.name)}. Measure it on your own before you trust it "
-        "with them.",
-        "The epoch was chosen by its score on validation, which makes that score slightly optimistic. The report of "
-        f"the run has intervals, and the {task.noun} that it gets wrong.",
-    ]
-    if task.verdict_split == "validation":
-        limits.append("The labels of the test split are not known, or there is none: no score is free of that choice.")
-    if task.labels:
-        limits.append("Its probabilities are not calibrated.")
-    if task.pairs:
-        limits.append("Its answer can change when the two texts are swapped.")
-    return limits
 
 
 _CARD = """---
 {front_matter}
 ---
 
-# Model of {task}
+# Classifier of {task}
 
-{tells}
-Fine-tuned from {start} on the {noun} of {task}.
+Tells whether two sentences say the same: {positive} or {negative}.
+Fine-tuned from {start} on the pairs of {task}.
 
 {scores}
 
@@ -108,12 +76,16 @@ Fine-tuned from {start} on the {noun} of {task}.
 from transformers import pipeline
 
 classify = pipeline("text-classification", model="path/to/this/directory")
-classify({example})
+classify({{"text": "It rained on Monday.", "text_pair": "On Monday, it rained."}})
 ```
 
 ## Limits
 
-{limits}
+- It was trained on pairs like those of {task}. Measure it on your own before you trust it with them.
+- The epoch was chosen by its score on validation, which makes that score slightly optimistic. The report of the run
+  has intervals, calibration and the pairs that it gets wrong.
+- Its probabilities are not calibrated, and its answer can change when the two sentences are swapped.
+
 ## Provenance
 
 ```json

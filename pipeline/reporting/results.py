@@ -9,46 +9,44 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import require
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.metrics import Ints, Values
+from pipeline.evaluation.metrics import Ints
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 # By the stage that writes them.
 _DETAILS = {"evaluate": ("diagnostics", "intervals"), "train": ("environment", "train")}
-_PLOTS = {"evaluate": ("precision_recall", "reliability", "residuals", "roc"), "train": ("history",)}
+_PLOTS = {"evaluate": ("precision_recall", "reliability", "roc"), "train": ("history",)}
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The n rows of a split that were scored.
+class Pairs:
+    """The n pairs of a split: their sentences, and their labels, shape (n,)."""
 
-    texts: of each text column, n. labels: as `metrics.Values`. leakage: see `data_card.LEAKAGE`, shape (n,), None for
-    data without. columns: by name the values of the user's slice columns.
-    """
+    first: list[str]
+    second: list[str]
+    labels: Ints
 
-    texts: list[list[str]]
-    labels: Values
-    leakage: Ints | None
-    columns: dict[str, list[str]]
+    def first_of(self, n: int) -> "Pairs":
+        """The first n pairs."""
+        return Pairs(self.first[:n], self.second[:n], self.labels[:n])
 
 
 @dataclass(frozen=True)
 class Results:
     """The data, the predictions, and the content of the files that the report shows.
 
-    rows, predictions: of the scored splits. metrics: JSON files by name. plots: rows of CSV files by name, each of them
-    text by column. baseline: an earlier evaluation.json, None where it is of other rows. lengths: of the tokenized
-    rows. provenance: data, checkpoint, parameters and environment. evaluation_md5: of evaluation.json, as DVC records
-    it in dvc.lock.
+    pairs: of every split. predictions: of the scored splits, or of their first pairs.
+    metrics: JSON files by name. plots: rows of CSV files by name, each row text by column. baseline: an earlier
+    evaluation.json, None where it is of other pairs. lengths: of the tokenized pairs. provenance: data, checkpoint,
+    parameters and environment.
+    evaluation_md5: of evaluation.json, as DVC records it in dvc.lock.
     """
 
     task: Task
-    card: DataCard
-    rows: dict[str, Rows]
+    pairs: dict[str, Pairs]
     predictions: dict[str, Predictions]
     metrics: dict[str, dict[str, Any]]
     plots: dict[str, list[dict[str, str]]]
@@ -60,12 +58,16 @@ class Results:
 
 def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
     """Read the outputs of the other stages. Raises UserError where one is missing or does not fit the others."""
+    from pipeline.core.tables import read_split, to_numpy
+
     task = read_task(raw, "download")
+    tables = {split: read_split(raw, split, "download") for split in task.splits}
+    pairs = {split: Pairs(*_sentences(of, task), to_numpy(of["label"])) for split, of in tables.items()}
     predicted = {split: load_predictions(predictions, split, task) for split in task.scored}
-    rows = {split: _rows(raw, split, task, len(of.labels)) for split, of in predicted.items()}
-    for split, of in predicted.items():
-        if not np.array_equal(of.labels, rows[split].labels):
-            raise UserError(f'{predictions / split}.parquet is not of the rows in {raw}; run "dvc repro predict"')
+    for split in task.scored:
+        labels = predicted[split].labels  # of the first pairs alone, where predict.max_samples is set
+        if not np.array_equal(labels, pairs[split].labels[: len(labels)]):
+            raise UserError(f'{predictions / split}.parquet is not of the pairs in {raw}; run "dvc repro predict"')
     content = {"evaluation": _read_json(metrics / "evaluation.json", "evaluate")} | {
         name: _read_details(metrics / f"{name}.json", stage) for stage, names in _DETAILS.items() for name in names
     }
@@ -74,8 +76,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     }
     return Results(
         task=task,
-        card=read_data_card(raw),
-        rows=rows,
+        pairs=pairs,
         predictions=predicted,
         metrics=content,
         plots=plots,
@@ -86,17 +87,9 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     )
 
 
-def _rows(raw: Path, split: str, task: Task, n: int) -> Rows:
-    """The first n rows of a split: predict.max_samples may have left out the others."""
-    from pipeline.core.tables import read_split, to_numpy
-
-    table = read_split(raw, split, "download").slice(0, n)
-    return Rows(
-        texts=[table[column].to_pylist() for column in task.text_columns],
-        labels=to_numpy(table["label"]),
-        leakage=to_numpy(table[LEAKAGE]) if LEAKAGE in table.column_names else None,
-        columns={name: table[name].to_pylist() for name in task.slice_columns},
-    )
+def _sentences(rows: Any, task: Task) -> tuple[list[str], list[str]]:
+    first, second = (rows[column].to_pylist() for column in task.text_columns)
+    return first, second
 
 
 def _read_json(path: Path, producer: str) -> dict[str, Any]:
@@ -123,9 +116,7 @@ def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[s
     of_data = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]  # where one of these differs, the data do
     try:
         baseline = json.loads(path.read_text(encoding="utf-8"))
-        same = all(
-            baseline.get(split, {}).get(key) == evaluation[split][key] for split in task.scored for key in of_data
-        )
+        same = all(baseline[split][key] == evaluation[split][key] for split in task.scored for key in of_data)
         return baseline if same else None
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError):
         raise UserError(f"{path} is not an evaluation.json; replace it with that of the run to compare with") from None
