@@ -121,7 +121,7 @@ def live_curves(path: Path, task: Task) -> Iterator[Curves]:
     """
 
     def write(history: History) -> None:
-        write_text(path, _history_csv(history, task.metrics))
+        write_text(path, _history_csv(history, task))
 
     write([])
     try:
@@ -132,18 +132,19 @@ def live_curves(path: Path, task: Task) -> Iterator[Curves]:
         raise
 
 
-def _history_csv(history: History, metrics: list[str]) -> str:
-    """A row for each logged step of training and each scoring of validation."""
+def _history_csv(history: History, task: Task) -> str:
+    """A row for each logged step of training and each scoring of validation. score: that chooses the epoch."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, ("step", "epoch", "split", "loss", *metrics, "lr"), lineterminator="\n")
+    columns = ("step", "epoch", "split", "loss", "score", *task.metrics, "lr")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     for entry in history:
         row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
         if "loss" in entry:
             row |= {"split": "train", "loss": round(entry["loss"], 6), "lr": f"{entry['learning_rate']:.6g}"}
         elif "eval_loss" in entry:
-            scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", *metrics)}
-            row |= {"split": "validation", **scores}
+            scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", *task.metrics)}
+            row |= {"split": "validation", **scores, "score": scores[task.metric_for_best_model]}
         else:
             continue  # Trainer's summary of the run
         writer.writerow(row)
