@@ -14,14 +14,14 @@ from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS, PREDICTIONS
 from pipeline.core.task import read_task
-from pipeline.evaluation.diagnostics import CURVES, confusion, curves, diagnostics, threshold
+from pipeline.evaluation.diagnostics import PLOTS, diagnostics, plots, threshold
 from pipeline.evaluation.metrics import baseline, loss, scores
 from pipeline.evaluation.predictions import load_predictions
 from pipeline.evaluation.uncertainty import Interval, score_intervals
 
 
 def evaluate(predictions: Path, metrics: Path) -> None:
-    """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the curves' data to `metrics/plots`.
+    """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the plots' data to `metrics/plots`.
 
     evaluation.json: the task's metrics and the loss of each split with labels, and the metrics of always predicting
     the majority class, or the mean. intervals.json: their 95 % intervals. diagnostics.json: see
@@ -34,7 +34,7 @@ def evaluate(predictions: Path, metrics: Path) -> None:
     cut = threshold(splits["validation"]) if task.binary else None
     evaluation, intervals = {}, {}
     details: dict[str, Any] = {} if cut is None else {"threshold": cut}
-    plots: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, of in splits.items():
         found = scores(task.metrics, of.labels, of.predicted)
         guess = baseline(task.problem_type, of.labels)
@@ -48,17 +48,16 @@ def evaluate(predictions: Path, metrics: Path) -> None:
         }
         intervals[split] = {name: interval._asdict() for name, interval in limits.items()}
         details[split] = diagnostics(task, of, cut)
-        _write_csv(metrics / "plots" / f"confusion_{split}.csv", ("actual", "predicted"), confusion(task, of))
-        for name, rows in curves(task, of).items():
-            plots[name] += [(split, *row) for row in rows]
+        for name, rows in plots(task, of).items():
+            points[name] += [(split, *row) for row in rows]
         always = task.labels[guess[0]] if task.problem_type == "single_label_classification" else f"the {task.baseline}"
         log.info(
             "%s: %s; always %s: %s; %d %s",
             split, _line(found, limits), always, ", ".join(f"{score:.4f}" for score in guessed.values()),
             len(of.labels), task.noun,
         )  # fmt: skip
-    for name, header in CURVES.items():
-        _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), plots[name])
+    for name, header in PLOTS.items():
+        _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), points[name])
     write_details(metrics / "intervals.json", intervals)
     write_details(metrics / "diagnostics.json", details)
     write_json(metrics / "evaluation.json", evaluation)

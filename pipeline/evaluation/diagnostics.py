@@ -1,6 +1,7 @@
 """What is behind the scores: confidence, calibration, each class, the decision threshold; and the data of the plots."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ from pipeline.evaluation import calibration
 from pipeline.evaluation.metrics import Floats, Ints, scores
 from pipeline.evaluation.predictions import Predictions
 
-# The files of the curves, each with its columns after `split`. One that a task does not have stays without rows.
-CURVES = {
+# The files of the plots, each with its columns after `split`. One that a task does not have stays without rows.
+PLOTS = {
+    "confusion": ("actual", "predicted", "n"),
     "precision_recall": ("recall", "precision"),
     "reliability": ("confidence", "accuracy", "n"),
+    "residuals": ("label", "prediction"),
     "roc": ("false_positive_rate", "true_positive_rate"),
 }
+_MOST_POINTS = 2000  # of a split in a plot: git keeps them
 
 
 def threshold(of: Predictions) -> float:
@@ -88,23 +92,23 @@ def _one_against_rest(task: Task, of: Predictions) -> Iterator[tuple[Ints, Ints,
             yield labels, predicted, of.probability[:, number]
 
 
-def confusion(task: Task, of: Predictions) -> list[tuple[str, str]]:
-    """The names of each row's label and of its predicted class; none where a row has several labels, or a number."""
-    if task.problem_type != "single_label_classification":
-        return []
-    names = np.array(task.labels)
-    return list(zip(names[of.labels].tolist(), names[of.predicted].tolist(), strict=True))
-
-
-def curves(task: Task, of: Predictions) -> dict[str, list[tuple[Any, ...]]]:
-    """The rows of a split's curves, as `CURVES` has their columns."""
+def plots(task: Task, of: Predictions) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of a split's plots, as `PLOTS` has their columns."""
     if of.probability is None:
-        return {}
+        return {"residuals": _spread(list(zip(of.labels.tolist(), of.predicted.tolist(), strict=True)))}
     found: dict[str, list[tuple[Any, ...]]] = {
         "reliability": [*calibration.reliability(of.confidence.ravel(), (of.labels == of.predicted).ravel())]
     }
+    if of.labels.ndim == 1:
+        counts = sorted(Counter(zip(of.labels.tolist(), of.predicted.tolist(), strict=True)).items())
+        found["confusion"] = [(task.labels[actual], task.labels[predicted], n) for (actual, predicted), n in counts]
     if task.binary:
-        counts = calibration.operating_points(of.labels, of.probability[:, 1])[:2]
-        found["precision_recall"] = list(calibration.precision_recall_curve(*counts))
-        found["roc"] = list(calibration.roc_curve(*counts))
+        positives = calibration.operating_points(of.labels, of.probability[:, 1])[:2]
+        found["precision_recall"] = _spread(calibration.precision_recall_curve(*positives))
+        found["roc"] = _spread(calibration.roc_curve(*positives))
     return found
+
+
+def _spread(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """At most _MOST_POINTS of them, evenly spread, with the first and the last."""
+    return [points[at] for at in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]

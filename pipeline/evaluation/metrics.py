@@ -134,7 +134,8 @@ def _pearson(sums: Floats) -> Floats:
 
 
 def _divided(value: Floats, by: Floats) -> Floats:
-    return np.divide(value, by, out=np.zeros_like(value), where=by > 0)
+    found: Floats = np.divide(value, by, out=np.zeros_like(value), where=by > 0)
+    return np.clip(found, -1, 1)  # of few examples, rounding puts a correlation beyond its bounds
 
 
 def _rank_moments(labels: Values, predictions: Values) -> Floats:

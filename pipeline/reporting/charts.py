@@ -10,14 +10,14 @@ from typing import Any
 
 import altair as alt
 
+from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.slices import Slice
 
 Spec = dict[str, Any]
 
-_SPLITS = ("train", "validation", "test")
 _MOST_POINTS = 400  # of a line: with every point of a large corpus the page would not open
-_DASHES = ([1, 0], [6, 3], [2, 2])
+_DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "triangle-up", "diamond")
 _SIZES = (90, 90, 260)  # a baseline with the same scores stays visible behind the model's
 _LEGEND = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
@@ -48,14 +48,18 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
         size=alt.Size("model:O", sort=models, scale=sizes, legend=legend),
         tooltip=["score:N", "model:N", _share("value")],
     )
-    return _layered(base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q"), points, height=230)
+    height = 38 * len({row["score"] for row in rows}) + 78
+    return _layered(base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q"), points, height=height)
 
 
-def losses(history: Sequence[Mapping[str, str]], kept_step: int) -> Spec:
-    """Train and validation loss over the steps, and the end of the kept epoch. history: rows of history.csv."""
-    lines = _lines(history, _SPLITS[:2], "step", "loss").encode(
+def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> Spec:
+    """Train and validation loss over the steps, and the end of the kept epoch.
+
+    history: rows of history.csv. title: the name of the loss.
+    """
+    lines = _lines(history, ["validation"], "step", "loss", train=True).encode(
         x=alt.X("step:Q", title="optimizer step"),
-        y=alt.Y("loss:Q", title="cross-entropy (nats)", scale=alt.Scale(zero=False)),
+        y=alt.Y("loss:Q", title=title, scale=alt.Scale(zero=False)),
         tooltip=["split:N", "step:Q", alt.Tooltip("loss:Q", format=".4f")],
     )
     points = lines.mark_point(filled=True, size=50, opacity=1).transform_filter("datum.split === 'validation'")
@@ -64,71 +68,112 @@ def losses(history: Sequence[Mapping[str, str]], kept_step: int) -> Spec:
     return _layered(kept.mark_rule(style="reference"), lines, points, text)
 
 
-def scores(epochs: Sequence[Epoch]) -> Spec:
-    """Accuracy and F1 on validation after each epoch."""
+def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
+    """The metrics `names`, shares or correlations, on validation after each epoch."""
+    titles = {name: METRICS[name].title for name in names}
     rows = [
-        {"epoch": epoch.number, "score": score, "value": value}
+        {"epoch": epoch.number, "score": title, "value": epoch.scores[name]}
         for epoch in epochs
-        for score, value in (("accuracy", epoch.accuracy), ("F1", epoch.f1))
+        for name, title in titles.items()
     ]
-    names = ["accuracy", "F1"]
     chart = _chart(rows).mark_line(point={"filled": True, "size": 50})
-    dashes = alt.Scale(domain=names, range=list(_DASHES[:2]))
+    domain = list(titles.values())
+    dashes = alt.Scale(domain=domain, range=list(_DASHES[: len(domain)]))
     chart = chart.encode(
         x=alt.X("epoch:O", title="epoch", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
         y=alt.Y("value:Q", title="validation score", axis=_SHARES, scale=alt.Scale(zero=False)),
-        color=alt.Color("score:N", scale=alt.Scale(domain=names, range="ordinal"), legend=_LEGEND),
+        color=alt.Color("score:N", scale=alt.Scale(domain=domain, range="ordinal"), legend=_LEGEND),
         strokeDash=alt.StrokeDash("score:N", scale=dashes, legend=_LEGEND),
         tooltip=["score:N", "epoch:O", _share("value")],
     )
     return _layered(chart)
 
 
-def reliability(bins: Sequence[Mapping[str, str]]) -> Spec:
-    """The reliability diagram. bins: rows of reliability.csv."""
-    lines = _lines(bins, _SPLITS[1:], "confidence", "accuracy", "n").encode(
-        x=alt.X("confidence:Q", title="confidence", axis=_SHARES, scale=alt.Scale(domain=[0.5, 1])),
+def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest: float) -> Spec:
+    """The reliability diagram. bins: rows of reliability.csv. lowest: the least confidence that can be."""
+    lines = _lines(bins, splits, "confidence", "accuracy", "n").encode(
+        x=alt.X("confidence:Q", title="confidence", axis=_SHARES, scale=alt.Scale(domain=[lowest, 1])),
         y=alt.Y("accuracy:Q", title="share that is right", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
-        tooltip=["split:N", _share("confidence"), _share("accuracy"), alt.Tooltip("n:Q", title="pairs")],
+        tooltip=["split:N", _share("confidence"), _share("accuracy"), alt.Tooltip("n:Q", title="predictions")],
     )
     points = lines.mark_point(filled=True, opacity=0.9).encode(
         size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500]))
     )
-    return _layered(_diagonal("confidence", "accuracy", start=0.5), lines, points)
+    return _layered(_diagonal("confidence", "accuracy", lowest, 1), lines, points)
 
 
-def precision_recall(points: Sequence[Mapping[str, str]]) -> Spec:
+def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
     """The precision-recall curve. points: rows of precision_recall.csv."""
-    lines = _lines(points, _SPLITS[1:], "recall", "precision").encode(
+    lines = _lines(points, splits, "recall", "precision").encode(
         x=alt.X("recall:Q", title="recall", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("precision:Q", title="precision", axis=_SHARES, scale=alt.Scale(zero=False)),
     )
     return _layered(lines)
 
 
-def roc(points: Sequence[Mapping[str, str]]) -> Spec:
+def roc(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
     """The ROC curve. points: rows of roc.csv."""
-    lines = _lines(points, _SPLITS[1:], "false_positive_rate", "true_positive_rate").encode(
+    lines = _lines(points, splits, "false_positive_rate", "true_positive_rate").encode(
         x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("true_positive_rate:Q", title="true positive rate", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
     )
-    return _layered(_diagonal("false_positive_rate", "true_positive_rate"), lines)
+    return _layered(_diagonal("false_positive_rate", "true_positive_rate", 0, 1), lines)
 
 
-def slices(found: Sequence[Slice], accuracy: float) -> Spec:
-    """The accuracy of each slice with its interval, and that of all pairs."""
-    rows = [
-        {"slice": of.name, "accuracy": of.scores["accuracy"], **of.intervals["accuracy"]._asdict(), "pairs": of.n}
-        for of in found
+def predictions(points: Sequence[Mapping[str, str]], split: str) -> Spec:
+    """The predictions of a regression over the labels. points: rows of residuals.csv."""
+    rows = _residuals(points, split)
+    values = [value for row in rows for value in (row["label"], row["prediction"])]
+    marks = (
+        _chart(rows)
+        .mark_point(filled=True, size=18, opacity=0.5)
+        .encode(
+            x=alt.X("label:Q", title="label", scale=alt.Scale(zero=False)),
+            y=alt.Y("prediction:Q", title="prediction", scale=alt.Scale(zero=False)),
+        )
+    )
+    return _layered(_diagonal("label", "prediction", min(values), max(values)), marks)
+
+
+def residuals(points: Sequence[Mapping[str, str]], split: str) -> Spec:
+    """Prediction minus label over the prediction. points: rows of residuals.csv."""
+    marks = (
+        _chart(_residuals(points, split))
+        .mark_point(filled=True, size=18, opacity=0.5)
+        .encode(
+            x=alt.X("prediction:Q", title="prediction", scale=alt.Scale(zero=False)),
+            y=alt.Y("residual:Q", title="prediction minus label"),
+        )
+    )
+    return _layered(_chart([{"residual": 0}]).mark_rule(style="reference").encode(y="residual:Q"), marks)
+
+
+def _residuals(points: Sequence[Mapping[str, str]], split: str) -> list[dict[str, float]]:
+    own = [(float(row["label"]), float(row["prediction"])) for row in points if row["split"] == split]
+    return [
+        {"label": label, "prediction": prediction, "residual": round(prediction - label, 6)}
+        for label, prediction in own
     ]
+
+
+def slices(found: Sequence[Slice], name: str, overall: float) -> Spec:
+    """A metric in each slice where it is defined, with its interval, and that of all rows."""
+    title = METRICS[name].title
+    rows = [
+        {"slice": of.name, "score": of.scores[name], **of.intervals[name], "rows": of.n}
+        for of in found
+        if name in of.scores
+    ]
+    form = ".3f" if METRICS[name].kind == "error" else ".1%"
+    axis = alt.Axis(tickCount=5) if METRICS[name].kind == "error" else _SHARES
     base = _chart(rows).encode(y=_names("slice", [of.name for of in found]))
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=alt.X("accuracy:Q", title="accuracy", axis=_SHARES, scale=alt.Scale(zero=False)),
-        tooltip=["slice:N", "pairs:Q", _share("accuracy"), _share("low"), _share("high")],
+        x=alt.X("score:Q", title=title, axis=axis, scale=alt.Scale(zero=False)),
+        tooltip=["slice:N", "rows:Q", *(alt.Tooltip(f"{of}:Q", format=form) for of in ("score", "low", "high"))],
     )
-    overall = _chart([{"accuracy": accuracy}]).mark_rule(style="reference").encode(x="accuracy:Q")
+    reference = _chart([{"score": overall}]).mark_rule(style="reference").encode(x="score:Q")
     intervals = base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
-    return _layered(overall, intervals, points, height=26 * len(found))
+    return _layered(reference, intervals, points, height=26 * len(rows))
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
@@ -140,22 +185,25 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
 
 
-def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str) -> alt.Chart:
-    """A line for each split, through its rows in their order. Only `columns` are kept, as numbers."""
+def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str, train: bool = False) -> alt.Chart:
+    """A line for each split, through its rows in their order; `train` too. Only `columns` are kept, as numbers."""
+    # In the order of their colours, in which train is the first, drawn or not.
+    every = ["train", *sorted(splits, key=lambda split: (split != "validation", split))]
+    drawn = every[not train :]
     points = [
         {"split": split, "order": order, **{column: float(row[column]) for column in columns}}
-        for split in splits
+        for split in drawn
         for order, row in enumerate(_downsampled([row for row in rows if row["split"] == split]))
     ]
     legend = _LEGEND.copy()
-    legend.values = list(splits)
-    dashes = alt.Scale(domain=list(_SPLITS), range=list(_DASHES))
+    legend.values = drawn
+    dashes = alt.Scale(domain=every, range=list(_DASHES[: len(every)]))
     chart: alt.Chart = (
         _chart(points)
         .mark_line()
         .encode(
             order="order:Q",
-            color=alt.Color("split:N", scale=alt.Scale(domain=list(_SPLITS)), legend=legend),
+            color=alt.Color("split:N", scale=alt.Scale(domain=every), legend=legend),
             strokeDash=alt.StrokeDash("split:N", scale=dashes, legend=legend),
         )
     )
@@ -166,8 +214,8 @@ def _downsampled(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, s
     return [*points[: -1 : len(points) // _MOST_POINTS + 1], *points[-1:]]
 
 
-def _diagonal(x: str, y: str, start: float = 0) -> alt.Chart:
-    ends = _chart([{x: start, y: start}, {x: 1, y: 1}])
+def _diagonal(x: str, y: str, start: float, end: float) -> alt.Chart:
+    ends = _chart([{x: start, y: start}, {x: end, y: end}])
     line: alt.Chart = ends.mark_line(style="reference").encode(x=f"{x}:Q", y=f"{y}:Q")
     return line
 

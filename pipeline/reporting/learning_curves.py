@@ -5,24 +5,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from pipeline.core.percent import percent
+from pipeline.evaluation.metrics import METRICS, sign
 
-# What counts as a change. One of MRPC's 408 validation pairs moves accuracy by 0.25 points: half a point is a pair or
-# two, and two points are more than a few hard pairs that flip.
-_GAIN_F1 = 0.005
+LOSSES = {
+    "single_label_classification": "cross-entropy (nats)",
+    "multi_label_classification": "binary cross-entropy (nats)",
+    "regression": "squared error",
+}
+
+# What counts as a change of a share or a correlation. One of MRPC's 408 validation pairs moves accuracy by 0.25 points:
+# half a point is a pair or two, and two points are more than a few hard pairs that flip.
+_GAIN = 0.005
+_SWING = 0.02
+# Of an error or the loss, as a share of its lowest value.
+_GAIN_ERROR = 0.02
+_SWING_ERROR = 0.1
 _RISE_LOSS = 0.05
-_SWING_F1 = 0.02
-_SWING_LOSS = 0.1
 
 
 class Epoch(NamedTuple):
-    """train_loss: mean of the losses logged in the epoch, None without any. The rest: on validation after it."""
+    """train_loss: mean of the losses logged in it, None without any. scores: on validation after it, with `loss`."""
 
     number: int
     train_loss: float | None
-    validation_loss: float
-    accuracy: float
-    f1: float
+    scores: dict[str, float]
 
 
 class Reading(NamedTuple):
@@ -32,8 +38,18 @@ class Reading(NamedTuple):
     text: str
 
 
-def epochs(history: Iterable[Mapping[str, str]]) -> list[Epoch]:
-    """The epochs of `metrics/plots/history.csv`. history: its rows, text by column."""
+def title(name: str) -> str:
+    """A metric, or the loss, for people."""
+    return "loss" if name == "loss" else METRICS[name].title
+
+
+def shown(value: float, name: str) -> str:
+    """A value of a metric, or of the loss, as people read it."""
+    return f"{value:.3f}" if name == "loss" else METRICS[name].shown(value)
+
+
+def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[Epoch]:
+    """The epochs of `metrics/plots/history.csv`. history: its rows, text by column. names: the metrics to take."""
     rows = list(history)
     logged: dict[int, list[float]] = {}
     for row in rows:
@@ -41,65 +57,69 @@ def epochs(history: Iterable[Mapping[str, str]]) -> list[Epoch]:
             logged.setdefault(math.ceil(float(row["epoch"])), []).append(float(row["loss"]))
     means = {number: sum(losses) / len(losses) for number, losses in logged.items()}
     return [
-        Epoch(number, means.get(number), float(row["loss"]), float(row["accuracy"]), float(row["f1"]))
+        Epoch(number, means.get(number), {name: float(row[name]) for name in ("loss", *names)})
         for row in rows
         if row["split"] == "validation"
         for number in [round(float(row["epoch"]))]
     ]
 
 
-def read(epochs: Sequence[Epoch], asked: int, degenerate: bool) -> list[Reading]:
+def read(epochs: Sequence[Epoch], name: str, asked: int, degenerate: bool) -> list[Reading]:
     """Judge the curves. epochs: those that ran; asked: how many were to run. Several verdicts may hold.
 
-    One class: `degenerate`, the kept model gives every validation pair the same class; the curves are not judged.
+    name: the score that chose the epoch, a metric or the loss. Points are of shares and correlations; an error or the
+    loss changes by shares of its lowest value, in brackets.
+    One answer: `degenerate`, the kept model predicts the same for all of validation; the curves are not judged.
     Too short: there is one epoch only.
     Overfitting from epoch n: validation loss is lowest after epoch n - 1 and ends more than 5 % above that, while train
     loss falls.
-    Still improving: the last epoch has the best validation F1, by more than 0.5 points, and the lowest validation loss.
-    Erratic: from one epoch to the next, validation F1 falls by more than 2 points, and later rises by more than 2; or
-    validation loss rises by more than a tenth of its lowest value, and later falls by more than that.
+    Still improving: the last epoch has the best score, by more than 0.5 points (2 %), and the lowest validation loss.
+    Erratic: from one epoch to the next, the score gets worse by more than 2 points (10 %), and later better by more
+    than that; or validation loss rises by more than a tenth of its lowest value, and later falls by more than that.
     Levelled off: none of these.
     Stopped early: fewer epochs ran than were asked for. Comes on top of the others.
     """
     if degenerate:
-        found = [Reading("One class", "The kept model gives every validation pair the same class.")]
+        found = [Reading("One answer", "The kept model predicts the same for all of validation.")]
     elif len(epochs) == 1:
         found = [Reading("Too short", "One epoch says nothing about where the curves go.")]
     else:
-        found = [*_overfitting(epochs), *_still_improving(epochs), *_erratic(epochs)] or [_levelled_off(epochs)]
-    return [*found, *_stopped_early(epochs, asked)]
+        found = [*_overfitting(epochs), *_still_improving(epochs, name), *_erratic(epochs, name)]
+        found = found or [_levelled_off(epochs, name)]
+    return [*found, *_stopped_early(epochs, name, asked)]
 
 
 def _overfitting(epochs: Sequence[Epoch]) -> list[Reading]:
-    last, best = epochs[-1], min(epochs, key=lambda epoch: epoch.validation_loss)
+    last, best = epochs[-1], _best(epochs, "loss")
     still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
-    if not still_learning or last.validation_loss <= best.validation_loss * (1 + _RISE_LOSS):
+    if not still_learning or last.scores["loss"] <= best.scores["loss"] * (1 + _RISE_LOSS):
         return []
     text = (
-        f"Validation loss is lowest after epoch {best.number}, {best.validation_loss:.3f}, and ends at "
-        f"{last.validation_loss:.3f}, while train loss falls from {best.train_loss:.3f} to {last.train_loss:.3f}."
+        f"Validation loss is lowest after epoch {best.number}, {best.scores['loss']:.3f}, and ends at "
+        f"{last.scores['loss']:.3f}, while train loss falls from {best.train_loss:.3f} to {last.train_loss:.3f}."
     )
     return [Reading(f"Overfitting from epoch {best.number + 1}", text)]
 
 
-def _still_improving(epochs: Sequence[Epoch]) -> list[Reading]:
+def _still_improving(epochs: Sequence[Epoch], name: str) -> list[Reading]:
     *earlier, last = epochs
-    gain = last.f1 - max(epoch.f1 for epoch in earlier)
-    if gain <= _GAIN_F1 or last.validation_loss >= min(epoch.validation_loss for epoch in earlier):
+    gain = sign(name) * (last.scores[name] - _best(earlier, name).scores[name])
+    if gain <= _change(earlier, name, _GAIN, _GAIN_ERROR) or _best(epochs, "loss") is not last:
         return []
+    by = f"{gain:.3f}" if _is_error(name) else f"{100 * gain:.1f} points"
     text = (
-        f"The last epoch, {last.number}, has the best validation F1, by {100 * gain:.1f} points, and the lowest "
-        "validation loss: more epochs may give more."
+        f"The last epoch, {last.number}, has the best validation {title(name)}, by {by}"
+        f"{'' if name == 'loss' else ', and the lowest validation loss'}: more epochs may give more."
     )
     return [Reading("Still improving", text)]
 
 
-def _erratic(epochs: Sequence[Epoch]) -> list[Reading]:
-    losses = [epoch.validation_loss for epoch in epochs]
+def _erratic(epochs: Sequence[Epoch], name: str) -> list[Reading]:
     swings = []
-    if _falls_and_rises([epoch.f1 for epoch in epochs], _SWING_F1):
-        swings.append("validation F1 falls and rises by more than 2 points from epoch to epoch")
-    if _falls_and_rises([-loss for loss in losses], _SWING_LOSS * min(losses)):
+    if name != "loss" and _swings(epochs, name):
+        much = "a tenth" if _is_error(name) else "2 points"
+        swings.append(f"validation {title(name)} gets worse and better by more than {much} from epoch to epoch")
+    if _swings(epochs, "loss"):
         swings.append("validation loss rises and falls by more than a tenth")
     if not swings:
         return []
@@ -107,24 +127,38 @@ def _erratic(epochs: Sequence[Epoch]) -> list[Reading]:
     return [Reading("Erratic", f"{text[0].upper()}{text[1:]}: a lower learning rate or a longer warm-up may help.")]
 
 
-def _falls_and_rises(values: Sequence[float], swing: float) -> bool:
-    steps = [after - before for before, after in pairwise(values)]
-    fell = next((at for at, step in enumerate(steps) if step < -swing), len(steps))
-    return any(step > swing for step in steps[fell:])
+def _swings(epochs: Sequence[Epoch], name: str) -> bool:
+    """Whether the score gets much worse and later much better."""
+    much = _change(epochs, name, _SWING, _SWING_ERROR)
+    steps = [sign(name) * (after.scores[name] - before.scores[name]) for before, after in pairwise(epochs)]
+    fell = next((at for at, step in enumerate(steps) if step < -much), len(steps))
+    return any(step > much for step in steps[fell:])
 
 
-def _levelled_off(epochs: Sequence[Epoch]) -> Reading:
-    best, last = max(epochs, key=lambda epoch: epoch.f1), epochs[-1]
+def _levelled_off(epochs: Sequence[Epoch], name: str) -> Reading:
+    best, last = _best(epochs, name), epochs[-1]
     text = (
-        f"Validation F1 is best after epoch {best.number}, {percent(best.f1)}, and ends at {percent(last.f1)}; "
-        "validation loss neither climbs nor swings."
+        f"Validation {title(name)} is best after epoch {best.number}, {shown(best.scores[name], name)}, and ends at "
+        f"{shown(last.scores[name], name)}; validation loss neither climbs nor swings."
     )
     return Reading("Levelled off", text)
 
 
-def _stopped_early(epochs: Sequence[Epoch], asked: int) -> list[Reading]:
+def _stopped_early(epochs: Sequence[Epoch], name: str, asked: int) -> list[Reading]:
     if len(epochs) >= asked:
         return []
-    best = max(epochs, key=lambda epoch: epoch.f1)
-    text = f"Training ended after epoch {len(epochs)} of {asked}: validation F1 was best after epoch {best.number}."
+    best = _best(epochs, name).number
+    text = f"Training ended after epoch {len(epochs)} of {asked}: validation {title(name)} was best after epoch {best}."
     return [Reading("Stopped early", text)]
+
+
+def _best(epochs: Sequence[Epoch], name: str) -> Epoch:
+    return max(epochs, key=lambda epoch: sign(name) * epoch.scores[name])
+
+
+def _is_error(name: str) -> bool:
+    return name == "loss" or METRICS[name].kind == "error"
+
+
+def _change(epochs: Sequence[Epoch], name: str, of_share: float, of_error: float) -> float:
+    return of_error * _best(epochs, name).scores[name] if _is_error(name) else of_share

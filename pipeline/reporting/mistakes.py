@@ -1,4 +1,4 @@
-"""The most confident mistakes, and the words in which their sentences differ."""
+"""The worst mistakes of each kind of task, and the words in which the texts of a pair differ."""
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
@@ -7,34 +7,60 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.metrics import Floats, Ints
+from pipeline.core.task import Task
+from pipeline.evaluation.predictions import Predictions
+
+_MOST = 20  # shown in all
+_MOST_CHARACTERS = 2000  # shown of a text
+
+
+class Group(NamedTuple):
+    """Mistakes: the `rows` shown, worst first, of `total`. predicted: the class that they are wrongly given, or None."""
+
+    predicted: int | None
+    total: int
+    rows: list[int]
 
 
 class Piece(NamedTuple):
-    """Consecutive words of a sentence. differs: the other sentence does not have them here."""
+    """Consecutive words of a text. differs: the other text of the pair does not have them here."""
 
     text: str
     differs: bool
 
 
-def most_confident(labels: Ints, predictions: Ints, confidence: Floats, predicted: int, most: int) -> list[int]:
-    """Indices of the pairs wrongly predicted as class `predicted`, most confident first, ties in the data's order.
+def worst(task: Task, of: Predictions) -> list[Group]:
+    """The most confident mistakes, ties in the data's order.
 
-    labels, predictions, confidence: shape (n,). confidence: probability of the predicted class. most: how many at most.
+    Of two classes in two groups, of class 1 and of class 0. Of several labels, the rows with the surest wrong one. Of a
+    regression, the rows with the largest errors.
     """
-    wrong = np.flatnonzero((predictions == predicted) & (labels != predicted))
-    return [int(at) for at in wrong[np.argsort(-confidence[wrong], kind="stable")][:most]]
+    wrong, sure = ~of.right, np.abs(of.predicted - of.labels)
+    if task.problem_type == "multi_label_classification":
+        sure = np.where(of.predicted == of.labels, 0, of.confidence).max(axis=1)
+    elif task.labels:
+        sure = of.confidence
+    kinds = [(1, wrong & (of.predicted == 1)), (0, wrong & (of.predicted == 0))] if task.binary else [(None, wrong)]
+    groups = []
+    for predicted, members in kinds:
+        rows = np.flatnonzero(members)
+        first = rows[np.argsort(-sure[rows], kind="stable")][: _MOST // len(kinds)]
+        groups.append(Group(predicted, len(rows), first.tolist()))
+    return groups
 
 
-def differences(first: str, second: str) -> tuple[list[Piece], list[Piece]]:
-    """Both sentences in pieces that alternately match and differ; case is ignored."""
-    one, other = first.split(), second.split()
+def pieces(texts: Sequence[str]) -> list[list[Piece]]:
+    """The texts of a row, with the words marked that differ between two; case is ignored. Long ones are cut."""
+    short = [text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …" for text in texts]
+    if len(short) == 1:
+        return [[Piece(short[0], False)]]
+    one, other = (text.split() for text in short)
     matcher = SequenceMatcher(None, [word.lower() for word in one], [word.lower() for word in other], autojunk=False)
     same_one, same_other = set[int](), set[int]()
     for start_one, start_other, size in matcher.get_matching_blocks():
         same_one.update(range(start_one, start_one + size))
         same_other.update(range(start_other, start_other + size))
-    return list(_pieces(one, same_one)), list(_pieces(other, same_other))
+    return [list(_pieces(one, same_one)), list(_pieces(other, same_other))]
 
 
 def _pieces(words: Sequence[str], same: set[int]) -> Iterator[Piece]:

@@ -7,6 +7,9 @@ from typing import Any
 from pipeline.core.markup import code, table
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS
+from pipeline.reporting.learning_curves import LOSSES
+
+_MOST_LABELS = 20  # named
 
 
 def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[str, Any]) -> str:
@@ -22,7 +25,7 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
     results = [
         EvalResult(
             task_type="text-classification",
-            task_name="Paraphrase detection",
+            task_name="Text regression" if task.problem_type == "regression" else "Text classification",
             dataset_type=dataset,
             dataset_name=task.name,
             dataset_config=data.get("config"),
@@ -45,46 +48,77 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
         model_name=f"{task.name}-classifier",
         pipeline_tag="text-classification",
     )
-    negative, positive = map(code, task.labels)
     start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
-    titles |= {"f1": f"F1 of {positive}", "loss": "cross-entropy, nats"}
+    if task.binary:
+        titles = {name: f"F1 of {code(task.labels[1])}" if name == "f1" else title for name, title in titles.items()}
+    titles["loss"] = LOSSES[task.problem_type]
     rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in task.scored)] for name, title in titles.items()]
     rows.append([task.noun, *(str(evaluation[split]["n"]) for split in task.scored)])
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
+        kind="Regression" if task.problem_type == "regression" else "Classifier",
         task=code(task.name),
-        negative=negative,
-        positive=positive,
+        does=_does(task),
+        noun=task.noun,
         start=start if published else "a local checkpoint",
         scores="\n".join(table(["", *task.scored], rows)),
+        chosen=_CHOSEN[task.verdict_split],
+        text='{"text": "One text.", "text_pair": "Another text."}' if task.pairs else '"A text."',
+        options=", top_k=None" if task.problem_type == "multi_label_classification" else "",
+        outputs=_OUTPUTS[task.problem_type],
+        swapped=", and its answer can change when the two texts are swapped" if task.pairs else "",
         provenance=json.dumps(provenance, indent=2, sort_keys=True),
     )
 
+
+def _does(task: Task) -> str:
+    """What the model does, in a sentence."""
+    given = "a pair of texts" if task.pairs else "a text"
+    if task.problem_type == "regression":
+        return f"Gives {given} a number."
+    if task.binary:
+        return f"Tells {code(task.labels[1])} from {code(task.labels[0])}, given {given}."
+    named = ", ".join(map(code, task.labels[:_MOST_LABELS])) + (", ..." if len(task.labels) > _MOST_LABELS else "")
+    if task.problem_type == "single_label_classification":
+        return f"Gives {given} one of {len(task.labels)} classes: {named}."
+    return f"Says which of {len(task.labels)} labels {given} has: {named}."
+
+
+_CHOSEN = {
+    "test": """The epoch was chosen by its score on validation, which makes that score slightly optimistic; the scores
+  on test are not.""",
+    "validation": """The epoch was chosen by its score on validation, and no labels of a test split are known: these
+  scores are slightly optimistic.""",
+}
+_OUTPUTS = {
+    "single_label_classification": "Its probabilities are not calibrated",
+    "multi_label_classification": "A label is given from a probability of 0.5 on. The probabilities are not calibrated",
+    "regression": "Its numbers are on the scale of the labels that it was trained on, and can lie outside their range",
+}
 
 _CARD = """---
 {front_matter}
 ---
 
-# Classifier of {task}
+# {kind} of {task}
 
-Tells whether two sentences say the same: {positive} or {negative}.
-Fine-tuned from {start} on the pairs of {task}.
+{does}
+Fine-tuned from {start} on the {noun} of {task}.
 
 {scores}
 
 ```python
 from transformers import pipeline
 
-classify = pipeline("text-classification", model="path/to/this/directory")
-classify({{"text": "It rained on Monday.", "text_pair": "On Monday, it rained."}})
+classify = pipeline("text-classification", model="path/to/this/directory"{options})
+classify({text})
 ```
 
 ## Limits
 
-- It was trained on pairs like those of {task}. Measure it on your own before you trust it with them.
-- The epoch was chosen by its score on validation, which makes that score slightly optimistic. The report of the run
-  has intervals, calibration and the pairs that it gets wrong.
-- Its probabilities are not calibrated, and its answer can change when the two sentences are swapped.
+- It was trained on {noun} like those of {task}. Measure it on your own before you trust it with them.
+- {chosen} The report of the run has intervals and the {noun} that it gets most wrong.
+- {outputs}{swapped}.
 
 ## Provenance
 

@@ -2,143 +2,167 @@
 
 import base64
 import hashlib
-import itertools
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.percent import percent, points
-from pipeline.core.task import Task
+from pipeline.core.percent import percent
+from pipeline.core.task import TRAIN
 from pipeline.evaluation.metrics import METRICS, baseline
 from pipeline.evaluation.predictions import Predictions
-from pipeline.reporting import data_card, learning_curves, mistakes, slices
-from pipeline.reporting.results import Pairs, Results
+from pipeline.reporting import learning_curves, mistakes, slices
+from pipeline.reporting.results import Results
 
 if TYPE_CHECKING:
     import jinja2
 
-_MISTAKES = 10  # shown of each class
+_MOST_CLASSES = 40  # in a confusion matrix, and named with their shares
+_CONFUSIONS = 5  # named
+_BASELINES = {"majority": "majority class", "mean": "mean of the labels"}
 
 
 def page(results: Results) -> str:
     """The page as HTML. It has no date and no path in it: the same results give the same text."""
     from pipeline.reporting import charts
 
-    task, pairs, predictions, plots = results.task, results.pairs, results.predictions, results.plots
+    task, predictions, plots = results.task, results.predictions, results.plots
     evaluation, training = results.metrics["evaluation"], results.metrics["train"]
     run, environment = results.provenance["run"], results.metrics["environment"]
-    names = [name.replace("_", " ") for name in task.labels]
-    labels = {split: np.bincount(of.labels, minlength=len(names)) for split, of in pairs.items()}
-    epochs = learning_curves.epochs(plots["history"])
+    main, chosen = task.verdict_split, training["metric_for_best_model"]
+    splits = sorted(task.scored, key=lambda split: split != main)
+    curve_names = list(dict.fromkeys([*task.metrics, *([] if chosen == "loss" else [chosen])]))
+    epochs = learning_curves.epochs(plots["history"], curve_names)
     steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
-    scored = {split: pairs[split].first_of(len(of.labels)) for split, of in predictions.items()}
     sliced = {
-        split: slices.slices(task.metrics, scored[split].first, scored[split].second, of.labels, of.predicted)
-        for split, of in predictions.items()
+        split: slices.slices(task, results.rows[split], of.labels, of.predicted) for split, of in predictions.items()
     }
+    right = {split: float(np.mean(of.labels == of.predicted)) for split, of in predictions.items()}
+    drawn = {
+        "headline": charts.headline(_headline(results, splits)),
+        "losses": charts.losses(
+            plots["history"], steps[training["kept_epoch"] - 1], learning_curves.LOSSES[task.problem_type]
+        ),
+        "scores": charts.scores(epochs, [name for name in curve_names if METRICS[name].kind != "error"]),
+        "slices": charts.slices(sliced[main], task.metrics[0], evaluation[main][task.metrics[0]]),
+    }
+    if task.problem_type == "regression":
+        drawn["predictions"] = charts.predictions(plots["residuals"], main)
+        drawn["residuals"] = charts.residuals(plots["residuals"], main)
+    else:
+        lowest = 0.5 if task.binary or task.problem_type == "multi_label_classification" else 0
+        drawn["reliability"] = charts.reliability(plots["reliability"], splits, lowest)
+    if task.binary:
+        drawn["precision_recall"] = charts.precision_recall(plots["precision_recall"], splits)
+        drawn["roc"] = charts.roc(plots["roc"], splits)
     script = charts.javascript()
-    template = _jinja().get_template("page.html.jinja")
-    return template.render(
-        baseline=results.baseline,
-        charts={
-            "headline": charts.headline(_headline(results)),
-            "losses": charts.losses(plots["history"], steps[training["kept_epoch"] - 1]),
-            "scores": charts.scores(epochs),
-            "reliability": charts.reliability(plots["reliability"]),
-            "precision_recall": charts.precision_recall(plots["precision_recall"]),
-            "roc": charts.roc(plots["roc"]),
-            "slices": charts.slices(sliced["test"], evaluation["test"]["accuracy"]),
-        },
-        confusion={
-            split: np.bincount(2 * of.labels + of.predicted, minlength=4).reshape(2, 2).tolist()
-            for split, of in predictions.items()
-        },
-        diagnostics=results.metrics["diagnostics"],
-        duplicates={
-            split: data_card.duplicates(of.first, of.second, of.labels.tolist()) for split, of in pairs.items()
-        },
-        epochs=epochs,
-        evaluation=evaluation,
-        evaluation_md5=results.evaluation_md5,
-        few=slices.FEW,
-        intervals=results.metrics["intervals"],
-        label_shifts={split: data_card.label_shift(labels["train"], labels[split]) for split in task.scored},
-        label_shares={split: (counts / counts.sum()).tolist() for split, counts in labels.items()},
-        leakage=_leakage(pairs, predictions),
-        lengths=results.lengths,
-        majority=names[baseline(task.problem_type, predictions["test"].labels)[0]],
-        mistakes={predicted: _mistakes(pairs["test"], predictions["test"], predicted) for predicted in (1, 0)},
-        names=names,
-        negations=slices.NEGATIONS,
-        readings=learning_curves.read(epochs, training["epochs"], training["degenerate"]),
-        rows={split: len(of.labels) for split, of in pairs.items()},
-        run=run,
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        slices=sliced,
-        titles=_titles(results.task),
-        training=training,
-        # `run` holds the environment too, and `precision` belongs to both.
-        parameters={name: value for name, value in run.items() if name == "precision" or name not in environment},
-        versions={
-            "The corpus": results.provenance["data"],
-            "The pretrained checkpoint": results.provenance["checkpoint"],
-            "The training run": training,
-            "Where it was trained": environment,
-            "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
-        },
+    of_train = results.card.splits[TRAIN].labels
+    return (
+        _jinja()
+        .get_template("page.html.jinja")
+        .render(
+            baseline=results.baseline,
+            baseline_name=_BASELINES[task.baseline],
+            card=results.card,
+            charts=drawn,
+            chosen=chosen,
+            confusions={split: _confusion(of, len(task.labels)) for split, of in predictions.items()},
+            curve_names=curve_names,
+            diagnostics=results.metrics["diagnostics"],
+            epochs=epochs,
+            evaluation=evaluation,
+            evaluation_md5=results.evaluation_md5,
+            few=slices.FEW,
+            frequent=sorted(range(len(of_train)), key=lambda label: -of_train[label])[:_MOST_CLASSES],
+            guess=_guess(results, main),
+            intervals=results.metrics["intervals"],
+            kinds={name: METRICS[name].kind for name in task.metrics},
+            lengths=results.lengths,
+            main=main,
+            mistakes=[
+                (group, [_mistake(results, main, row) for row in group.rows])
+                for group in mistakes.worst(task, predictions[main])
+            ],
+            most_classes=_MOST_CLASSES,
+            names=[name.replace("_", " ") for name in task.labels],
+            negations=slices.NEGATIONS,
+            readings=learning_curves.read(epochs, chosen, training["epochs"], training["degenerate"]),
+            right=right,
+            run=run,
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            slice_names=slices.slice_metrics(task),
+            slices=sliced,
+            splits=splits,
+            task=task,
+            training=training,
+            # `run` holds the environment too, and `precision` belongs to both.
+            parameters={name: value for name, value in run.items() if name == "precision" or name not in environment},
+            versions={
+                "The corpus": results.provenance["data"],
+                "The pretrained checkpoint": results.provenance["checkpoint"],
+                "The training run": training,
+                "Where it was trained": environment,
+                "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
+            },
+        )
     )
 
 
-def _titles(task: Task) -> dict[str, str]:
-    return {name: METRICS[name].title for name in task.metrics}
-
-
-def _headline(results: Results) -> list[dict[str, Any]]:
-    """The rows of the first chart: each score of the model, and the scores to compare it with."""
+def _headline(results: Results, splits: list[str]) -> list[dict[str, Any]]:
+    """The rows of the first chart: each score of the model but errors, and the scores to compare it with."""
     rows = []
-    for split in reversed(results.task.scored):
+    for split in splits:
         scores, intervals = (results.metrics[name][split] for name in ("evaluation", "intervals"))
-        for name, title in _titles(results.task).items():
+        for name in results.task.metrics:
+            if METRICS[name].kind == "error":
+                continue
             compared = {
                 "this model": {"value": scores[name], **intervals[name]},
-                "majority class": {"value": scores[f"majority_{name}"]},
+                _BASELINES[results.task.baseline]: {"value": scores[f"{results.task.baseline}_{name}"]},
             }
             if results.baseline:
                 compared["committed baseline"] = {"value": results.baseline[split][name]}
-            rows += [{"score": f"{split} {title}", "model": model, **values} for model, values in compared.items()]
+            title = f"{split} {METRICS[name].title}"
+            rows += [{"score": title, "model": model, **values} for model, values in compared.items()]
     return rows
 
 
-def _leakage(pairs: dict[str, Pairs], predictions: dict[str, Predictions]) -> list[dict[str, Any]]:
-    """How much of each split is in an earlier one, and the accuracy on pairs with and without a sentence from train."""
-    rows = []
-    for earlier, later in itertools.combinations(pairs, 2):
-        known, own = pairs[earlier], pairs[later]
-        leaked = data_card.leakage(own.first, own.second, known.first, known.second)
-        row = {"of": later, "in": earlier, "pairs": int(leaked.pairs.sum()), "sentences": int(leaked.sentences.sum())}
-        if earlier == "train":
-            of = predictions[later]
-            correct, sentences = of.labels == of.predicted, leaked.sentences[: len(of.labels)]
-            for name, members in (("seen", sentences), ("unseen", ~sentences)):
-                row[name] = float(correct[members].mean()) if members.any() else None
-        rows.append(row)
-    return rows
+def _guess(results: Results, split: str) -> str | float | None:
+    """What the baseline answers on a split: the name of a class, or a number; of several labels None."""
+    task = results.task
+    if task.problem_type == "multi_label_classification":
+        return None
+    guessed = baseline(task.problem_type, results.predictions[split].labels)[0]
+    return task.labels[guessed].replace("_", " ") if task.labels else float(guessed)
 
 
-def _mistakes(pairs: Pairs, of: Predictions, predicted: int) -> list[dict[str, Any]]:
-    """The most confident mistakes among the pairs predicted as class `predicted`."""
-    return [
-        {
-            "row": at,
-            "confidence": float(of.confidence[at]),
-            "sentences": mistakes.differences(pairs.first[at], pairs.second[at]),
-            "swapped": None if of.swapped is None else int(of.swapped[at]),
-        }
-        for at in mistakes.most_confident(of.labels, of.predicted, of.confidence, predicted, _MISTAKES)
-    ]
+def _confusion(of: Predictions, classes: int) -> dict[str, Any] | None:
+    """counts: shape (classes, classes), rows are labels; of many classes None. largest: of the wrong ones."""
+    if of.probability is None or of.labels.ndim > 1:
+        return None
+    counts = np.bincount(classes * of.labels + of.predicted, minlength=classes**2).reshape(classes, classes)
+    wrong = np.where(np.eye(classes, dtype=bool), 0, counts)
+    largest = [divmod(int(at), classes) for at in np.argsort(-wrong, axis=None, kind="stable")[:_CONFUSIONS]]
+    return {
+        "counts": counts.tolist() if classes <= _MOST_CLASSES else None,
+        "largest": [(*at, int(wrong[at])) for at in largest if wrong[at]],
+        "wrong": int(wrong.sum()),
+    }
+
+
+def _mistake(results: Results, split: str, row: int) -> dict[str, Any]:
+    """What to show of a mistake. sure: the confidence, of several labels that of each, of a regression None."""
+    of = results.predictions[split]
+    return {
+        "idx": int(of.idx[row]),
+        "texts": mistakes.pieces([column[row] for column in results.rows[split].texts]),
+        "label": of.labels[row].tolist(),
+        "predicted": of.predicted[row].tolist(),
+        "swapped": None if of.swapped is None else of.swapped[row].tolist(),
+        "sure": None if of.probability is None else of.confidence[row].tolist(),
+    }
 
 
 def _jinja() -> "jinja2.Environment":
@@ -152,13 +176,30 @@ def _jinja() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "points": _typeset_points, "p_value": _typeset_p}
+    environment.filters |= {
+        "against": _against,
+        "difference": _difference,
+        "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
+        "percent": lambda share: _UNDEFINED if share is None else percent(share),
+        "shown": lambda value, name: _UNDEFINED if value is None else learning_curves.shown(value, name),
+        "thousands": "{:,}".format,
+        "title": learning_curves.title,
+    }
     return environment
 
 
-def _typeset_points(difference: float) -> str:
-    return points(difference).replace("+0.0", "±0.0").replace("-", "\N{MINUS SIGN}")
+_UNDEFINED = "\N{EN DASH}"
 
 
-def _typeset_p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+def _difference(difference: float, name: str, unit: bool = False) -> str:
+    """A difference in a metric with its sign, and its unit."""
+    text = METRICS[name].shown_difference(difference)
+    text = text.replace("-", "\N{MINUS SIGN}") if float(text) else f"±{text[1:]}"
+    return f"{text} points" if unit and METRICS[name].kind != "error" else text
+
+
+def _against(interval: dict[str, float], value: float, name: str) -> str:
+    """Whether an interval of a metric lies on the "worse" or the "better" side of a value; else nothing."""
+    if interval["low"] <= value <= interval["high"]:
+        return ""
+    return "better" if METRICS[name].sign * (interval["low"] - value) > 0 else "worse"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import require
@@ -18,35 +19,35 @@ from pipeline.evaluation.predictions import Predictions, load_predictions
 
 # By the stage that writes them.
 _DETAILS = {"evaluate": ("diagnostics", "intervals"), "train": ("environment", "train")}
-_PLOTS = {"evaluate": ("precision_recall", "reliability", "roc"), "train": ("history",)}
+_PLOTS = {"evaluate": ("precision_recall", "reliability", "residuals", "roc"), "train": ("history",)}
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """The n pairs of a split: their sentences, and their labels, shape (n,)."""
+class Rows:
+    """The n scored rows of a split.
 
-    first: list[str]
-    second: list[str]
-    labels: Ints
+    texts: n of each text column. leakage: shape (n,), see `core.data_card`. columns: the n values of each slice column.
+    """
 
-    def first_of(self, n: int) -> "Pairs":
-        """The first n pairs."""
-        return Pairs(self.first[:n], self.second[:n], self.labels[:n])
+    texts: list[list[str]]
+    leakage: Ints
+    columns: dict[str, list[str | None]]
 
 
 @dataclass(frozen=True)
 class Results:
     """The data, the predictions, and the content of the files that the report shows.
 
-    pairs: of every split. predictions: of the scored splits, or of their first pairs.
+    rows, predictions: of the scored splits, or of their first rows.
     metrics: JSON files by name. plots: rows of CSV files by name, each row text by column. baseline: an earlier
-    evaluation.json, None where it is of other pairs. lengths: of the tokenized pairs. provenance: data, checkpoint,
+    evaluation.json, None where it is of other data. lengths: of the tokenized rows. provenance: data, checkpoint,
     parameters and environment.
     evaluation_md5: of evaluation.json, as DVC records it in dvc.lock.
     """
 
     task: Task
-    pairs: dict[str, Pairs]
+    card: DataCard
+    rows: dict[str, Rows]
     predictions: dict[str, Predictions]
     metrics: dict[str, dict[str, Any]]
     plots: dict[str, list[dict[str, str]]]
@@ -58,16 +59,8 @@ class Results:
 
 def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
     """Read the outputs of the other stages. Raises UserError where one is missing or does not fit the others."""
-    from pipeline.core.tables import read_split, to_numpy
-
     task = read_task(raw, "download")
-    tables = {split: read_split(raw, split, "download") for split in task.splits}
-    pairs = {split: Pairs(*_sentences(of, task), to_numpy(of["label"])) for split, of in tables.items()}
     predicted = {split: load_predictions(predictions, split, task) for split in task.scored}
-    for split in task.scored:
-        labels = predicted[split].labels  # of the first pairs alone, where predict.max_samples is set
-        if not np.array_equal(labels, pairs[split].labels[: len(labels)]):
-            raise UserError(f'{predictions / split}.parquet is not of the pairs in {raw}; run "dvc repro predict"')
     content = {"evaluation": _read_json(metrics / "evaluation.json", "evaluate")} | {
         name: _read_details(metrics / f"{name}.json", stage) for stage, names in _DETAILS.items() for name in names
     }
@@ -76,7 +69,8 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     }
     return Results(
         task=task,
-        pairs=pairs,
+        card=read_data_card(raw),
+        rows={split: _read_rows(raw, split, task, of) for split, of in predicted.items()},
         predictions=predicted,
         metrics=content,
         plots=plots,
@@ -87,9 +81,18 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     )
 
 
-def _sentences(rows: Any, task: Task) -> tuple[list[str], list[str]]:
-    first, second = (rows[column].to_pylist() for column in task.text_columns)
-    return first, second
+def _read_rows(raw: Path, split: str, task: Task, of: Predictions) -> Rows:
+    """The rows of these predictions: the first of the split, where predict.max_samples is set."""
+    from pipeline.core.tables import read_split, to_numpy
+
+    rows = read_split(raw, split, "download").slice(0, len(of.labels))
+    if not np.array_equal(of.labels, to_numpy(rows["label"])) or not np.array_equal(of.idx, to_numpy(rows["idx"])):
+        raise UserError(f'the predictions of {split} are not of the rows in {raw}; run "dvc repro predict"')
+    return Rows(
+        texts=[rows[column].to_pylist() for column in task.text_columns],
+        leakage=to_numpy(rows[LEAKAGE]),
+        columns={column: rows[column].to_pylist() for column in task.slice_columns},
+    )
 
 
 def _read_json(path: Path, producer: str) -> dict[str, Any]:
@@ -115,8 +118,12 @@ def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[s
     """The committed baseline, None where it is of other data: its scores then say nothing about these."""
     of_data = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]  # where one of these differs, the data do
     try:
-        baseline = json.loads(path.read_text(encoding="utf-8"))
-        same = all(baseline[split][key] == evaluation[split][key] for split in task.scored for key in of_data)
-        return baseline if same else None
-    except (OSError, ValueError, TypeError, KeyError):
+        baseline: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known = {split: baseline.get(split, {}) for split in task.scored}
+        return (
+            known
+            if all(of.get(key) == evaluation[split][key] for split, of in known.items() for key in of_data)
+            else None
+        )
+    except (OSError, ValueError, AttributeError):
         raise UserError(f"{path} is not an evaluation.json; replace it with that of the run to compare with") from None

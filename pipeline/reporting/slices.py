@@ -1,17 +1,22 @@
-"""Slices of the pairs by length, word overlap, numbers and negation, each with its scores."""
+"""Slices of the rows, by their texts, by whether train has them, and by the user's columns; each with its scores."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.metrics import Ints, scores
-from pipeline.evaluation.uncertainty import Interval, score_intervals
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import METRICS, Ints, Values, scores
+from pipeline.evaluation.uncertainty import score_intervals
+from pipeline.reporting.results import Rows
 
-FEW = 20  # scores over fewer pairs say little
+FEW = 20  # scores over fewer rows say little
 NEGATIONS = ("no", "not", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot")
 OVERLAPS = (0.4, 0.6)  # split MRPC's pairs into about equal thirds
+_MOST_VALUES = 20  # of a column; the rarer ones are one slice
+_MOST_CHARACTERS = 60  # of a value that names a slice
 
 _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -20,54 +25,70 @@ _NEGATION = re.compile(rf"\b(?:{'|'.join(NEGATIONS)})\b|n ?['’]t\b", re.IGNORE
 
 
 class Slice(NamedTuple):
-    """A slice of n pairs. positive: share of class 1.
+    """A slice of n rows.
 
-    scores, intervals: of accuracy and F1. Without F1 where no pair has label 1: it is 0 then, whatever the model says.
+    positive: share of class 1, where there are two. scores, intervals: of `slice_metrics`, without those that the
+    labels leave undefined, see `_defined`.
     """
 
     kind: str
     name: str
     n: int
-    positive: float
+    positive: float | None
     scores: dict[str, float]
-    intervals: dict[str, Interval]
+    intervals: dict[str, dict[str, float]]
 
 
-def slices(
-    metrics: Sequence[str], first: Sequence[str], second: Sequence[str], labels: Ints, predictions: Ints
-) -> list[Slice]:
-    """The non-empty slices, in order. Every pair is in one slice of each kind.
+def slice_metrics(task: Task) -> list[str]:
+    """The task's first one or two, but not Spearman's: its interval takes time in the square of the rows."""
+    return [name for name in task.metrics if name != "spearmanr"][:2]
 
-    first, second: the sentences of n pairs. labels, predictions: shape (n,), classes 0 and 1.
-    """
+
+def slices(task: Task, rows: Rows, labels: Values, predictions: Values) -> list[Slice]:
+    """The non-empty slices, in order. Every row is in one slice of each kind. labels, predictions: as `Values`."""
     found = []
-    for kind, assign in _KINDS.items():
-        names, number = assign(first, second)
-        for at, label in enumerate(names):
+    for kind, (names, number) in _assignments(task, rows):
+        for at, name in enumerate(names):
             of = number == at
             if of.any():
                 actual, given = labels[of], predictions[of]
-                defined = [name for name in metrics if name != "f1" or np.any(actual == 1)]
-                found.append(
-                    Slice(
-                        kind, label, len(actual), float(np.mean(actual == 1)),
-                        scores(defined, actual, given), score_intervals(defined, actual, given),
-                    )
-                )  # fmt: skip
+                defined = [metric for metric in slice_metrics(task) if _defined(metric, actual)]
+                positive = float(np.mean(actual == 1)) if task.binary else None
+                limits = score_intervals(defined, actual, given)
+                intervals = {metric: interval._asdict() for metric, interval in limits.items()}
+                found.append(Slice(kind, name, len(actual), positive, scores(defined, actual, given), intervals))
     return found
 
 
-def words(sentence: str) -> list[str]:
-    """The words of a sentence in lower case, without punctuation."""
-    return _WORD.findall(sentence.lower())
+def _defined(metric: str, labels: Values) -> bool:
+    """F1 is 0 where no label is 1, whatever the model says, and a correlation where all labels are equal."""
+    if metric == "f1":
+        return bool(np.any(labels == 1))
+    return METRICS[metric].kind != "correlation" or bool(np.ptp(labels))
 
 
-Assignment = tuple[tuple[str, ...], Ints]  # names of the slices, and the index of each pair's slice, shape (n,)
+Assignment = tuple[Sequence[str], Ints]  # names of the slices, and the index of each row's slice, shape (n,)
 
 
-def by_length(first: Sequence[str], second: Sequence[str]) -> Assignment:
-    """Thirds of these pairs, by the number of words in both sentences."""
-    lengths = np.array([len(words(a)) + len(words(b)) for a, b in zip(first, second, strict=True)])
+def _assignments(task: Task, rows: Rows) -> Iterator[tuple[str, Assignment]]:
+    yield "Length", by_length(rows.texts)
+    yield "Negation", by_negation(rows.texts)
+    yield "Numbers", by_numbers(rows.texts)
+    if task.pairs:
+        yield "Word overlap", by_overlap(*rows.texts)
+    yield "Leakage", (("no text in train", "a text in train", f"the whole {task.noun[:-1]} in train"), rows.leakage)
+    for column, values in rows.columns.items():
+        yield column, by_column(column, values)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case, without punctuation."""
+    return _WORD.findall(text.lower())
+
+
+def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
+    """Thirds of these rows, by the number of words in all their texts."""
+    lengths = np.sum([[len(words(text)) for text in column] for column in texts], axis=0)
     low, high = np.quantile(lengths, (1 / 3, 2 / 3), method="lower").tolist()
     names = (f"up to {low} words", f"{low + 1} to {high} words", f"over {high} words")
     return names, np.searchsorted([low, high], lengths)
@@ -84,21 +105,26 @@ def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
     return names, np.searchsorted(OVERLAPS, shares)
 
 
-def by_numbers(first: Sequence[str], second: Sequence[str]) -> Assignment:
-    """By whether the sentences contain the same numbers, in digits; 1,000 is 1000."""
+def by_numbers(texts: Sequence[Sequence[str]]) -> Assignment:
+    """By whether there are numbers, in digits, and the same in both texts of a pair; 1,000 is 1000."""
+    found = [[{number.replace(",", "") for number in _NUMBER.findall(text)} for text in column] for column in texts]
+    if len(found) == 1:
+        return ("no numbers", "a number"), np.array([int(bool(of)) for of in found[0]])
     names = ("no numbers", "the same numbers", "a number in one only")
-    kinds = []
-    for a, b in zip(first, second, strict=True):
-        one, other = ({number.replace(",", "") for number in _NUMBER.findall(sentence)} for sentence in (a, b))
-        kinds.append(2 if one != other else int(bool(one)))
-    return names, np.array(kinds)
+    return names, np.array([2 if one != other else int(bool(one)) for one, other in zip(*found, strict=True)])
 
 
-def by_negation(first: Sequence[str], second: Sequence[str]) -> Assignment:
-    """By how many of the two sentences contain one of NEGATIONS or a word that ends in n't."""
-    names = ("no negation", "negation in both", "negation in one only")
-    counts = [sum(bool(_NEGATION.search(sentence)) for sentence in pair) for pair in zip(first, second, strict=True)]
-    return names, np.array([0, 2, 1])[counts]
+def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:
+    """By how many of a row's texts contain one of NEGATIONS or a word that ends in n't."""
+    counts = np.sum([[bool(_NEGATION.search(text)) for text in column] for column in texts], axis=0)
+    if len(texts) == 1:
+        return ("no negation", "negation"), counts
+    return ("no negation", "negation in both", "negation in one only"), np.array([0, 2, 1])[counts]
 
 
-_KINDS = {"Length": by_length, "Negation": by_negation, "Numbers": by_numbers, "Word overlap": by_overlap}
+def by_column(column: str, values: Sequence[str | None]) -> Assignment:
+    """By the most frequent values, most frequent first, and the others as one."""
+    named = [(value or "(none)")[:_MOST_CHARACTERS] for value in values]
+    frequent = [name for name, _ in Counter(named).most_common(_MOST_VALUES)]
+    number = {name: at for at, name in enumerate(dict.fromkeys([*frequent, "other"]))}
+    return [f"{column}: {name}" for name in number], np.array([number.get(name, number["other"]) for name in named])

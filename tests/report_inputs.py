@@ -1,0 +1,166 @@
+"""All inputs of the stage report, for each kind of task: real files, scored by the stage evaluate."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
+from pipeline.core.details import write_details
+from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SWAPPED, TOKENIZED
+from pipeline.core.tables import from_numpy, schema, write_split
+from pipeline.core.task import Task
+from pipeline.evaluate import evaluate
+from pipeline.evaluation.metrics import predicted
+from pipeline.report import report
+from pipeline.sources import synthetic
+from pipeline.sources.synthetic import SAMPLE
+
+SIZES = {"train": 60, "validation": 30, "test": 60, "validation_mismatched": 40, "test_mismatched": 20}
+ATTACK = "<script>document.title = 'taken'</script> </script><img src=x onerror=\"document.title = 'taken'\">"
+HOSTILE = (f"{ATTACK} {{{{ 7 * 7 }}}} <!-- &amp; ' \"", "<style>* {{ display: none }}</style> " + "unbroken" * 30)
+WARNINGS = ["train: duplicates of earlier rows: 2 (idx 3, 7)", f"test: rows that are also in train: 1 (idx 0) {ATTACK}"]
+EVAL = {"loss": (0.6, 0.5), "accuracy": (0.7, 0.8), "f1": (0.8, 0.87)}
+TASKS = {
+    "pairs": SAMPLE,
+    "text": Task(
+        name="cola", problem_type="single_label_classification", text_columns=["sentence"],
+        labels=["unacceptable", "acceptable"], metrics=["matthews_correlation"],
+        metric_for_best_model="matthews_correlation", predicted=["validation", "test"], unlabelled=["test"],
+    ),
+    "mismatched": Task(
+        name="mnli", problem_type="single_label_classification", text_columns=["premise", "hypothesis"],
+        labels=["entailment", "neutral", "contradiction"], metrics=["accuracy"], metric_for_best_model="accuracy",
+        predicted=["validation", "validation_mismatched", "test", "test_mismatched"],
+        unlabelled=["test", "test_mismatched"],
+    ),
+    "classes": Task(
+        name="own", problem_type="single_label_classification", text_columns=["text"],
+        labels=[f"topic {number} of the forum" for number in range(20)],
+        metrics=["accuracy", "f1_macro", "matthews_correlation"], metric_for_best_model="f1_macro",
+        predicted=["validation", "test"], slice_columns=["source"],
+    ),
+    "several": Task(
+        name="own", problem_type="multi_label_classification", text_columns=["question", "answer"],
+        labels=["rude", "off_topic", "spam"], metrics=["f1_micro", "f1_macro", "accuracy"],
+        metric_for_best_model="f1_micro", predicted=["validation"],
+    ),
+    "number": Task(
+        name="own", problem_type="regression", text_columns=["one", "two"], labels=[],
+        metrics=["pearson", "spearmanr", "rmse"], metric_for_best_model="pearson", predicted=["validation", "test"],
+        slice_columns=["source"],
+    ),
+}  # fmt: skip
+
+
+def write(path: Path, content: dict[str, Any] | str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def labels_and_logits(task: Task, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Of a model that is right on about three of four rows; of a regression, with small errors."""
+    if task.problem_type == "regression":
+        labels = rng.uniform(0, 5, n).round(1)
+        return labels, (labels + rng.normal(scale=0.5, size=n)).round(3)[:, None]
+    if task.problem_type == "multi_label_classification":
+        labels = (rng.random((n, len(task.labels))) < 0.3).astype(np.int64)
+        given = np.where(rng.random(labels.shape) < 0.8, labels, 1 - labels)
+        return labels, (np.where(given == 1, 1, -1) * rng.uniform(0.1, 3, labels.shape)).round(3)
+    labels = rng.integers(0, len(task.labels), n)
+    given = np.where(rng.random(n) < 0.75, labels, rng.integers(0, len(task.labels), n))
+    return labels, (rng.normal(size=(n, len(task.labels))) + 4 * np.eye(len(task.labels))[given]).round(3)
+
+
+def history(task: Task) -> str:
+    """Of two epochs, the second of which is better by seven points."""
+    of_epoch = {"loss": (0.6, 0.5), **dict.fromkeys(task.metrics, (0.8, 0.87))}
+    rows = [f"step,epoch,split,loss,{','.join(task.metrics)},lr"]
+    for epoch, losses in enumerate(((0.69, 0.61), (0.5, 0.4))):
+        for half, loss in enumerate(losses):
+            rows.append(f"{4 * epoch + 2 * half + 2},{epoch + half / 2 + 0.5},train,{loss},{',' * len(task.metrics)}1e-05")
+        scores = ",".join(str(values[epoch]) for values in of_epoch.values())
+        rows.append(f"{4 * epoch + 4},{epoch + 1}.0,validation,{scores},")
+    return "\n".join(rows) + "\n"
+
+
+def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES) -> None:
+    """The first row of each split is hostile, and the surest mistake of a classifier."""
+    task, rng = TASKS[kind], np.random.default_rng(0)
+    pairs = synthetic.pairs(sum(sizes.values()))
+    of_label: Any = task.labels or pa.float64()
+    if task.problem_type == "multi_label_classification":
+        of_label = pa.list_(pa.int64(), len(task.labels))
+    for directory in (RAW, PREDICTIONS):
+        (root / directory).mkdir(parents=True)
+        task.write(root / directory)
+    cards = {}
+    for split in task.splits:
+        n = sizes[split]
+        rows = [HOSTILE, *([next(pairs)[:2] for _ in range(n - 1)])]
+        labels, logits = labels_and_logits(task, n, rng)
+        if task.problem_type == "single_label_classification":
+            labels[0], logits[0] = 0, [-9, 0, *[-9] * (len(task.labels) - 2)]
+        types: dict[str, Any] = {"label": of_label, "idx": pa.int32()} | dict.fromkeys(task.text_columns, pa.string())
+        columns: dict[str, Any] = {"label": from_numpy(labels), "idx": np.arange(n, dtype=np.int32)}
+        columns |= {name: [row[at] for row in rows] for at, name in enumerate(task.text_columns)}
+        for name in task.slice_columns:
+            types[name], columns[name] = pa.string(), [f"site {int(at)} {ATTACK if at == 0 else ''}" for at in rng.integers(0, 30, n)]
+        if split != "train":
+            types[LEAKAGE], columns[LEAKAGE] = pa.int8(), np.arange(n, dtype=np.int8) % 3
+        if split in task.unlabelled:
+            del types["label"], columns["label"]
+        write_split(pa.table(columns, schema=schema(types)), root / RAW, split)
+        counts = [] if split in task.unlabelled or not task.labels else np.eye(len(task.labels), dtype=int)[labels].sum(axis=0) if labels.ndim == 1 else labels.sum(axis=0)
+        numbers = {} if task.labels or split in task.unlabelled else {name: float(getattr(np, name)(labels)) for name in ("mean", "std", "min", "max")}
+        cards[split] = SplitCard(rows=n, labels=[int(of) for of in counts], numbers=numbers, repeated=2)
+        if split == "train":
+            continue
+        types = {"idx": pa.int32(), "label": of_label, "prediction": of_label}
+        columns = {"idx": columns["idx"], "label": from_numpy(labels), "prediction": from_numpy(predicted(task.problem_type, logits))}
+        for output in range(task.outputs):
+            types[f"logit_{output}"], columns[f"logit_{output}"] = pa.float64(), from_numpy(logits[:, output])
+        if split in task.unlabelled:
+            del types["label"], columns["label"]
+        write_split(pa.table(columns, schema=schema(types)), root / PREDICTIONS, split)
+        if task.pairs and split in task.scored:
+            swapped = predicted(task.problem_type, logits).copy()
+            swapped[:3] = 0
+            columns["prediction"] = from_numpy(swapped)
+            write_split(pa.table(columns, schema=schema(types)), root / PREDICTIONS, split + SWAPPED)
+    DataCard(
+        splits=cards,
+        leakage=[Leak(later=split, earlier="train", rows=1, texts=3) for split in task.predicted],
+        shifts={split: Shift(p=0.3, label=0 if task.labels else None) for split in task.scored},
+        warnings=WARNINGS,
+    ).write(root / RAW)
+    evaluate(root / PREDICTIONS, root / METRICS)
+    shutil.copy(root / METRICS / "evaluation.json", root / METRICS / "baseline.json")
+    write(root / METRICS / "plots" / "history.csv", history(task))
+    environment = {"torch": "2.13.0", "threads": 2, "processes": 1, "precision": "bf16"}
+    write_details(root / METRICS / "environment.json", environment)
+    training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
+    training |= {"metric_for_best_model": task.metric_for_best_model}
+    write_details(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
+    lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
+    write(root / TOKENIZED / "lengths.json", lengths)
+    run = {
+        "seed": 42, "lr": 3e-05, "batch_size": 16, "gradient_accumulation_steps": 1, "epochs": 3, "precision": "bf16",
+        "max_train_samples": None, "extra": {"label_smoothing_factor": 0.1}, "torch": "2.13.0", "threads": 2,
+        "processes": 1,
+    }  # fmt: skip
+    provenance = {
+        "data": {"task": task.name, "sha256": dict.fromkeys(task.splits, "0f" * 32)},
+        "checkpoint": {"checkpoint": "a local directory", "revision": None},
+        "run": run,
+    }
+    write(root / CLASSIFIER / "provenance.json", provenance)
+
+
+def make(root: Path) -> str:
+    """Run the stage. Returns the page."""
+    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS, "none")
+    return (root / METRICS / "report.html").read_text()
