@@ -320,7 +320,7 @@ def test_a_report_speaks_of_its_kind_of_task(kind: str, files: dict[str, Path]) 
     assert bool(re.search(r"\bpairs?\b", told + card)) == task.pairs
     assert ("Word overlap" in told) == ("swapped" in told) == ("differ are marked" in told) == task.pairs
     assert ("Calibration" in told) == (task.problem_type != "regression")
-    assert ("ROC curve" in told) == ("positive class" in told or kind == "text") == task.binary
+    assert ("Guessing gives the dashed diagonal" in told) == ("positive class" in told or kind == "text") == task.binary
     assert ("these are the scores on validation, on which the epoch was chosen too" in told) == (
         task.verdict_split == "validation"
     )
