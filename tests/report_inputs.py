@@ -81,7 +81,9 @@ def history(task: Task) -> str:
     rows = [f"step,epoch,split,loss,{','.join(task.metrics)},lr"]
     for epoch, losses in enumerate(((0.69, 0.61), (0.5, 0.4))):
         for half, loss in enumerate(losses):
-            rows.append(f"{4 * epoch + 2 * half + 2},{epoch + half / 2 + 0.5},train,{loss},{',' * len(task.metrics)}1e-05")
+            rows.append(
+                f"{4 * epoch + 2 * half + 2},{epoch + half / 2 + 0.5},train,{loss},{',' * len(task.metrics)}1e-05"
+            )
         scores = ",".join(str(values[epoch]) for values in of_epoch.values())
         rows.append(f"{4 * epoch + 4},{epoch + 1}.0,validation,{scores},")
     return "\n".join(rows) + "\n"
@@ -108,19 +110,36 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES)
         columns: dict[str, Any] = {"label": from_numpy(labels), "idx": np.arange(n, dtype=np.int32)}
         columns |= {name: [row[at] for row in rows] for at, name in enumerate(task.text_columns)}
         for name in task.slice_columns:
-            types[name], columns[name] = pa.string(), [f"site {int(at)} {ATTACK if at == 0 else ''}" for at in rng.integers(0, 30, n)]
+            types[name], columns[name] = (
+                pa.string(),
+                [f"site {int(at)} {ATTACK if at == 0 else ''}" for at in rng.integers(0, 30, n)],
+            )
         if split != "train":
             types[LEAKAGE], columns[LEAKAGE] = pa.int8(), np.arange(n, dtype=np.int8) % 3
         if split in task.unlabelled:
             del types["label"], columns["label"]
         write_split(pa.table(columns, schema=schema(types)), root / RAW, split)
-        counts = [] if split in task.unlabelled or not task.labels else np.eye(len(task.labels), dtype=int)[labels].sum(axis=0) if labels.ndim == 1 else labels.sum(axis=0)
-        numbers = {} if task.labels or split in task.unlabelled else {name: float(getattr(np, name)(labels)) for name in ("mean", "std", "min", "max")}
+        counts = (
+            []
+            if split in task.unlabelled or not task.labels
+            else np.eye(len(task.labels), dtype=int)[labels].sum(axis=0)
+            if labels.ndim == 1
+            else labels.sum(axis=0)
+        )
+        numbers = (
+            {}
+            if task.labels or split in task.unlabelled
+            else {name: float(getattr(np, name)(labels)) for name in ("mean", "std", "min", "max")}
+        )
         cards[split] = SplitCard(rows=n, labels=[int(of) for of in counts], numbers=numbers, repeated=2)
         if split == "train":
             continue
         types = {"idx": pa.int32(), "label": of_label, "prediction": of_label}
-        columns = {"idx": columns["idx"], "label": from_numpy(labels), "prediction": from_numpy(predicted(task.problem_type, logits))}
+        columns = {
+            "idx": columns["idx"],
+            "label": from_numpy(labels),
+            "prediction": from_numpy(predicted(task.problem_type, logits)),
+        }
         for output in range(task.outputs):
             types[f"logit_{output}"], columns[f"logit_{output}"] = pa.float64(), from_numpy(logits[:, output])
         if split in task.unlabelled:
