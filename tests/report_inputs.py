@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ SIZES = {"train": 60, "validation": 30, "test": 60, "validation_mismatched": 40,
 ATTACK = "<script>document.title = 'taken'</script> </script><img src=x onerror=\"document.title = 'taken'\">"
 HOSTILE = (f"{ATTACK} {{{{ 7 * 7 }}}} <!-- &amp; ' \"", "<style>* {{ display: none }}</style> " + "unbroken" * 30)
 WARNINGS = ["train: duplicates of earlier rows: 2 (idx 3, 7)", f"test: rows that are also in train: 1 (idx 0) {ATTACK}"]
-EVAL = {"loss": (0.6, 0.5), "accuracy": (0.7, 0.8), "f1": (0.8, 0.87)}
 TASKS = {
     "pairs": SAMPLE,
     "text": Task(
@@ -78,20 +78,22 @@ def labels_and_logits(task: Task, n: int, rng: np.random.Generator) -> tuple[np.
 def history(task: Task) -> str:
     """Of two epochs, the second of which is better by seven points."""
     of_epoch = {"loss": (0.6, 0.5), **dict.fromkeys(task.metrics, (0.8, 0.87))}
-    rows = [f"step,epoch,split,loss,{','.join(task.metrics)},lr"]
+    of_epoch["score"] = of_epoch[task.metric_for_best_model]
+    names = list(of_epoch)
+    rows = [f"step,epoch,split,{','.join(names)},lr"]
     for epoch, losses in enumerate(((0.69, 0.61), (0.5, 0.4))):
         for half, loss in enumerate(losses):
             rows.append(
-                f"{4 * epoch + 2 * half + 2},{epoch + half / 2 + 0.5},train,{loss},{',' * len(task.metrics)}1e-05"
+                f"{4 * epoch + 2 * half + 2},{epoch + half / 2 + 0.5},train,{loss},{',' * (len(names) - 1)}1e-05"
             )
         scores = ",".join(str(values[epoch]) for values in of_epoch.values())
         rows.append(f"{4 * epoch + 4},{epoch + 1}.0,validation,{scores},")
     return "\n".join(rows) + "\n"
 
 
-def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES) -> None:
+def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES, **changes: Any) -> None:
     """The first row of each split is hostile, and the surest mistake of a classifier."""
-    task, rng = TASKS[kind], np.random.default_rng(0)
+    task, rng = replace(TASKS[kind], **changes), np.random.default_rng(0)
     pairs = synthetic.pairs(sum(sizes.values()))
     of_label: Any = task.labels or pa.float64()
     if task.problem_type == "multi_label_classification":
@@ -105,7 +107,7 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES)
         rows = [HOSTILE, *([next(pairs)[:2] for _ in range(n - 1)])]
         labels, logits = labels_and_logits(task, n, rng)
         if task.problem_type == "single_label_classification":
-            labels[0], logits[0] = 0, [-9, 0, *[-9] * (len(task.labels) - 2)]
+            labels[0], logits[0] = 0, [-7, 0, *[-12] * (len(task.labels) - 2)]
         types: dict[str, Any] = {"label": of_label, "idx": pa.int32()} | dict.fromkeys(task.text_columns, pa.string())
         columns: dict[str, Any] = {"label": from_numpy(labels), "idx": np.arange(n, dtype=np.int32)}
         columns |= {name: [row[at] for row in rows] for at, name in enumerate(task.text_columns)}
@@ -167,6 +169,7 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES)
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
     write(root / TOKENIZED / "lengths.json", lengths)
     run = {
+        "keep": "best",
         "seed": 42, "lr": 3e-05, "batch_size": 16, "gradient_accumulation_steps": 1, "epochs": 3, "precision": "bf16",
         "max_train_samples": None, "extra": {"label_smoothing_factor": 0.1}, "torch": "2.13.0", "threads": 2,
         "processes": 1,

@@ -5,7 +5,6 @@ import json
 import math
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -115,13 +114,13 @@ def test_the_stage_writes_scores_and_the_majority_baseline(predictions: Path, tm
         assert report[split]["accuracy"] == round(float(np.mean(logits.argmax(-1) == labels)), 6)
         assert report[split]["majority_accuracy"] == max(labels.mean(), 1 - labels.mean())
         assert math.isfinite(report[split]["loss"])
-        with (tmp_path / "metrics" / "plots" / f"confusion_{split}.csv").open() as file:
-            rows = list(csv.DictReader(file))
-        cells = Counter((row["actual"], row["predicted"]) for row in rows)
+        with (tmp_path / "metrics" / "plots" / "confusion.csv").open() as file:
+            rows = [row for row in csv.DictReader(file) if row["split"] == split]
+        cells = {(row["actual"], row["predicted"]): int(row["n"]) for row in rows}
         names = ("not_equivalent", "equivalent")
         counts = [[cells[actual, predicted] for predicted in names] for actual in names]
         assert counts == sklearn.confusion_matrix(labels, logits.argmax(-1)).tolist()
-    for curve in ("roc", "precision_recall", "reliability"):
+    for curve in ("roc", "precision_recall", "reliability", "residuals"):
         assert (tmp_path / "metrics" / "plots" / f"{curve}.csv").read_text().startswith("split,")
 
 

@@ -11,7 +11,10 @@ from pipeline.reporting.learning_curves import Epoch, epochs, read
 def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> list[Epoch]:
     falling = [0.6 / number for number in range(1, len(f1) + 1)]
     columns = zip(train_loss or falling, validation_loss, f1, strict=True)
-    return [Epoch(number, train, loss, score - 0.05, score) for number, (train, loss, score) in enumerate(columns, 1)]
+    return [
+        Epoch(number, train, {"loss": loss, "f1": score, "rmse": 2 - score})
+        for number, (train, loss, score) in enumerate(columns, 1)
+    ]
 
 
 CURVES = {
@@ -46,26 +49,26 @@ CURVES = {
 @pytest.mark.parametrize("kind", CURVES)
 def test_each_kind_of_curve_gets_its_verdict(kind: str) -> None:
     run, names = CURVES[kind]
-    assert [reading.name for reading in read(run, asked=len(run), degenerate=False)] == names
+    assert [reading.name for reading in read(run, "f1", asked=len(run), degenerate=False)] == names
 
 
 def test_early_stopping_is_reported_beside_the_verdict() -> None:
     run, names = CURVES["loss climbs from its minimum"]
-    overfitting, stopped = read(run, asked=10, degenerate=False)
+    overfitting, stopped = read(run, "f1", asked=10, degenerate=False)
     assert overfitting.name == names[0]
     assert stopped.name == "Stopped early"
     assert "after epoch 4 of 10" in stopped.text
     assert "best after epoch 2" in stopped.text
 
 
-def test_a_model_that_predicts_one_class_gets_no_other_verdict() -> None:
+def test_a_model_that_always_says_the_same_gets_no_other_verdict() -> None:
     run, _ = CURVES["better to the end"]
-    assert [reading.name for reading in read(run, asked=3, degenerate=True)] == ["One class"]
+    assert [reading.name for reading in read(run, "f1", asked=3, degenerate=True)] == ["One answer"]
 
 
 def test_a_verdict_has_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
-    (verdict,) = read(run, 4, False)
+    (verdict,) = read(run, "f1", 4, False)
     assert re.search(r"epoch 2, 0\.400.* 0\.550.*train loss .*0\.300 to 0\.150", verdict.text)
 
 
@@ -78,8 +81,25 @@ def test_epochs_are_read_from_the_history() -> None:
 50,2.5,train,0.2,,,1e-5
 60,3.0,validation,0.41,0.84,0.89,
 """
-    assert epochs(csv.DictReader(history.splitlines())) == [
-        Epoch(1, 0.5, 0.45, 0.8, 0.85),
-        Epoch(2, None, 0.4, 0.85, 0.9),
-        Epoch(3, 0.2, 0.41, 0.84, 0.89),
+    assert epochs(csv.DictReader(history.splitlines()), ["accuracy", "f1"]) == [
+        Epoch(1, 0.5, {"loss": 0.45, "accuracy": 0.8, "f1": 0.85}),
+        Epoch(2, None, {"loss": 0.4, "accuracy": 0.85, "f1": 0.9}),
+        Epoch(3, 0.2, {"loss": 0.41, "accuracy": 0.84, "f1": 0.89}),
     ]
+
+
+@pytest.mark.parametrize(("name", "title"), [("rmse", "RMSE"), ("loss", "loss")])
+def test_an_error_and_the_loss_are_better_when_lower(name: str, title: str) -> None:
+    (verdict,) = read(CURVES["better to the end"][0], name, asked=3, degenerate=False)
+    assert verdict.name == "Still improving"
+    assert re.search(rf"best validation {title}, by 0\.\d{{3}}", verdict.text)
+    *_, stopped = read(CURVES["loss climbs from its minimum"][0], name, asked=9, degenerate=False)
+    assert f"validation {title} was best after epoch 2" in stopped.text
+
+
+def test_an_error_swings_by_a_share_of_its_lowest_value() -> None:
+    def run(*errors: float) -> list[Epoch]:
+        return [Epoch(number, 1 / number, {"loss": 0.5, "rmse": error}) for number, error in enumerate(errors, 1)]
+
+    for errors, name in (((0.2, 0.23, 0.2), "Erratic"), ((2.0, 2.15, 2.0), "Levelled off")):
+        assert [reading.name for reading in read(run(*errors), "rmse", 3, degenerate=False)] == [name]

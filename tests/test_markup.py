@@ -37,7 +37,11 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     labels = [f"no {HOSTILE}", f"yes {HOSTILE}\n---\n# a heading"]
     source = {"checkpoint": f"me/{HOSTILE}", "revision": "0" * 40}
     task = dataclasses.replace(SAMPLE, name=f"pairs {HOSTILE}", labels=labels)
-    provenance = {"data": {"task": f"pairs {HOSTILE}"}, "checkpoint": source, "run": {"seed": f"```{HOSTILE}"}}
+    provenance = {
+        "data": {"task": f"pairs {HOSTILE}"},
+        "checkpoint": source,
+        "run": {"keep": "best", "seed": f"```{HOSTILE}"},
+    }
     scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
     card = ModelCard(model_card(scores, task, provenance))
     assert {result.metric_name for result in card.data.eval_results} == {"accuracy", "F1"}

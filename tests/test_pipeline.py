@@ -90,7 +90,7 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     shown = json.loads(project.run("dvc", "metrics", "show", "--json"))[""]["data"]
     assert [path for path, file in shown.items() if file["data"]] == ["metrics/evaluation.json"]
     charts = json.loads(project.run("dvc", "plots", "show", "--json"))["data"]
-    assert {"Accuracy", "F1", "Learning rate", "metrics/plots/history.csv", "metrics/plots/roc.csv"} <= charts.keys()
+    assert {"Score", "Learning rate", "metrics/plots/history.csv", "metrics/plots/confusion.csv"} <= charts.keys()
 
 
 # What each command may import of what takes long to import. transformers brings scipy and accelerate.

@@ -4,16 +4,23 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from report_inputs import TASKS
 
 from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.reporting.slices import Assignment, by_length, by_negation, by_numbers, by_overlap, slices
+from pipeline.reporting.results import Rows
+from pipeline.reporting.slices import Assignment, by_column, by_length, by_negation, by_numbers, by_overlap, slices
 
-MRPC = ("accuracy", "f1")
+PAIRS = TASKS["pairs"]
+MRPC = PAIRS.metrics
 
 
-def slice_of(assign: Callable[..., Assignment], first: str, second: str) -> str:
-    names, number = assign([first], [second])
+def rows_of(*texts: list[str], leakage: list[int] | None = None, **columns: list[str | None]) -> Rows:
+    return Rows(list(texts), np.array(leakage or [0] * len(texts[0])), columns)
+
+
+def slice_of(assign: Callable[..., Assignment], *texts: str) -> str:
+    names, number = assign([[text] for text in texts])
     return names[number[0]]
 
 
@@ -58,12 +65,13 @@ def test_slices_by_negation(first: str, second: str, name: str) -> None:
     ],
 )
 def test_slices_by_word_overlap(first: str, second: str, name: str) -> None:
-    assert slice_of(by_overlap, first, second) == name
+    names, number = by_overlap([first], [second])
+    assert names[number[0]] == name
 
 
 def test_lengths_are_thirds_of_the_pairs_named_by_their_bounds() -> None:
     first = [" ".join(["word"] * number) for number in range(1, 10)]
-    names, number = by_length(first, ["and"] * 9)
+    names, number = by_length([first, ["and"] * 9])
     assert names == ("up to 4 words", "5 to 7 words", "over 7 words")
     assert number.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
@@ -73,35 +81,87 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
     words = ["he", "did", "not", "pay", "12", "dollars", "never", "3"]
     first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
     labels, predictions = rng.integers(0, 2, (2, 200))
-    found = slices(MRPC, first, second, labels, predictions)
-    for kind in ("Length", "Negation", "Numbers", "Word overlap"):
+    leakage = rng.integers(0, 3, 200)
+    found = slices(PAIRS, rows_of(first, second, leakage=leakage.tolist()), labels, predictions)
+    for kind in ("Length", "Negation", "Numbers", "Word overlap", "Leakage"):
         assert sum(of.n for of in found if of.kind == kind) == 200
     one_only = next(of for of in found if of.name == "negation in one only")
     members = [("not" in a or "never" in a) != ("not" in b or "never" in b) for a, b in zip(first, second, strict=True)]
     assert one_only.n == sum(members)
     assert one_only.positive == labels[members].mean()
     assert one_only.scores == scores(MRPC, labels[members], predictions[members])
-    assert one_only.intervals == score_intervals(MRPC, labels[members], predictions[members])
+    expected = score_intervals(MRPC, labels[members], predictions[members])
+    assert one_only.intervals == {name: interval._asdict() for name, interval in expected.items()}
+    known = next(of for of in found if of.name == "the whole pair in train")
+    assert known.scores == scores(MRPC, labels[leakage == 2], predictions[leakage == 2])
 
 
 def test_slices_without_pairs_are_left_out() -> None:
-    found = slices(MRPC, ["It fell ."], ["It fell ."], np.array([1]), np.array([1]))
+    found = slices(PAIRS, rows_of(["It fell ."], ["It fell ."]), np.array([1]), np.array([1]))
     assert [(of.kind, of.name) for of in found] == [
         ("Length", "up to 4 words"),
         ("Negation", "no negation"),
         ("Numbers", "no numbers"),
         ("Word overlap", "over 60 % shared"),
+        ("Leakage", "no text in train"),
     ]
 
 
 @pytest.mark.parametrize("prediction", [0, 1])
 def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) -> None:
-    found = slices(
-        MRPC, ["It fell .", "3 fell ."], ["It fell .", "4 fell ."], np.array([1, 0]), np.array([1, prediction])
-    )
+    rows = rows_of(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
+    found = slices(PAIRS, rows, np.array([1, 0]), np.array([1, prediction]))
     scored = {of.name: of.scores for of in found if of.kind == "Numbers"}
     assert scored == {
         "no numbers": {"accuracy": 1, "f1": 1},
         "a number in one only": {"accuracy": 1 - prediction},
     }
     assert [list(of.intervals) for of in found if of.kind == "Numbers"] == [["accuracy", "f1"], ["accuracy"]]
+
+
+def test_single_texts_have_no_overlap_and_may_be_in_train() -> None:
+    rows = rows_of(["It did not fall .", "3 fell ."], leakage=[2, 0])
+    found = slices(TASKS["text"], rows, np.array([1, 0]), np.array([1, 1]))
+    assert [(of.kind, of.name) for of in found][2:] == [
+        ("Negation", "no negation"),
+        ("Negation", "negation"),
+        ("Numbers", "no numbers"),
+        ("Numbers", "a number"),
+        ("Leakage", "no text in train"),
+        ("Leakage", "the whole text in train"),
+    ]
+    assert all(of.scores == {} for of in found[2:]), "Matthews correlation of equal labels"
+
+
+def test_a_column_has_a_slice_for_each_frequent_value_and_one_for_the_others() -> None:
+    values = [f"site {number}" for number in range(30) for _ in range(40 - number)] + [None, ""] * 25
+    names, number = by_column("source", values)
+    assert len(names) == 21
+    assert names[0] == "source: (none)"
+    assert names[1:3] == ["source: site 0", "source: site 1"]
+    assert names[-1] == "source: other"
+    assert sum(number == 20) == sum(40 - rare for rare in range(19, 30))
+    names, number = by_column("source", ["web", "other", "web"])
+    assert [names[at] for at in number] == ["source: web", "source: other", "source: web"]
+
+
+def test_numbers_are_scored_in_each_slice() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=90)
+    rows = rows_of(["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
+    found = [of for of in slices(TASKS["number"], rows, labels, labels + 0.5) if of.kind == "source"]
+    assert [of.name for of in found] == ["source: a", "source: b", "source: c"]
+    for of in found:
+        assert of.scores == pytest.approx({"pearson": 1, "rmse": 0.5})
+        assert of.intervals["rmse"]["low"] <= 0.5 <= of.intervals["rmse"]["high"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_smallest_slices_of_numbers_have_intervals(n: int) -> None:
+    """Of two rows a correlation is 1 or -1, but for rounding."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        labels, predictions = rng.normal(size=(2, n))
+        for of in slices(TASKS["number"], rows_of(["a"] * n, ["b"] * n), labels, predictions):
+            for name, interval in of.intervals.items():
+                assert interval["low"] - 1e-9 <= of.scores[name] <= interval["high"] + 1e-9

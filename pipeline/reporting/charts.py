@@ -20,7 +20,6 @@ _MOST_POINTS = 400  # of a line: with every point of a large corpus the page wou
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "triangle-up", "diamond")
 _SIZES = (90, 90, 260)  # a baseline with the same scores stays visible behind the model's
-_LEGEND = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
 _SHARES = alt.Axis(format=".0%", tickCount=5)
 
 
@@ -82,8 +81,8 @@ def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
     chart = chart.encode(
         x=alt.X("epoch:O", title="epoch", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
         y=alt.Y("value:Q", title="validation score", axis=_SHARES, scale=alt.Scale(zero=False)),
-        color=alt.Color("score:N", scale=alt.Scale(domain=domain, range="ordinal"), legend=_LEGEND),
-        strokeDash=alt.StrokeDash("score:N", scale=dashes, legend=_LEGEND),
+        color=alt.Color("score:N", scale=alt.Scale(domain=domain, range="ordinal"), legend=_legend(domain)),
+        strokeDash=alt.StrokeDash("score:N", scale=dashes, legend=_legend(domain)),
         tooltip=["score:N", "epoch:O", _share("value")],
     )
     return _layered(chart)
@@ -195,8 +194,7 @@ def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: s
         for split in drawn
         for order, row in enumerate(_downsampled([row for row in rows if row["split"] == split]))
     ]
-    legend = _LEGEND.copy()
-    legend.values = drawn
+    legend = _legend(drawn)
     dashes = alt.Scale(domain=every, range=list(_DASHES[: len(every)]))
     chart: alt.Chart = (
         _chart(points)
@@ -212,6 +210,15 @@ def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: s
 
 def _downsampled(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
     return [*points[: -1 : len(points) // _MOST_POINTS + 1], *points[-1:]]
+
+
+def _legend(names: Sequence[str]) -> alt.Legend:
+    """Of lines. Where a row of the names is wider than a phone, they stand below each other."""
+    legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
+    legend.values = list(names)
+    if sum(map(len, names)) > 20:
+        legend.columns = 1
+    return legend
 
 
 def _diagonal(x: str, y: str, start: float, end: float) -> alt.Chart:

@@ -15,7 +15,7 @@ _MOST_CHARACTERS = 2000  # shown of a text
 
 
 class Group(NamedTuple):
-    """Mistakes: the `rows` shown, worst first, of `total`. predicted: the class that they are wrongly given, or None."""
+    """Mistakes: `rows` shown, worst first, of `total`. predicted: the class that they are wrongly given, or None."""
 
     predicted: int | None
     total: int

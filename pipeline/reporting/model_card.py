@@ -62,7 +62,7 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
         noun=task.noun,
         start=start if published else "a local checkpoint",
         scores="\n".join(table(["", *task.scored], rows)),
-        chosen=_CHOSEN[task.verdict_split],
+        chosen=_chosen(task) if provenance["run"]["keep"] == "best" else "",
         text='{"text": "One text.", "text_pair": "Another text."}' if task.pairs else '"A text."',
         options=", top_k=None" if task.problem_type == "multi_label_classification" else "",
         outputs=_OUTPUTS[task.problem_type],
@@ -84,12 +84,12 @@ def _does(task: Task) -> str:
     return f"Says which of {len(task.labels)} labels {given} has: {named}."
 
 
-_CHOSEN = {
-    "test": """The epoch was chosen by its score on validation, which makes that score slightly optimistic; the scores
-  on test are not.""",
-    "validation": """The epoch was chosen by its score on validation, and no labels of a test split are known: these
-  scores are slightly optimistic.""",
-}
+def _chosen(task: Task) -> str:
+    """What choosing the epoch means for the scores."""
+    others = "the scores on test are not" if task.verdict_split == "test" else "no other split has known labels"
+    return f"The epoch was chosen by its score on validation, which makes that slightly optimistic; {others}. "
+
+
 _OUTPUTS = {
     "single_label_classification": "Its probabilities are not calibrated",
     "multi_label_classification": "A label is given from a probability of 0.5 on. The probabilities are not calibrated",
@@ -117,7 +117,7 @@ classify({text})
 ## Limits
 
 - It was trained on {noun} like those of {task}. Measure it on your own before you trust it with them.
-- {chosen} The report of the run has intervals and the {noun} that it gets most wrong.
+- {chosen}The report of the run has intervals and the {noun} that it gets most wrong.
 - {outputs}{swapped}.
 
 ## Provenance

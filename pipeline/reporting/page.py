@@ -124,7 +124,7 @@ def _headline(results: Results, splits: list[str]) -> list[dict[str, Any]]:
             }
             if results.baseline:
                 compared["committed baseline"] = {"value": results.baseline[split][name]}
-            title = f"{split} {METRICS[name].title}"
+            title = f"{split} {METRICS[name].title}".removesuffix(" correlation")
             rows += [{"score": title, "model": model, **values} for model, values in compared.items()]
     return rows
 
