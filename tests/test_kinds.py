@@ -1,10 +1,10 @@
 """Every kind of task goes through the stages after download, with both engines, and resumes to the same bytes."""
 
 import csv
-import itertools
+import functools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,57 +14,22 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import TinyMaker, sections
+from kinds import SIZES, TASKS, download_kind
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.output import write_json
-from pipeline.core.paths import SOURCE
 from pipeline.core.run_directory import remove_finished
-from pipeline.core.tables import open_arrow, schema, write_split
-from pipeline.core.task import NO_LABEL, Task
+from pipeline.core.tables import open_arrow, write_split
+from pipeline.core.task import NO_LABEL, read_task
 from pipeline.evaluate import evaluate
 from pipeline.modeling.batching import PaddedDataset
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
-from pipeline.sources import synthetic
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 from pipeline.training.losses import SummedLoss, class_weights
-
-SIZES = {"train": 240, "validation": 60, "test": 60}
-CITIES = ["Boston", "Chicago", "Denver"]
-TASKS = {
-    "classes": Task(
-        name="own", problem_type="single_label_classification", text_columns=["text"],
-        labels=["elsewhere", *CITIES], metrics=["accuracy", "f1_macro"], metric_for_best_model="f1_macro",
-        predicted=["validation", "test"],
-    ),
-    "several": Task(
-        name="own", problem_type="multi_label_classification", text_columns=["text"],
-        labels=CITIES, metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro",
-        predicted=["validation", "test"],
-    ),
-    "number": Task(
-        name="own", problem_type="regression", text_columns=["one", "two"],
-        labels=[], metrics=["pearson", "spearmanr", "rmse"], metric_for_best_model="pearson",
-        predicted=["validation", "test"], unlabelled=["test"],
-    ),
-}  # fmt: skip
-
-
-def rows_of(kind: str) -> Iterator[tuple[str, str, Any]]:
-    """Two texts and a label, which is a fact of the first: the cities in it, or how long it is."""
-    random = np.random.default_rng(0)
-    for first, second, _ in synthetic.pairs(2000):
-        if kind == "number":
-            yield first, second, len(first.split()) / 10
-        elif not any(city in first for city in CITIES):
-            named = random.integers(2, size=3) if kind == "several" else np.eye(4, 3, k=-1)[random.integers(4)]
-            cities = [city for city, there in zip(CITIES, named, strict=True) if there]
-            label = named.astype(int).tolist() if kind == "several" else int(named @ [1, 2, 3])
-            yield " ".join([*cities, first]), second, label
 
 
 @pytest.fixture(scope="module", params=list(TASKS))
@@ -74,29 +39,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def raw_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Rows of a kind, whose label is a fact of the (first) text; made once."""
-    made: dict[str, Path] = {}
+    """What download makes of a user's files of a kind; made once."""
+    return functools.cache(lambda kind: download_kind(kind, tmp_path_factory.mktemp(kind)))
 
-    def make(kind: str) -> Path:
-        if kind in made:
-            return made[kind]
-        out, task = tmp_path_factory.mktemp(kind) / "raw", TASKS[kind]
-        out.mkdir()
-        rows = rows_of(kind)
-        label = {"classes": task.labels, "several": pa.list_(pa.int64(), len(task.labels)), "number": pa.float64()}
-        for split, size in SIZES.items():
-            *texts, labels = zip(*itertools.islice(rows, size), strict=True)
-            types: dict[str, Any] = dict.fromkeys(task.text_columns, pa.string()) | {"idx": pa.int32()}
-            columns = dict(zip(task.text_columns, texts, strict=False)) | {"idx": range(size)}
-            if split not in task.unlabelled:
-                types["label"], columns["label"] = label[kind], labels
-            write_split(pa.table(columns, schema=schema(types)), out, split)
-        task.write(out)
-        write_json(out / SOURCE, {"task": "own"})
-        made[kind] = out
-        return out
 
-    return make
+def test_download_infers_the_kind(kind: str, raw_of: Callable[[str], Path]) -> None:
+    assert read_task(raw_of(kind), "download") == TASKS[kind]
 
 
 @pytest.fixture(scope="module")
@@ -233,11 +181,11 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
     several = class_weights("balanced", TASKS["several"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
     assert several.tolist() == [1.0, 2.0, 1.0], "rows without / rows with; a label of all rows, or of none, has 1"
     named = class_weights({"Denver": 3}, TASKS["classes"], labels)
-    assert named.tolist() == [1.0, 1.0, 1.0, 3.0]
+    assert named.tolist() == [1.0, 1.0, 3.0, 1.0]
 
 
 def test_wrong_weights_and_metrics_are_refused_in_one_line(run: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r"class_weights names Paris; the classes are elsewhere, Boston"):
+    with pytest.raises(UserError, match=r"class_weights names Paris; the classes are Boston, Chicago"):
         run("classes", "run", class_weights={"Paris": 2.0})
     with pytest.raises(UserError, match=r"train\.class_weights is set, .*regression; set it to null"):
         run("number", "run", class_weights="balanced")

@@ -15,9 +15,11 @@ from typing import Any
 import psutil
 import pytest
 from conftest import ROOT, Project, TinyMaker, params_file
+from kinds import download_kind
 
 from pipeline.core.details import parse_details
-from pipeline.params import RuntimeParams
+from pipeline.params import RuntimeParams, TokenizeParams
+from pipeline.tokenize_data import tokenize
 
 ALONE = "python -m"
 TORCHRUN = "torchrun --nproc-per-node 2 -m"
@@ -33,8 +35,8 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
 
     def start(name: str, launcher: str, **changes: Any) -> subprocess.Popen[str]:
         checkpoint = tiny(**changes.pop("config", {}))
-        directory = tmp_path / name
-        for link, target in {"data/tokenized": tokenized(checkpoint), "models/pretrained": checkpoint}.items():
+        directory, data = tmp_path / name, changes.pop("data", None) or tokenized(checkpoint)
+        for link, target in {"data/tokenized": data, "models/pretrained": checkpoint}.items():
             path = directory / link
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
@@ -97,11 +99,31 @@ def test_two_processes_with_half_the_batch_match_the_losses_of_one(start: Start,
     assert by_loop == by_trainer
 
 
+@pytest.mark.slow
+def test_two_processes_match_the_losses_of_one_where_a_row_has_several_labels(
+    start: Start, tiny: TinyMaker, tmp_path: Path
+) -> None:
+    """71 texts: padding examples, whose labels are lists, complete the last step."""
+    raw = download_kind("several", tmp_path)
+    tokenize(raw, tiny(**NO_DROPOUT), tmp_path / "tokenized", TokenizeParams(max_length=64, padding="dynamic"), 1)
+    settings = {
+        "config": NO_DROPOUT, "data": tmp_path / "tokenized", "max_train_samples": 71, "logging_steps": 1,
+        "class_weights": "balanced",
+    }  # fmt: skip
+    ended(start("alone", ALONE, batch_size=16, **settings))
+    expected = history(tmp_path / "alone")
+    assert len(expected) == 5 + 1
+    for engine in ("trainer", "loop"):
+        ended(start(engine, TORCHRUN, batch_size=8, engine=engine, **settings))
+        for row, alone in zip(history(tmp_path / engine), expected, strict=True):
+            assert row == pytest.approx(alone, abs=1e-5)
+
+
 def history(directory: Path) -> list[dict[str, float]]:
     """The numbers of the learning curves, except for the epoch, which Trainer counts in forward passes."""
     with (directory / "metrics/plots/history.csv").open() as file:
         rows = list(csv.DictReader(file))
-    return [{key: float(row[key]) for key in ("step", "loss", "accuracy", "f1", "lr") if row[key]} for row in rows]
+    return [{key: float(row[key]) for key in ("step", "loss", "score", "lr") if row[key]} for row in rows]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -36,6 +37,20 @@ def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def numbers(table: str, title: str) -> list[float]:
     return [float(number) for number in re.findall(r"[\d.]+", re.findall(rf"^{title}( .*)$", table, re.M)[0])]
+
+
+def test_an_edited_data_file_makes_another_group(toy: Project) -> None:
+    file = toy.root / "data" / "own" / "train.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    names = []
+    for content in ("text,label\n", "text,label\na,b\n"):
+        file.write_text(content)
+        file.with_name("train.csv.dvc").write_text(content)  # DVC's own, as .gitignore is git's
+        names.append([group_name(["data.task=own"]), group_name([])])
+    file.with_name(".gitignore").write_text("train.csv")
+    assert group_name(["data.task=own"]) == names[1][0] != names[0][0]
+    assert names[0][1] == names[1][1], "where the task is another, they are not read"
+    shutil.rmtree(file.parent)
 
 
 def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(

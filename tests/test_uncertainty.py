@@ -260,3 +260,17 @@ def test_the_randomization_test_finds_a_difference_between_equal_models_in_few_c
             a, b = (np.where(random.random(80) < 0.7, labels, random.integers(3, size=80)) for _ in "ab")
         small += randomization_test(name, labels, a, b) < 0.05
     assert small <= 10
+
+
+def test_the_interval_of_spearmans_correlation_covers_and_takes_no_time_that_grows_with_the_square() -> None:
+    random = np.random.default_rng(0)
+    true = 6 / np.pi * np.arcsin(0.6 / 2)  # of two normals with a correlation of 0.6
+    covered = 0
+    for _ in range(1000):
+        labels, other = random.standard_normal((2, 150))
+        limits = score_intervals(["spearmanr"], labels, 0.6 * labels + 0.8 * other)["spearmanr"]
+        covered += limits.low <= true <= limits.high
+    assert 930 <= covered <= 970
+    labels, other = random.standard_normal((2, 300_000))  # by the jackknife hours
+    limits = score_intervals(["spearmanr"], labels, labels + other)["spearmanr"]
+    assert limits.high - limits.low < 0.01

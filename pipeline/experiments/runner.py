@@ -41,7 +41,8 @@ _TAIL = 20  # lines shown of a run that failed
 def group_name(overrides: list[str]) -> str:
     """`seeds-<digest>`, a digest of all that may determine the results except the seed.
 
-    That is the parameters, dvc.yaml, the code and the lock file that it names, and the environment of this machine.
+    That is the parameters, dvc.yaml, the code and the lock file that it names, the user's own data, and the environment
+    of this machine.
     overrides: as for `dvc exp run -S`. Raises UserError for one that DVC or `load_params` refuses.
     """
     from pipeline.modeling.device import usable_device
@@ -52,8 +53,9 @@ def group_name(overrides: list[str]) -> str:
     del params["train"]["seed"]
     params["runtime"] = params["runtime"]["launcher"]  # the other keys cannot change a result
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
-    for file in _code():
-        digest.update(f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    for file in _code() + (_own_data(Path(params["data"]["directory"])) if params["data"]["task"] == "own" else []):
+        with file.open("rb") as content:
+            digest.update(f"{file} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
     return f"seeds-{digest.hexdigest()[:8]}"
 
 
@@ -93,6 +95,12 @@ def _code() -> list[Path]:
     sources = [dep for dep in deps if written.isdisjoint([dep, *dep.parents])]
     files = {file for dep in sources if dep.is_dir() for file in dep.rglob("*") if file.suffix in _CODE}
     return [_PIPELINE, *sorted(files | {dep for dep in sources if dep.is_file()})]
+
+
+def _own_data(directory: Path) -> list[Path]:
+    """The files of `data.directory`, but git's and DVC's own."""
+    files = (file for file in directory.rglob("*") if file.is_file())
+    return sorted(file for file in files if not file.name.startswith(".") and file.suffix != ".dvc")
 
 
 def run_seeds(n: int, overrides: list[str]) -> None:
