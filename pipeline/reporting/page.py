@@ -65,6 +65,7 @@ def page(results: Results) -> str:
             baseline=results.baseline,
             baseline_name=_BASELINES[task.baseline],
             card=results.card,
+            cards=[results.card.splits[split] for split in task.splits],  # in their order
             charts=drawn,
             chosen=chosen,
             confusions={split: _confusion(of, len(task.labels)) for split, of in predictions.items()},

@@ -16,7 +16,7 @@ FEW = 20  # scores over fewer rows say little
 NEGATIONS = ("no", "not", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot")
 OVERLAPS = (0.4, 0.6)  # split MRPC's pairs into about equal thirds
 _MOST_VALUES = 20  # of a column; the rarer ones are one slice
-_MOST_CHARACTERS = 60  # of a value that names a slice
+_MOST_CHARACTERS = 40  # of a value that names a slice
 
 _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
