@@ -276,6 +276,10 @@ def test_predictions_of_other_pairs_are_rejected(inputs: Path, tmp_path: Path) -
         UserError, match=r'predictions of test are not of the rows in .*data/raw; run "dvc repro predict"'
     ):
         make(tmp_path)
+    shutil.copy(inputs / PREDICTIONS / "test.parquet", tmp_path / PREDICTIONS / "test.parquet")
+    rewrite(tmp_path / PREDICTIONS / "test.parquet", idx=list(range(1, 61)))  # the same labels, of other rows
+    with pytest.raises(UserError, match="predictions of test are not of the rows"):
+        make(tmp_path)
 
 
 @pytest.fixture(scope="module")
