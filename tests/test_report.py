@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import params_file, run_stage
@@ -205,7 +206,7 @@ def rewrite(path: Path, **columns: list[Any]) -> None:
     table = pq.read_table(path)
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
-        table = table.set_column(at, table.schema.field(at), [values])
+        table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
     pq.write_table(table, path)
 
 
@@ -275,6 +276,10 @@ def test_predictions_of_other_pairs_are_rejected(inputs: Path, tmp_path: Path) -
     with pytest.raises(
         UserError, match=r'predictions of test are not of the rows in .*data/raw; run "dvc repro predict"'
     ):
+        make(tmp_path)
+    shutil.copy(inputs / PREDICTIONS / "test.parquet", tmp_path / PREDICTIONS / "test.parquet")
+    rewrite(tmp_path / PREDICTIONS / "test.parquet", idx=list(range(1, 61)))  # the same labels, of other rows
+    with pytest.raises(UserError, match="predictions of test are not of the rows"):
         make(tmp_path)
 
 
