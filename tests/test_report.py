@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import params_file, run_stage
@@ -205,7 +206,7 @@ def rewrite(path: Path, **columns: list[Any]) -> None:
     table = pq.read_table(path)
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
-        table = table.set_column(at, table.schema.field(at), [values])
+        table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
     pq.write_table(table, path)
 
 
