@@ -61,7 +61,7 @@ repro: setup ## Run what changed of the real pipeline: MRPC and the checkpoint o
 table: setup ## List the experiments: what changed between them, and their scores
 	@# Without the hashes of files, and what only differs with the data. DVC cuts a table to the width of the terminal,
 	@# unless a pager takes it.
-	@DVC_PAGER=cat dvc exp show --only-changed --drop '.*(/|[.](lock|yaml|n|loss)$$|majority)|Created'
+	@DVC_PAGER=cat dvc exp show --only-changed --drop '.*(/|[.](lock|yaml|n|loss)$$|[.:](majority|mean)_)|Created'
 
 test: setup ## Run the tests
 	python -m pytest
