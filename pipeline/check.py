@@ -9,7 +9,7 @@ from pipeline.core.paths import CHECKED
 from pipeline.modeling.device import usable_device
 from pipeline.params import Params, keys_of, load_params
 from pipeline.sources.checkpoints import find
-from pipeline.sources.own import check_own
+from pipeline.sources.own_params import check_own
 from pipeline.training.arguments import check_training
 
 _LOCAL = "python -m"  # runtime.launcher where training runs on this machine

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from pipeline.core.messages import UserError
+from pipeline.core.task import ProblemType
 from pipeline.core.yaml12 import load_yaml
 
 PARAMS = Path("params.yaml")
@@ -54,7 +55,7 @@ class DataParams:
     directory: str
     text_column_names: list[str]
     label_column_name: str
-    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None
+    problem_type: ProblemType | None
     id2label: dict[str, str] | None
     split: SplitParams
     slice_columns: list[str]

@@ -194,6 +194,7 @@ def copying(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     for command in (
         ["git", "init", "--quiet"],
         ["dvc", "init", "--quiet"],
+        ["dvc", "config", "core.check_update", "false"],  # as in the project: no process that outlives the command
         ["dvc", "repro", "--quiet"],
         ["git", "add", "--all"],
         ["git", *identity, "commit", "--quiet", "--message", "a result"],

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.tables import from_strings, to_numpy
 from pipeline.core.task import Task
+from pipeline.sources.own_params import KEY
 
 Hashes = NDArray[np.uint64]
 Codes = NDArray[np.int8]  # the number of each row's split, train's being 0; -1: in none
@@ -21,7 +22,6 @@ Bits = NDArray[np.uint8]
 
 # The lower bits are the numbers of splits, of which a task has five at most.
 OTHERS, REPEATED, CONTRADICTORY, IDENTICAL = 0b11110, 1 << 5, 1 << 6, 1 << 7
-KEY = "split key"  # column of what the values of `data.split.column` mean
 _CHUNK = 1 << 18  # rows read at once
 _BUCKET = 1 << 19  # rows compared at once
 

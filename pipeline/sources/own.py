@@ -11,32 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError
 from pipeline.core.tables import from_numpy, from_strings
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Rows
-from pipeline.sources.duplicates import KEY, Hashes, hashes
+from pipeline.sources.duplicates import Hashes, hashes
 from pipeline.sources.files import NAMES, Batch, find_files, read_files, shown
 from pipeline.sources.kinds import LabelReader
-from pipeline.sources.splits import MADE, check_split, made_splits
-
-
-def check_own(params: DataParams) -> None:
-    """Raises UserError for values of the section `data` that do not go together."""
-    texts, slices = params.text_column_names, params.slice_columns
-    if len(texts) not in (1, 2):
-        raise UserError(f"params.yaml: data.text_column_names is {texts}; name one column, or two for pairs")
-    for key, names in (("text_column_names", texts), ("slice_columns", slices)):
-        for name in names:
-            if name in ("label", "idx", LEAKAGE, KEY) and name != params.label_column_name:
-                raise UserError(f"params.yaml: data.{key} has {name}, a name that the pipeline uses; rename the column")
-            if (*texts, *slices, params.label_column_name).count(name) > 1:
-                raise UserError(f"params.yaml: data.{key} has {name}, which data names twice; name each column once")
-    if params.id2label is not None and len(set(params.id2label.values())) < max(2, len(params.id2label)):
-        raise UserError(f"params.yaml: data.id2label is {params.id2label}; it must have two or more different names")
-    check_split(params.split)
+from pipeline.sources.own_params import KEY, check_own
+from pipeline.sources.splits import MADE, made_splits
 
 
 class OwnFiles:

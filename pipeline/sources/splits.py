@@ -6,29 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.params import SplitParams
-from pipeline.sources.duplicates import KEY, Codes, Columns, Hashes, row_hashes
+from pipeline.sources.duplicates import Codes, Columns, Hashes, row_hashes
+from pipeline.sources.own_params import KEY
 
 MADE = [TRAIN, "validation", "test"]  # the splits that train's rows become, by number
-
-
-def check_split(split: SplitParams) -> None:
-    """Raises UserError for values that do not go together."""
-    shares = split.probabilities
-    if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-6 or not shares[0]:
-        raise UserError(
-            f"params.yaml: data.split.probabilities is {shares}; it must be the shares of train, validation and test, "
-            "which sum to 1, as [0.8, 0.1, 0.1]"
-        )
-    if split.type == "datetime" and split.column is None:
-        raise UserError("params.yaml: data.split.column is null; for type datetime name the column with the times")
-    if split.type == "random" and split.column is not None:
-        raise UserError(
-            f"params.yaml: data.split.column is {split.column}, which type random does not need; set it to null, or "
-            "take stratify or group"
-        )
 
 
 def made_splits(split: SplitParams, files: Collection[str]) -> dict[str, float]:
