@@ -65,7 +65,7 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
     raw = own({**shards, "dev.csv": CSV}, split=FIXED)
     assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [(at, FEW[at][0]) for at in range(30)]
     Path("data/own/train-00001-of-00003.parquet").unlink()
-    with pytest.raises(UserError, match=r"data/own: there are 2 files of train-\*-of-00003\.parquet; add the other"):
+    with pytest.raises(UserError, match=r"data/own has 2 of the 3 files train-\*-of-00003\.parquet; add the others"):
         own({})
 
 
@@ -94,9 +94,9 @@ def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
 BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     "a missing column": (
         {"train.csv": csv(FEW, "text,lable")},
-        r'train\.csv .*column label; did you mean "lable"\?.*text, lable',
+        r'train\.csv .*column label, but text, lable; name .* did you mean "lable"\?',
     ),
-    "semicolons": ({"train.csv": CSV.replace(",", ";")}, r"train\.csv .*column label; .*';'.* commas"),
+    "semicolons": ({"train.csv": CSV.replace(",", ";")}, r"train\.csv .*column label, but .*; .*';'.* commas"),
     "a doubled column": (
         {"train.csv": csv([(*row, 1) for row in FEW], "text,label,label")},
         r"2 columns label; rename",

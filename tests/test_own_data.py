@@ -143,7 +143,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a word in another split": (
         {"train.csv": csv(rows(40, [0, 1])), "dev.csv": csv([("a", "x")])},
         {},
-        r"train\.csv line 2: label is '0', a number.*id2label",
+        r"dev\.csv line 2: label is 'x', a word among labels that are numbers; .*id2label",
     ),
     "a label that is not listed": (
         {"train.csv": csv(TEXTS)},
@@ -168,12 +168,12 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "one class": (
         {"train.csv": csv(rows(30, ["x"]))},
         {},
-        r"data\.label_column_name: .*label has 'x' alone.*name another",
+        r"data\.label_column_name: .*label is always 'x'; name another",
     ),
     "no label at all": (
         {"train.csv": csv(rows(30, [""]))},
         {},
-        r"data\.label_column_name: .*label has none.*name another",
+        r"data\.label_column_name: .*label is always empty; name another",
     ),
     "NaN": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "nan"]))},

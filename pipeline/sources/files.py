@@ -94,7 +94,7 @@ def _listed(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list[str
             if file.suffix not in READERS:
                 raise UserError(f"{file} cannot be read; save it as one of {', '.join(READERS)}")
         if (number := re.search(r"-of-(\d{5})", name)) and len(files) != int(number[1]):
-            raise UserError(f"{directory}: there are {len(files)} files of {name}; add the other {int(number[1])}")
+            raise UserError(f"{directory} has {len(files)} of the {int(number[1])} files {name}; add the others")
     return found, others
 
 
@@ -251,12 +251,10 @@ def _present(path: Path, columns: list[str], wanted: Sequence[str], optional: Se
         if name not in columns and name not in optional:
             by_lower = {column.lower(): column for column in columns}
             close = difflib.get_close_matches(name.lower(), by_lower, n=1)
-            meant = f'did you mean "{by_lower[close[0]]}"? ' if close else ""
+            do = "name one of these in params.yaml" + (f': did you mean "{by_lower[close[0]]}"?' if close else "")
             if len(columns) == 1 and path.suffix in (".csv", ".tsv") and (other := re.search(r"[;\t,|]", columns[0])):
-                meant = f"its fields seem to be separated by {other[0]!r}: a .csv has commas, a .tsv tabs. "
-            raise UserError(
-                f"{path} has no column {name}; {meant}In params.yaml, data must name its own: {listing(columns, 20)}"
-            )
+                do = f"its fields seem to be separated by {other[0]!r}: a .csv has commas, a .tsv tabs"
+            raise UserError(f"{path} has no column {name}, but {listing(columns, 20)}; {do}")
     return [name for name in wanted if name in columns]
 
 

@@ -129,6 +129,9 @@ class LabelReader:
     def labels(self) -> Labels:
         """What the labels are. Raises UserError where they do not fit data.problem_type, or data.id2label."""
         texts, id2label = list(self._first), self._params.id2label
+        if self._in_train < 2 and not self._several and self._params.problem_type != "multi_label_classification":
+            found = f"is always {shown(texts[0]) if self._in_train else 'empty'}"
+            raise UserError(f"data.label_column_name: in train, {self._column} {found}; name another column")
         kind = self._params.problem_type or self._inferred(texts[: self._in_train])
         if kind == "regression":
             for text, where in self._first.items():
@@ -148,11 +151,6 @@ class LabelReader:
             names, numbers = self._sorted(texts)
             if len(names) > _MOST_CLASSES or (len(names) > _MOST_INTEGERS and self._rows < 2 * len(names)):
                 raise self._too_many(f"{len(names):,} different labels in {self._rows:,} rows")
-        if self._in_train < 2 and kind != "multi_label_classification":
-            raise UserError(
-                f"data.label_column_name: in train, {self._column} has {shown(texts[0]) if self._in_train else 'none'} "
-                "alone, so there is nothing to learn; name another column"
-            )
         return Labels(kind, names, numbers, self._separator if kind == "multi_label_classification" else None)
 
     def _inferred(self, texts: list[str]) -> ProblemType:
@@ -176,9 +174,13 @@ class LabelReader:
         numbers = [text for text in texts if _number(text)]
         if len(numbers) < len(texts):
             if numbers:
+                words = [text for text in texts if not _number(text)]
+                odd, found = numbers[0], "a number among labels that are words"
+                if len(words) < len(numbers):
+                    odd, found = words[0], "a word among labels that are numbers"
                 raise UserError(
-                    f"{self._first[numbers[0]]}: {self._column} is {shown(numbers[0])}, a number among labels that are "
-                    "words; correct it, or list all labels in data.id2label"
+                    f"{self._first[odd]}: {self._column} is {shown(odd)}, {found}; correct it, or list all labels in "
+                    "data.id2label"
                 )
             names = sorted(texts)
             return names, {text: number for number, text in enumerate(names)}
