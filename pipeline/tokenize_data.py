@@ -6,6 +6,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,10 @@ from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZED, require
+from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZATION, TOKENIZED, require
 from pipeline.core.task import TASK, read_task
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.modeling.tokenization import Encoded, encode, length_limit
+from pipeline.modeling.tokenization import Encoded, encode, length_limit, token_columns
 from pipeline.params import TokenizeParams, keys_of, load_params
 
 if TYPE_CHECKING:
@@ -32,14 +33,12 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     labels only where they are known; length: tokens without padding; token_type_ids only where the model has them
     (BERT, not DistilBERT, RoBERTa or MPNet). Rows longer than `params.max_length` tokens are truncated, the longer text
     of a pair first. <split>_swapped.arrow: the pairs of a scored split with their texts swapped. lengths.json, per
-    split: number of `rows`, `mean` and `longest` length in tokens, number `truncated`. source.json and task.json are
-    copied from `raw`.
+    split: number of `rows`, `mean` and `longest` length in tokens, number `truncated`. tokenization.json: `params`.
+    source.json and task.json are copied from `raw`.
     Raises UserError where an input is missing, `max_length` is out of the model's range, or a label is one that stands
     for none.
     """
     require(pretrained, "pretrained")
-
-    import pyarrow as pa
 
     from pipeline.core.tables import kind_of, read_batches, schema, to_numpy, writing_arrow
 
@@ -60,11 +59,9 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             original = split.removesuffix(SWAPPED)
             order = task.text_columns if split == original else task.text_columns[::-1]
             of_raw, rows = read_batches(raw, original, "download", _BATCH_ROWS)
-            types = {"idx": pa.int32(), "length": pa.int32()}
+            types = token_columns(tokenizer)
             if original not in task.unlabelled:
                 types["labels"] = kind_of(of_raw, "label")
-            for name in tokenizer.model_input_names:
-                types[name] = pa.list_(pa.int32() if name == "input_ids" else pa.int8())
             columns = schema(types)
             settings = {"max_length": params.max_length, "padding": params.padding, "schema": columns}
             work = functools.partial(encode, tokenizer=tokenizer, order=order, **settings)
@@ -82,6 +79,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
                 f"%s: %d {task.noun}, mean %.1f tokens, longest %d, %d truncated", split, *summaries[split].values()
             )
         write_json(draft / "lengths.json", summaries)
+        write_json(draft / TOKENIZATION, asdict(params))
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file, "download"), draft)
 

@@ -221,6 +221,15 @@ def predicted(problem_type: ProblemType, logits: Floats) -> Values:
     return logits.argmax(-1) if problem_type == "single_label_classification" else (logits > 0).astype(np.int64)
 
 
+def probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
+    """Of each class, or of each label by itself; shape (n, outputs), as `logits`.
+
+    Rounded to six places, so that scores do not depend on the last bits of `exp`.
+    """
+    single = problem_type == "single_label_classification"
+    return np.round(np.exp(log_softmax(logits)) if single else 1 / (1 + np.exp(-logits)), 6)
+
+
 def baseline(problem_type: ProblemType, labels: Values) -> Values:
     """What a model that knows nothing would best predict: the majority class, the last of equals; or the mean."""
     if problem_type == "regression":

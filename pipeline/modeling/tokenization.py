@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+def token_columns(tokenizer: "PreTrainedTokenizerBase") -> dict[str, "pa.DataType"]:
+    """The columns of tokenized rows, without labels, by name."""
+    import pyarrow as pa
+
+    lists = {name: pa.list_(pa.int32() if name == "input_ids" else pa.int8()) for name in tokenizer.model_input_names}
+    return {"idx": pa.int32(), "length": pa.int32(), **lists}
+
+
 class Encoded(NamedTuple):
     """A batch of tokenized rows, and the number of those cut."""
 

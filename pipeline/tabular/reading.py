@@ -62,6 +62,14 @@ class Batch(NamedTuple):
     def fault(self, row: int, why: str) -> Fault:
         return Fault(self.where(row), why, self.row(row))
 
+    def take(self, rows: Sequence[int]) -> "Batch":
+        """These rows alone."""
+        columns = {
+            name: of.take(pa.array(rows, pa.int64())) if isinstance(of, pa.Array) else [of[row] for row in rows]
+            for name, of in self.columns.items()
+        }
+        return self._replace(numbers=[self.numbers[row] for row in rows], columns=columns)
+
     def row(self, row: int) -> dict[str, Any]:
         """A row by column, as Python values."""
         return {name: of[row].as_py() if isinstance(of, pa.Array) else of[row] for name, of in self.columns.items()}
