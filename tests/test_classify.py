@@ -140,10 +140,8 @@ def test_texts_and_standard_input_are_answered_as_json_lines(trained: Trained, t
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)
     assert list(row) == ["one", "two", "prediction"]
-    lines: list[dict[str, Any]] = [
-        {"two": "On Monday it rained .", "one": "It rained .", "more": None},
-        {"one": "a", "two": "b"},
-    ]
+    same = {"two": "On Monday it rained .", "one": "It rained .", "more": None}
+    lines = [same, {"one": "a", "two": "b"}]
     done = run("--model", model, "--file", "-", cwd=tmp_path, given="".join(json.dumps(line) + "\n" for line in lines))
     first, second = map(json.loads, done.stdout.splitlines())
     assert first == {**same, "prediction": row["prediction"]}
