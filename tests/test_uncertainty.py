@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
-from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.metrics import METRICS, Ints
 from pipeline.evaluation.uncertainty import (
     mcnemar,
     mean_interval,
@@ -262,6 +262,17 @@ def test_the_randomization_test_finds_a_difference_between_equal_models_in_few_c
     assert small <= 10
 
 
+@pytest.mark.parametrize("values", [1, 2, 5, 10**6])
+@pytest.mark.parametrize("n", [2, 3, 8, 41])
+def test_spearmans_correlation_without_each_example_is_that_of_the_others(n: int, values: int) -> None:
+    random = np.random.default_rng(n)
+    labels, other = random.integers(values, size=(2, n)).astype(float)
+    metric, found = METRICS["spearmanr"], []
+    for example in range(n):
+        found.append(metric.score(np.delete(labels, example), np.delete(other, example)))
+    assert np.allclose(metric.left_out(labels, other), found, rtol=0, atol=1e-12)
+
+
 def test_the_interval_of_spearmans_correlation_covers_and_takes_no_time_that_grows_with_the_square() -> None:
     random = np.random.default_rng(0)
     true = 6 / np.pi * np.arcsin(0.6 / 2)  # of two normals with a correlation of 0.6
@@ -271,6 +282,6 @@ def test_the_interval_of_spearmans_correlation_covers_and_takes_no_time_that_gro
         limits = score_intervals(["spearmanr"], labels, 0.6 * labels + 0.8 * other)["spearmanr"]
         covered += limits.low <= true <= limits.high
     assert 930 <= covered <= 970
-    labels, other = random.standard_normal((2, 300_000))  # by the jackknife hours
+    labels, other = random.standard_normal((2, 300_000))  # one by one, hours
     limits = score_intervals(["spearmanr"], labels, labels + other)["spearmanr"]
     assert limits.high - limits.low < 0.01

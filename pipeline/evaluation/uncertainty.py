@@ -38,9 +38,8 @@ def score_intervals(metrics: Iterable[str], labels: Values, predictions: Values)
     Of accuracy and F1 by Wilson's formula, valid for few examples and for scores near 1 too (Wilson 1927). F1 is
     2 J / (1 + J) with J = TP / (TP + FP + FN): the formula turns the interval of J into that of F1 ("indirect" in Lam,
     Gopal and Qian 2023, arXiv 2309.14621). Where class 1 is neither present nor predicted, it is 0 to 1.
-    Of Spearman's correlation by Fisher's z with the variance of Bonett and Wright (2000): the jackknife would take time
-    that grows with the square of the number of examples. Of the others by the jackknife, with Student's t, on a scale
-    without bounds: the logit of a share, Fisher's z of a correlation, the logarithm of an error.
+    Of the others by the jackknife, with Student's t, on a scale without bounds: the logit of a share, Fisher's z of a
+    correlation, the logarithm of an error.
     """
     return {name: _INTERVALS.get(name, _jackknife_interval)(name, labels, predictions) for name in metrics}
 
@@ -56,15 +55,7 @@ def _of_f1(name: str, labels: Values, predictions: Values) -> Interval:
     return Interval(2 * low / (1 + low), 2 * high / (1 + high))
 
 
-def _of_spearman(name: str, labels: Values, predictions: Values) -> Interval:
-    value, n = METRICS[name].score(labels, predictions), len(labels)
-    if n <= 3 or abs(value) == 1:
-        return _jackknife_interval(name, labels, predictions)
-    reach = NormalDist().inv_cdf(0.975) * sqrt((1 + value**2 / 2) / (n - 3))
-    return Interval(tanh(atanh(value) - reach), tanh(atanh(value) + reach))
-
-
-_INTERVALS = {"accuracy": _of_accuracy, "f1": _of_f1, "spearmanr": _of_spearman}
+_INTERVALS = {"accuracy": _of_accuracy, "f1": _of_f1}
 
 
 class _Scale(NamedTuple):
