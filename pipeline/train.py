@@ -145,6 +145,7 @@ def _write_report(
             "epochs": epochs_asked,
             "epochs_run": len(epochs),
             "metric_for_best_model": task.metric_for_best_model,
+            "score": kept[f"eval_{task.metric_for_best_model}"],
             "steps": epochs[-1]["step"],
             "train_loss": result.train_loss,
         },

@@ -10,7 +10,7 @@ from pipeline.experiments.comparison import OPTIMISTIC
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.render import in_units
 from pipeline.experiments.revisions import experiments, opened
-from pipeline.experiments.running import require_identity, run_experiment
+from pipeline.experiments.running import Experiment, require_identity, run_experiment
 
 
 def group_name(overrides: list[str]) -> str:
@@ -27,7 +27,7 @@ def run_seeds(n: int, overrides: list[str]) -> None:
     if missing:
         require_identity()
     for seed in missing:
-        run_experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}")
+        run_experiment(Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}"))
     print("\n".join(_summary(group, n)))
 
 

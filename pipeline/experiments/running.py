@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import NamedTuple
 
 from pipeline.core.messages import UserError, log
 from pipeline.experiments.revisions import experiment_names
@@ -17,6 +18,8 @@ _PROGRESS = re.compile(  # the lines of a run that are shown
     r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
     r"|checkpoints are kept|error:"
 )
+_POLL_SECONDS = 2
+_UNDER_WAY = ("Queued", "Running")  # in DVC's queue
 _TAIL = 20  # lines shown of a run that failed
 
 
@@ -27,11 +30,18 @@ def require_identity() -> None:
             raise UserError(f'git has no {key}, and DVC commits each experiment; git config {key} "..."')
 
 
-def run_experiment(name: str, overrides: list[str], what: str, stages: Sequence[str] = ()) -> None:
-    """Run one experiment. what: it is, for the lines that tell its progress. stages: up to these; none: all.
+class Experiment(NamedTuple):
+    """What to run. what: it is, for the lines that tell its progress. stages: up to these; none: all."""
 
-    Raises UserError where it fails.
-    """
+    name: str
+    overrides: list[str]
+    what: str
+    stages: Sequence[str] = ()
+
+
+def run_experiment(experiment: Experiment) -> None:
+    """Run one experiment. Raises UserError where it fails."""
+    name, overrides, what, stages = experiment
     began = time.monotonic()
 
     def tell(line: str) -> None:
@@ -53,6 +63,52 @@ def run_experiment(name: str, overrides: list[str], what: str, stages: Sequence[
             log.error("%s", line.rstrip())
         raise UserError(f"{name} failed; see its last lines above")
     tell("done")
+
+
+def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
+    """Run experiments, `jobs` at a time. Yields the name of each that has ended, and its error, or nothing."""
+    if jobs > 1:
+        yield from _run_queued(experiments, jobs)
+        return
+    for experiment in experiments:
+        try:
+            run_experiment(experiment)
+            yield experiment.name, ""
+        except UserError as error:
+            log.warning("%s", error)
+            yield experiment.name, str(error)
+
+
+def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
+    """By DVC's queue, whose workers go on where this process is killed: what it has of a name already is waited for."""
+    states = _queue()
+    for experiment in experiments:
+        if states.get(experiment.name) not in _UNDER_WAY:
+            settings = _settings(experiment.overrides)
+            _dvc("exp", "run", "--queue", "--name", experiment.name, *settings, *experiment.stages)
+    _dvc("queue", "start", "--jobs", str(jobs))
+    waiting = {experiment.name: experiment for experiment in experiments}
+    while waiting:
+        states = _queue()
+        for name in [name for name in waiting if states.get(name) not in _UNDER_WAY]:
+            failed = name not in experiment_names()
+            log.info("%s: %s", waiting.pop(name).what, "failed" if failed else "done")
+            yield name, f"{name} failed; see dvc queue logs {name}" if failed else ""
+        time.sleep(_POLL_SECONDS)
+
+
+def _queue() -> dict[str, str]:
+    """The state of each experiment in DVC's queue by name."""
+    lines = _dvc("queue", "status").splitlines()
+    rows = [line.split() for line in lines]
+    return {row[1]: row[-1] for row in rows if len(row) > 2}
+
+
+def _dvc(*arguments: str) -> str:
+    done = subprocess.run(["dvc", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"dvc {' '.join(arguments[:2])} fails: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout
 
 
 def _settings(overrides: list[str]) -> list[str]:
