@@ -7,47 +7,98 @@ scored. Trials are found again by name: after a kill, the same command goes on w
 """
 
 import argparse
+import json
 from pathlib import Path
 
 from pipeline.cli import as_command
+from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError
+from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
-from pipeline.experiments.comparison import Side, compare
-from pipeline.experiments.render import as_text
+from pipeline.experiments.comparison import Comparison, Side, compare
+from pipeline.experiments.identity import identity
+from pipeline.experiments.render import as_text, score_rows
 from pipeline.experiments.revisions import runs
 from pipeline.experiments.runner import group_name, run_seeds
-from pipeline.experiments.search import Study, rungs
-from pipeline.experiments.space import SAMPLERS, Sampler, read_space
+from pipeline.experiments.search import Study, Trial, rungs
+from pipeline.experiments.space import SAMPLERS, Parameter, Sampler, read_space
 from pipeline.params import load_params
+from pipeline.reporting.learning_curves import title
+from pipeline.reporting.search_page import SearchResults, search_page
 
 _SEEDS = 5  # of the end
 
 
-def search(space_file: Path, n: int, sampler: str, jobs: int, min_epochs: int | None) -> None:
-    """Run the study, and print its table, the comparison of the best trial with params.yaml, and how to adopt it.
+def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | None) -> None:
+    """Run the study, and print its best trials, the comparison of the best with params.yaml, and how to adopt it.
 
     Raises UserError for a space or a number that makes no sense, and where all trials fail.
     """
     if n < 2 or jobs < 1:
         raise UserError(f"--n is {n} and --jobs {jobs}; at least 2 trials, and 1 job, make a search")
-    space = read_space(space_file)
+    space, directory = read_space(space_file), space_file.with_suffix("")
     steps = rungs(load_params().train.epochs, min_epochs, space)
-    for parameter in space:
-        group_name([parameter.override(parameter.first)])  # raises UserError for a key or a value that cannot be
-    study = Study(space_file.with_suffix(""), space, jobs)
-    best, *_ = study.search(Sampler(space, sampler), n, steps)
-    print("\n".join(study.summary(steps)))
+    for parameter in space:  # raises UserError for a key or a value that cannot be
+        identity([f"{parameter.key}={parameter.text(parameter.first)}"])
+    sampler = Sampler(space, name)
+    study = Study(directory, space, sampler, steps, jobs)
+    trials = study.run(n)
+    present, best = group_name([]), group_name(trials[0].settings)
     run_seeds(_SEEDS, [])
-    run_seeds(_SEEDS, best.overrides)
-    groups = group_name([]), group_name(best.overrides)
-    verdict = compare(*(Side(name, runs(name)) for name in groups))
-    print(as_text(verdict))
-    apply = f"dvc exp apply {groups[1]}-1"
+    run_seeds(_SEEDS, trials[0].settings)
+    comparison = compare(*(Side(group, runs(group)) for group in (present, best)))
+    adopt = f"dvc exp apply {best}-1"
+    results = _results(study, space, trials, sampler.importances(), comparison, adopt)
+    write_text(directory / "report.html", search_page(results))
+    print("\n".join([*_best_trials(study, trials), "", as_text(comparison), ""]))
     print(
-        f"To adopt B: {apply}"
-        if verdict.better == "B"
-        else f"Keep params.yaml as it is. To take B all the same: {apply}"
+        f"{'To adopt B' if comparison.better == 'B' else 'Keep params.yaml as it is; to take B all the same'}: {adopt}"
     )
+    print(f"All trials: {directory / 'report.html'}")
+
+
+def _best_trials(study: Study, trials: list[Trial]) -> list[str]:
+    """The lines of those that reached the last rung, and of what fewer trials would find."""
+    rows = [["trial", f"validation {title(study.metric)}", *trials[0].overrides]]
+    for trial in trials:
+        if study.reached(trial) == len(study.rungs):
+            rows.append([str(trial.number), _shown(study.last_score(trial)), *trial.overrides.values()])
+    expected = study.expected_best()
+    shown = [k for k in (1, 2, 5, 10, 20, 50, 100, 200) if k < len(expected)] + [len(expected)]
+    curve = ", ".join(f"{expected[k - 1]:.4f} of {k}" for k in shown)
+    return [
+        *aligned(rows, "right"),
+        f"Means over {len(study.rungs[-1].seeds)} seeds. The expected best of one seed is {curve} trials.",
+    ]
+
+
+def _shown(score: float | None) -> str:
+    return "failed" if score is None else f"{score:.4f}"
+
+
+def _results(
+    study: Study, space: list[Parameter], trials: list[Trial], importances: dict[str, float],
+    comparison: Comparison, adopt: str,
+) -> SearchResults:  # fmt: skip
+    first = study.rungs[0]
+    return SearchResults(
+        title=title(study.metric),
+        verdict=comparison.verdict,
+        better=comparison.better == "B",
+        caveats=comparison.caveats,
+        scores=score_rows(comparison),
+        adopt=adopt,
+        trials=[
+            {"number": trial.number, "score": study.last_score(trial), "rung": study.reached(trial),
+             "first": trial.score(first), "overrides": trial.overrides}
+            for trial in trials
+        ],
+        parameters={of.key: [json.loads(trial.overrides[of.key]) for trial in trials] for of in space},
+        scales={parameter.key: parameter.scale for parameter in space},
+        importances=importances,
+        expected=study.expected_best(),
+        epochs=first.epochs,
+    )  # fmt: skip
 
 
 def main() -> None:

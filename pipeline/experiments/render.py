@@ -30,7 +30,8 @@ def _splits(comparison: Comparison) -> list[tuple[str, Contrast]]:
     return sorted(comparison.splits.items(), key=lambda split: split[0] != comparison.task.verdict_split)
 
 
-def _score_rows(comparison: Comparison) -> list[list[str]]:
+def score_rows(comparison: Comparison) -> list[list[str]]:
+    """Of each split and metric: its name, the score of A, that of B, the difference and its interval."""
     rows = []
     for split, contrast in _splits(comparison):
         for name, of in contrast.difference.items():
@@ -105,7 +106,7 @@ def _shown_as(comparison: Comparison) -> str:
 def as_text(comparison: Comparison) -> str:
     """For a terminal."""
     lines = [f"A: {comparison.a}", f"B: {comparison.b}", ""]
-    lines += aligned([["", "A", "B", "B - A", "95 % interval"], *_score_rows(comparison)], "right")
+    lines += aligned([["", "A", "B", "B - A", "95 % interval"], *score_rows(comparison)], "right")
     lines += [*_notes(comparison), ""]
     for title, rows in _changes(comparison):
         lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: none differs"]), ""]
@@ -126,7 +127,7 @@ def as_markdown(comparison: Comparison) -> str:
     lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", "", *comparison.caveats, ""]
     lines += table(
         ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95 % interval"],
-        _score_rows(comparison),
+        score_rows(comparison),
     )
     lines += ["", *_notes(comparison), ""]
     for title, rows in _changes(comparison):

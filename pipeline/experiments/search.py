@@ -9,14 +9,14 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json, write_text
 from pipeline.evaluation.metrics import sign
@@ -42,13 +42,21 @@ class Trial:
     """A point of the space. scores: on validation, by epochs of the rung and seed; None where it failed."""
 
     number: int
-    overrides: list[str]
+    overrides: dict[str, str]
     scores: dict[tuple[int | None, int], float | None] = field(default_factory=dict)
 
+    @property
+    def settings(self) -> list[str]:
+        """As for `dvc exp run -S`."""
+        return [f"{key}={value}" for key, value in self.overrides.items()]
+
     def experiment(self, rung: Rung, seed: int) -> Experiment:
-        overrides = self.overrides + ([] if rung.epochs is None else [f"{_EPOCHS}={rung.epochs}"])
-        what = f"trial {self.number + 1}, seed {seed}" + ("" if rung.epochs is None else f", {rung.epochs} epochs")
-        return Experiment(f"trial-{identity(overrides)}-{seed}", [*overrides, f"{SEED}={seed}"], what, ["train"])
+        settings = self.settings + ([] if rung.epochs is None else [f"{_EPOCHS}={rung.epochs}"])
+        what = f"trial {self.number}, seed {seed}" + ("" if rung.epochs is None else f", {rung.epochs} epochs")
+        return Experiment(f"trial-{identity(settings)}-{seed}", [*settings, f"{SEED}={seed}"], what, ["train"])
+
+    def has_run(self, rung: Rung) -> bool:
+        return all((rung.epochs, seed) in self.scores for seed in rung.seeds)
 
     def score(self, rung: Rung) -> float | None:
         """The mean over the seeds of a rung; None where one failed."""
@@ -57,60 +65,56 @@ class Trial:
 
 
 class Study:
-    """The trials, and their table and failures in a directory."""
+    """A search. metric: that chooses the epoch, and ranks; known after the first run."""
 
-    def __init__(self, directory: Path, space: Sequence[Parameter], jobs: int) -> None:
-        self.trials: list[Trial] = []
-        self.metric = ""  # that chooses the epoch, and ranks; known after the first run
-        self._directory, self._space, self._jobs = directory, space, jobs
+    def __init__(
+        self, directory: Path, space: Sequence[Parameter], sampler: Sampler, rungs: Sequence[Rung], jobs: int
+    ) -> None:
+        """directory: for the table of the trials and the list of those that failed. jobs: trials at a time."""
+        self.metric, self.rungs = "", rungs
+        self._trials: list[Trial] = []
+        self._directory, self._space, self._sampler, self._jobs = directory, space, sampler, jobs
 
-    def search(self, sampler: Sampler, n: int, rungs: Sequence[Rung]) -> list[Trial]:
-        """Run at most n trials, and return those that reach the last rung, best first.
+    def run(self, n: int) -> list[Trial]:
+        """Run at most n trials, and return all, those that reached the last rung first, the best before the others.
 
         Raises UserError where all fail.
         """
-        first, *others = rungs
-        while len(self.trials) < n:
-            asked = [sampler.ask() for _ in range(min(self._jobs, n - len(self.trials)))]
+        while len(self._trials) < n:
+            asked = [self._sampler.ask() for _ in range(min(self._jobs, n - len(self._trials)))]
             batch = [Trial(*of) for of in asked if of is not None]
             if not batch:
                 break
-            self.trials += batch
-            self._run(batch, first)
+            self._trials += batch
+            self._run(batch, self.rungs[0])
             for trial in batch:
-                sampler.tell(trial.number, self._goodness(trial, first))
-        left, rung = self.trials, first
-        for following in others:
-            left = self._ranked(left, rung)[: max(2, len(left) // _SHARE)]
-            self._run(left, following)
-            rung = following
-        return self._ranked(left, rung)
+                self._sampler.tell(trial.number, self._goodness(trial, self.rungs[0]))
+        for before, rung in pairwise(self.rungs):
+            left = [trial for trial in self._trials if trial.has_run(before) and trial.score(before) is not None]
+            if not left:
+                raise UserError(f"no trial has a score; see the messages above, and {self._failures}")
+            self._run(sorted(left, key=lambda trial: self._order(trial, before))[: max(2, len(left) // _SHARE)], rung)
+        return sorted(self._trials, key=lambda trial: (-self.reached(trial), self._order(trial, self._last(trial))))
 
-    def summary(self, rungs: Sequence[Rung]) -> list[str]:
-        """The lines of the best trials, and of what so many random trials would find."""
-        first, last = rungs[0], rungs[-1]
-        reached = self._ranked([trial for trial in self.trials if (last.epochs, last.seeds[-1]) in trial.scores], last)
-        rows = [["trial", f"validation {self.metric}", *(parameter.key for parameter in self._space)]]
-        for trial in reached:
-            values = [override.split("=", 1)[1] for override in trial.overrides]
-            rows.append([str(trial.number + 1), f"{trial.score(last):.4f}", *values])
-        scores = [score for trial in self.trials if (score := self._goodness(trial, first)) is not None]
-        best = expected_best(scores)
-        shown = sorted({1, 2, 5, 10, 20, 50, len(best)} & set(range(1, len(best) + 1)))
-        curve = ", ".join(f"{best[k - 1] * sign(self.metric):.4f} of {k}" for k in shown)
-        return [
-            *aligned(rows, "right"),
-            f"Means over {len(last.seeds)} seeds. Of one seed, the expected best is {curve} trials"
-            f"{'' if first.epochs is None else f' of {first.epochs} epochs'} (Dodge et al. 2019).",
-        ]
+    def reached(self, trial: Trial) -> int:
+        """The number of the last rung that a trial has run, from 1."""
+        return max(number for number, rung in enumerate(self.rungs, 1) if trial.has_run(rung))
 
-    def _ranked(self, trials: Iterable[Trial], rung: Rung) -> list[Trial]:
-        """Best first; without those that failed. Equal ones in their order."""
-        of = {trial.number: self._goodness(trial, rung) for trial in trials}
-        left = [trial for trial in trials if of[trial.number] is not None]
-        if not left:
-            raise UserError(f"no trial has a score; see the messages above, and {self._failures}")
-        return sorted(left, key=lambda trial: -(of[trial.number] or 0.0))
+    def last_score(self, trial: Trial) -> float | None:
+        return trial.score(self._last(trial))
+
+    def expected_best(self) -> list[float]:
+        """The expected best score of 1, 2, ... trials in the first rung."""
+        found = [self._goodness(trial, self.rungs[0]) for trial in self._trials]
+        return [sign(self.metric) * best for best in expected_best([of for of in found if of is not None])]
+
+    def _last(self, trial: Trial) -> Rung:
+        return self.rungs[self.reached(trial) - 1]
+
+    def _order(self, trial: Trial, rung: Rung) -> float:
+        """The best first, those that failed last."""
+        goodness = self._goodness(trial, rung)
+        return np.inf if goodness is None else -goodness
 
     def _goodness(self, trial: Trial, rung: Rung) -> float | None:
         score = trial.score(rung)
@@ -118,10 +122,10 @@ class Study:
 
     def _run(self, trials: Sequence[Trial], rung: Rung) -> None:
         """Run what has not been run; note the scores, and write the table."""
-        wanted = {(trial.number, seed): trial.experiment(rung, seed) for trial in trials for seed in rung.seeds}
-        failed = json.loads(self._failures.read_text()) if self._failures.exists() else {}
+        wanted = [(trial, seed, trial.experiment(rung, seed)) for trial in trials for seed in rung.seeds]
+        failed = json.loads(self._failures.read_text(encoding="utf-8")) if self._failures.exists() else {}
         known = experiment_names()
-        missing = {of.name: of for of in wanted.values() if of.name not in known and of.name not in failed}
+        missing = {of.name: of for _, _, of in wanted if of.name not in known and of.name not in failed}
         if missing:
             require_identity()
         for name, error in run_all(list(missing.values()), self._jobs):
@@ -129,14 +133,13 @@ class Study:
                 failed[name] = error
                 write_json(self._failures, failed)
         known = experiment_names()
-        by_number = {trial.number: trial for trial in trials}
-        for (number, seed), experiment in wanted.items():
+        for trial, seed, experiment in wanted:
             score = None
             if experiment.name in known:
                 with opened(experiment.name, known[experiment.name]) as revision:
                     details = revision.details("train")
                 self.metric, score = details["metric_for_best_model"], details["score"]
-            by_number[number].scores[rung.epochs, seed] = score
+            trial.scores[rung.epochs, seed] = score
             log.info("%s: %s", experiment.what, "failed" if score is None else f"validation {self.metric} {score:.4f}")
         self._write_table()
 
@@ -149,10 +152,9 @@ class Study:
         keys = [parameter.key for parameter in self._space]
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(["trial", "epochs", "seed", "score", *keys])
-        for trial in self.trials:
-            values = dict(override.split("=", 1) for override in trial.overrides)
+        for trial in self._trials:
             for (epochs, seed), score in trial.scores.items():
-                writer.writerow([trial.number + 1, epochs, seed, score, *(values[key] for key in keys)])
+                writer.writerow([trial.number, epochs, seed, score, *(trial.overrides[key] for key in keys)])
         write_text(self._directory / "trials.csv", out.getvalue())
 
 

@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState
 
 from pipeline.core.messages import UserError
@@ -35,11 +36,18 @@ class Parameter:
         """A value, to try whether the key is one."""
         return _values(self.distribution)[0]
 
-    def override(self, value: Any) -> str:
-        """As for `dvc exp run -S`. Numbers have four digits: more would change nothing but the names of runs."""
+    @property
+    def scale(self) -> Literal["linear", "log", "point"]:
+        """On which a chart shows it."""
         if self.choices is not None:
-            return f"{self.key}={json.dumps(self.choices[value])}"
-        return f"{self.key}={value:.4g}" if isinstance(value, float) else f"{self.key}={value}"
+            return "point"
+        return "log" if isinstance(self.distribution, FloatDistribution) and self.distribution.log else "linear"
+
+    def text(self, value: Any) -> str:
+        """As in `dvc exp run -S key=text`. Numbers have four digits: more would change the names of runs alone."""
+        if self.choices is not None:
+            return json.dumps(self.choices[value])
+        return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
 def read_space(path: Path) -> list[Parameter]:
@@ -48,6 +56,8 @@ def read_space(path: Path) -> list[Parameter]:
         content = read_yaml(path)
     except FileNotFoundError:
         raise UserError(f"{path} is not there; {_HOW} for each key, as train.lr: log(1e-5, 1e-4)") from None
+    if path.suffix not in (".yaml", ".yml"):  # without it, it is the name of the results' directory
+        raise UserError(f"{path} must be a YAML file; name it {path}.yaml")
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} has no keys; {_HOW} for each, as train.lr: log(1e-5, 1e-4)")
     return [_parameter(path, str(key), value) for key, value in sorted(content.items())]
@@ -92,21 +102,31 @@ class Sampler:
             sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=_STARTUP, constant_liar=True)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
 
-    def ask(self) -> tuple[int, list[str]] | None:
-        """The number of a new trial and its overrides; None where a grid is exhausted."""
+    def ask(self) -> tuple[int, dict[str, str]] | None:
+        """The number of a new trial, from 1, and its values as text by key; None where a grid is exhausted."""
         if self._grid is not None:
             if (fixed := next(self._grid, None)) is None:
                 return None
             self._study.enqueue_trial(dict(fixed))
         trial = self._study.ask({key: parameter.distribution for key, parameter in self._space.items()})
-        return trial.number, [self._space[key].override(value) for key, value in trial.params.items()]
+        return trial.number + 1, {key: self._space[key].text(value) for key, value in trial.params.items()}
 
     def tell(self, number: int, goodness: float | None) -> None:
         """How good a trial is, more being better; None: it failed."""
         if goodness is None:
-            self._study.tell(number, state=TrialState.FAIL)
+            self._study.tell(number - 1, state=TrialState.FAIL)
         else:
-            self._study.tell(number, goodness)
+            self._study.tell(number - 1, goodness)
+
+    def importances(self) -> dict[str, float]:
+        """How much each parameter mattered, as shares (PED-ANOVA, Watanabe et al. 2023); none for too few trials."""
+        scores = [trial.value for trial in self._study.get_trials() if trial.value is not None]
+        if len(scores) < _STARTUP or len(set(scores)) == 1:
+            return {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            found = get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator())
+        return dict(found)
 
 
 def _values(distribution: BaseDistribution) -> Sequence[Any]:
