@@ -7,7 +7,6 @@ scored. Trials are found again by name: after a kill, the same command goes on w
 """
 
 import argparse
-import json
 from pathlib import Path
 
 from pipeline.cli import as_command
@@ -93,7 +92,7 @@ def _results(
              "first": trial.score(first), "overrides": trial.overrides}
             for trial in trials
         ],
-        parameters={of.key: [json.loads(trial.overrides[of.key]) for trial in trials] for of in space},
+        parameters={of.key: [of.shown(trial.overrides[of.key]) for trial in trials] for of in space},
         scales={parameter.key: parameter.scale for parameter in space},
         importances=importances,
         expected=study.expected_best(),

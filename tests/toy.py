@@ -84,7 +84,7 @@ def task_named(name: str) -> Task:
 
 
 def train(root: Path, params: Params) -> None:
-    """Write a model and its validation score. Seed 2 fails if lr > 1, and is degenerate after 3 epochs.
+    """Write a model and its validation score. Seeds 2 and 101 fail if lr > 1; seed 2 is degenerate after 3 epochs.
 
     warmup_ratio: seconds per epoch. The score is best at an lr of 1e-3, and with more epochs.
     """
@@ -92,7 +92,7 @@ def train(root: Path, params: Params) -> None:
     for epoch in range(train.epochs):
         print(f"epoch {epoch + 1}/{train.epochs}: train loss 0.5", file=sys.stderr, flush=True)
         time.sleep(train.warmup_ratio)
-    if train.lr > 1 and train.seed == 2:
+    if train.lr > 1 and train.seed in (2, 101):
         sys.exit("error: the loss is not a number")
     (root / "models").mkdir(exist_ok=True)
     (root / "models" / "classifier").unlink(missing_ok=True)  # it may be a link into the cache

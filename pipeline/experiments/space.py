@@ -43,6 +43,13 @@ class Parameter:
             return "point"
         return "log" if isinstance(self.distribution, FloatDistribution) and self.distribution.log else "linear"
 
+    def shown(self, text: str) -> Any:
+        """A value for a chart: numbers have their order."""
+        try:
+            return float(text)
+        except ValueError:
+            return text.strip('"')
+
     def text(self, value: Any) -> str:
         """As in `dvc exp run -S key=text`. Numbers have four digits: more would change the names of runs alone."""
         if self.choices is not None:
