@@ -22,9 +22,9 @@ from kinds import TASKS, download_kind
 
 from pipeline.classify import classify
 from pipeline.core.messages import UserError
+from pipeline.core.paths import SETTINGS
 from pipeline.core.task import read_task
 from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.settings import SETTINGS
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.tokenize_data import tokenize

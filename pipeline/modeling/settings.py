@@ -7,10 +7,9 @@ from typing import Literal
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
+from pipeline.core.paths import SETTINGS
 from pipeline.core.task import ProblemType
 from pipeline.params import Precision
-
-SETTINGS = "inference.json"
 
 
 @dataclass(frozen=True, kw_only=True)
