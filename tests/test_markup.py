@@ -48,7 +48,8 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored}
     results = Results(
         task=task, metrics={"evaluation": scores, "intervals": limits}, max_length=128, provenance=provenance,
-        card=DataCard({}, [], {}, []), rows={}, predictions={}, plots={}, baseline=None, lengths={}, evaluation_md5="",
+        card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]), rows={}, predictions={}, plots={}, baseline=None,
+        lengths={}, evaluation_md5="",
     )  # fmt: skip
     card = ModelCard(model_card(results))
     assert {result.metric_name for result in card.data.eval_results} == {"accuracy", "F1"}
