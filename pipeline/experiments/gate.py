@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pipeline.evaluation.metrics import METRICS
-from pipeline.evaluation.uncertainty import Difference, holm
+from pipeline.evaluation.metrics import METRICS, Values
+from pipeline.evaluation.uncertainty import Difference, holm, paired_differences
 from pipeline.experiments.comparison import Comparison, Contrast
 
 Outcome = Literal["better", "equivalent", "not worse", "undecided", "worse"]
@@ -36,12 +36,31 @@ def decide(comparisons: Sequence[Comparison], margin: float) -> list[Decision]:
     The chance that any of them is wrongly called better, worse or no worse is 5 % (Holm 1979); equivalence is two
     one-sided tests (Schuirmann 1987).
     """
-    if METRICS[comparisons[0].task.metrics[0]].kind != "error":
-        margin /= 100
-    gains = [_gain(comparison) for comparison in comparisons]
+    name = comparisons[0].task.metrics[0]
+    gains = [_gain(name, _judged(of).difference[name]) for of in comparisons]
+    return _decide(gains, [_judged(of).p or 0.0 for of in comparisons], _as_share(name, margin))
+
+
+def judge(name: str, labels: Values, a: Values, b: Values, margin: float) -> Outcome:
+    """Judge the predictions of one run by those of another, in one metric. a, b: shape (1, n) or (1, n, labels)."""
+    found = paired_differences([name], labels, a, b, same_seeds=False)[name]
+    [decision] = _decide([_gain(name, found)], [0.0], _as_share(name, margin))
+    return decision.outcome
+
+
+def _as_share(name: str, margin: float) -> float:
+    return margin if METRICS[name].kind == "error" else margin / 100
+
+
+def _gain(name: str, difference: Difference) -> Difference:
+    """Above 0 where B is better."""
+    return replace(difference, value=METRICS[name].sign * difference.value)
+
+
+def _decide(gains: Sequence[Difference], tested: Sequence[float], margin: float) -> list[Decision]:
+    """tested: p-values of further tests of no difference, which must agree."""
     different = [
-        max(min(1.0, 2 * replace(gain, value=abs(gain.value)).p(0)), _judged(comparison).p or 0.0)
-        for gain, comparison in zip(gains, comparisons, strict=True)
+        max(min(1.0, 2 * replace(gain, value=abs(gain.value)).p(0)), p) for gain, p in zip(gains, tested, strict=True)
     ]
     worse = [gain.p(-margin) for gain in gains]
     more = [replace(gain, value=-gain.value).p(-margin) for gain in gains]
@@ -53,13 +72,6 @@ def decide(comparisons: Sequence[Comparison], margin: float) -> list[Decision]:
 
 def _judged(comparison: Comparison) -> Contrast:
     return comparison.splits[comparison.task.verdict_split]
-
-
-def _gain(comparison: Comparison) -> Difference:
-    """The difference, above 0 where B is better."""
-    name = comparison.task.metrics[0]
-    found = _judged(comparison).difference[name]
-    return replace(found, value=METRICS[name].sign * found.value)
 
 
 def _outcome(gain: Difference, different: float, worse: float, more: float) -> Outcome:
