@@ -42,9 +42,13 @@ def classify(model: Path, given: list[str] | Path, out: Path | None, skip: bool,
         classifier = Classifier(model)
         for batch in rows(refused):
             usable, of_texts = _usable(batch, settings.text_columns, refused)
+            if not usable.numbers:
+                continue
             scored = classifier.score(of_texts, batch_size, f"rows {count + 1:,} to {count + len(usable.numbers):,}")
             write({**usable.columns, **_answers(settings, scored.logits, usable)})
             count, truncated = count + len(usable.numbers), truncated + scored.truncated
+        if not count:
+            raise UserError(f"{given} has no row that can be used; run without --on-error skip to see why")
     if truncated:
         log.warning("%d of %d rows are longer than %d tokens, and were cut", truncated, count, settings.max_length)
 

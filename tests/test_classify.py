@@ -216,6 +216,10 @@ def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path
     untrained = f"has no {SETTINGS}; name a directory that stage train has written"
     assert untrained in message("text\na\n", directory=tmp_path)
     assert "nowhere is not there" in message("text\na\n", directory=tmp_path / "nowhere")
+    given.write_text("text\n \n")
+    with pytest.raises(UserError, match=r"in\.csv has no row that can be used; run without"):
+        classify(model, given, tmp_path / "out.csv", True, 64)
+    assert list(tmp_path.iterdir()) == [given]
     with pytest.raises(UserError, match=r"this model reads one text, text; 2 given"):
         classify(model, ["a", "b"], None, False, 64)
 
