@@ -107,7 +107,8 @@ def _usable(batch: Batch, names: list[str], refused: Callable[[Fault], None]) ->
     for fault in faulty.values():
         refused(fault)
     kept = [row for row in range(len(batch.numbers)) if batch.where(row) not in faulty]
-    return batch.take(kept), [column.take(kept) for column in of_texts]
+    usable = batch.take(kept)
+    return usable, [texts(usable, name) for name in names]
 
 
 def _answers(settings: InferenceSettings, logits: "Floats", rows: Batch) -> dict[str, Any]:

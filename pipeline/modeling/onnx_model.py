@@ -8,9 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import onnxruntime
 import torch
-from onnxruntime.quantization import QuantType, quantize_dynamic
 
 _LONGEST = 4096  # rows of a batch; tokens are bounded by the model's own positions
 
@@ -49,6 +47,8 @@ def export(model: Any, names: list[str], max_length: int, path: Path) -> None:
 
 def quantize(path: Path, out: Path) -> None:
     """Write a model with weights of matrix products in int8, whose inputs are quantized as they come."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
     logging.getLogger().setLevel(logging.ERROR)  # it logs by the root logger
     quantize_dynamic(path, out, weight_type=QuantType.QInt8)
 
@@ -57,6 +57,8 @@ class OnnxModel(torch.nn.Module):
     """A model file that is called as a classifier of transformers is, on the CPU and with torch's threads."""
 
     def __init__(self, path: Path) -> None:
+        import onnxruntime
+
         super().__init__()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
