@@ -1,4 +1,4 @@
-"""Is B better than A? Compare the predictions of two revisions, row by row.
+"""Is B better than A? Compare the predictions of two revisions, row by row; or of several B with one A.
 
 A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of runs made by pipeline.seeds.
 The verdict is about the task's first metric on test: validation has chosen the epoch, so its scores are optimistic.
@@ -6,30 +6,50 @@ Where the labels of test are not known it rests on validation all the same, and 
 both seeds and examples: B is better, or worse, where the 95 % interval of the difference excludes 0. For two runs, the
 verdict only says whether these two models differ: by the interval, and by a test, p < 0.05, which is McNemar's exact
 one for accuracy, else a randomization test.
+
+With --gate, the exit status is 0 where every B is better, equivalent within the margin, or not worse by it; 4 where one
+is worse, and 3 where one is undecided. Several B are judged so that 5 % is the chance of any wrong verdict (Holm).
 """
 
 import argparse
 import signal
+import sys
 
 from pipeline.cli import as_command
 from pipeline.experiments.comparison import Side, compare
-from pipeline.experiments.render import as_json, as_markdown, as_text
+from pipeline.experiments.gate import STATUS, decide
+from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
 from pipeline.experiments.revisions import WORKSPACE, runs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipeline.compare", description=__doc__)
     parser.add_argument("a", metavar="A")
-    parser.add_argument("b", metavar="B", nargs="?", default=WORKSPACE, help=f'default: "{WORKSPACE}"')
+    parser.add_argument("b", metavar="B", nargs="*", help=f'default: "{WORKSPACE}"')
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--md", dest="form", action="store_const", const=as_markdown, help="Markdown, for a pull request")
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="JSON, for machines")
+    parser.add_argument("--gate", action="store_true", help="exit with 0 (passes), 3 (undecided) or 4 (fails)")
+    parser.add_argument(
+        "--margin", type=float, default=0.5, help="the loss that --gate accepts: points, or an error's units; 0.5"
+    )
     arguments = parser.parse_args()
+    if arguments.form and len(arguments.b) > 1:
+        parser.error("--md and --json are for one B")
     if hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
     with as_command():
-        a, b = (Side(name, runs(name)) for name in (arguments.a, arguments.b))
-        print((arguments.form or as_text)(compare(a, b)))
+        a, *others = (Side(name, runs(name)) for name in (arguments.a, *(arguments.b or [WORKSPACE])))
+        comparisons = [compare(a, b) for b in others]
+        decisions = decide(comparisons, arguments.margin)
+        if len(others) > 1:
+            print(as_table(comparisons, decisions))
+        else:
+            print((arguments.form or as_text)(comparisons[0]))
+        if arguments.gate:
+            for comparison, decision in zip(comparisons, decisions, strict=True):
+                print(as_gate(comparison, decision, arguments.margin), file=sys.stderr)
+            sys.exit(max(STATUS[decision.outcome] for decision in decisions))
 
 
 if __name__ == "__main__":

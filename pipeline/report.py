@@ -20,7 +20,7 @@ def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metr
     does not fit the others.
     """
     results = load_results(raw, tokenized, classifier, predictions, metrics)
-    write_text(metrics / "model_card.md", model_card(results.metrics["evaluation"], results.task, results.provenance))
+    write_text(metrics / "model_card.md", model_card(results))
     write_text(metrics / "report.html", page(results))
     log.info("wrote %s; open it in a browser", metrics / "report.html")
     history = metrics / "plots" / "history.csv"

@@ -12,13 +12,24 @@ from pipeline.core.details import write_details
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_text
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, SOURCE, TOKENIZED, require, users_path
+from pipeline.core.paths import (
+    CHECKPOINTS,
+    CLASSIFIER,
+    METRICS,
+    PRETRAINED,
+    SOURCE,
+    TOKENIZATION,
+    TOKENIZED,
+    require,
+    users_path,
+)
 from pipeline.core.task import Task, read_task
 from pipeline.core.tracker import end_run
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_where_busy
 from pipeline.modeling.environment import environment
+from pipeline.modeling.settings import InferenceSettings
 from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 
 if TYPE_CHECKING:
@@ -37,10 +48,10 @@ def train(
 ) -> None:
     """Fine-tune `pretrained` on `tokenized/train.arrow`, scored each epoch on `tokenized/validation.arrow`.
 
-    Writes the model directory `classifier`, with its provenance, and under `metrics` train.json, environment.json,
-    plots/history.csv and timing.json. A run that was stopped left a checkpoint under `checkpoints`, and is resumed from
-    it unless `fresh`. Where several processes train together, rank 0 alone writes. All see the same files: on
-    several machines, the project lies on a file system that they share.
+    Writes the model directory `classifier`, with its provenance and how to use it, and under `metrics` train.json,
+    environment.json, plots/history.csv and timing.json. A run that was stopped left a checkpoint under `checkpoints`,
+    and is resumed from it unless `fresh`. Where several processes train together, rank 0 alone writes. All see the same
+    files: on several machines, the project lies on a file system that they share.
     Raises UserError for a parameter or an input that the user can correct.
     """
     require(pretrained, "pretrained")
@@ -95,6 +106,10 @@ def train(
             except SafetensorError as error:  # how it reports a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             provenance = {"checkpoint": checkpoint, "data": data, "run": ingredients}
+            InferenceSettings(
+                task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
+                precision=params.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
+            ).write(draft)  # fmt: skip
             # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
             write_text(draft / "provenance.json", json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # also where training was resumed after its last step
@@ -130,6 +145,7 @@ def _write_report(
             "epochs": epochs_asked,
             "epochs_run": len(epochs),
             "metric_for_best_model": task.metric_for_best_model,
+            "score": kept[f"eval_{task.metric_for_best_model}"],
             "steps": epochs[-1]["step"],
             "train_loss": result.train_loss,
         },

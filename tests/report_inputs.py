@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
 from pipeline.core.details import write_details
-from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SWAPPED, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SETTINGS, SWAPPED, TOKENIZED
 from pipeline.core.tables import from_numpy, schema, write_split
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
@@ -180,6 +180,7 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
         "run": run,
     }
     write(root / CLASSIFIER / "provenance.json", provenance)
+    write(root / CLASSIFIER / SETTINGS, {"max_length": 96})
 
 
 def make(root: Path) -> str:

@@ -8,6 +8,7 @@ import pty
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
@@ -432,3 +433,44 @@ def test_an_environment_that_dvc_lock_does_not_record_is_rejected(toy: Project) 
     with pytest.raises(UserError, match=r'^HEAD: metrics/environment\.json .*dvc\.lock .*; .*"dvc repro"'):
         compared("HEAD", "worse")
     toy.git("reset", "--quiet", "--hard", "HEAD~1")
+
+
+def gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline.compare", *arguments, "--gate"]
+    return subprocess.run(command, cwd=project.root, env=project.env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("low", "high"), 0, r"Gate passes: high is better, p = 0\.\d+ of no difference"),
+        (("high", "low"), 4, r"Gate fails: low is worse, p = "),
+        (
+            ("high", "low", "--margin=40"),
+            0,
+            r"Gate passes: low is equivalent within 40 points, p = \S+ of a loss",
+        ),
+        (("high", "late"), 3, r"Gate undecided: late may be worse by 0\.5 points or more, p = 0\.\d+ .*seeds"),
+        (("main", "worse"), 4, r"Gate fails: worse \(\w{7}\) is worse, p = .*; this is about these two models"),
+        (("high", "high"), 0, r"Gate passes: high is equivalent within 0\.5 points, p = 0 "),
+        (("far", "near"), 0, r"Gate passes: near is better"),
+        (("low", "high", "late"), 0, r"passes: high is better, .*\nGate passes: late is not worse by"),
+        (("high", "late", "low"), 4, r"Gate undecided: late .*\nGate fails: low is worse"),
+    ],
+)
+def test_the_gate_ends_with_a_status(toy: Project, arguments: tuple[str, ...], status: int, said: str) -> None:
+    done = gate(toy, *arguments)
+    assert (done.returncode, bool(re.search(said, done.stderr))) == (status, True), done.stderr
+
+
+def test_several_candidates_are_shown_beside_the_baseline_and_corrected(toy: Project) -> None:
+    alone, both = gate(toy, "low", "high"), gate(toy, "low", "high", "late")
+    assert re.search(r"^A: low +\d\d\.\d\d *\nhigh +\d\d\.\d\d +\+\d.* better\nlate +\d.* not worse", both.stdout, re.M)
+    p_alone, p_both = (float(re.search(r"high is better, p = (\S+) of", of.stderr)[1]) for of in (alone, both))  # type: ignore[index]
+    assert p_both == pytest.approx(2 * p_alone, rel=0.1), "the smaller of two p-values is doubled"
+    assert "adjusted for 2 candidates (Holm)" in both.stdout
+
+
+def test_json_stays_json_beside_the_gate(toy: Project) -> None:
+    content = json.loads(gate(toy, "low", "high", "--json").stdout)
+    assert content["splits"]["test"]["difference"]["accuracy"]["low"] > 0

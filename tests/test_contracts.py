@@ -83,7 +83,7 @@ def the_number_of_gpus_can_be_set(scratch: Path) -> None:
 
 # Name -> the file that uses it, and a check, given a scratch directory, that fails if it has changed.
 CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "dvc.utils.hydra.apply_overrides": ("experiments/runner.py", overrides_are_applied),
+    "dvc.utils.hydra.apply_overrides": ("experiments/identity.py", overrides_are_applied),
     "transformers.Trainer._get_grad_norm": ("training/trainer.py", a_step_asks_for_its_gradient_norm),
     "transformers.Trainer._save_checkpoint": ("training/trainer.py", a_checkpoint_is_saved_by_one_method),
     "accelerate.state.AcceleratorState._reset_state": ("training/loop.py", accelerate_forgets_its_state),

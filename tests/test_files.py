@@ -117,8 +117,8 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     "UTF-16 without a mark": ({"train.csv": CSV.encode("utf-16-le")}, r"train\.csv .*zero bytes.*; save it as UTF-8"),
     "too many fields": ({"train.csv": CSV + "a, b,good\n"}, r"train\.csv line 42 has 3 fields, the header 2; .*quotes"),
     "too few fields": ({"train.tsv": CSV.replace(",", "\t") + "a\n"}, r"train\.tsv line 42 has 1 fields.*quotes"),
-    "an open quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42: .*double quotes"),
-    "a quote within": ({"train.csv": CSV + '"a" b,good\n'}, r"train\.csv line 42: .*double those"),
+    "an open quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42 cannot be read .*double quotes"),
+    "a quote within": ({"train.csv": CSV + '"a" b,good\n'}, r"train\.csv line 42 cannot be read .*double those"),
     "a line that is not JSON": (
         {"train.jsonl": lines(FEW) + "{'a': 1}\n"},
         r"train\.jsonl line 41 is not JSON: .*; write",
@@ -139,7 +139,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     "an empty test file": ({"train.csv": CSV, "test.csv": "text\n"}, r"test\.csv has no rows; add some, or remove"),
     "a list as a text": (
         {"train.jsonl": '{"text": [1], "label": "a"}\n' + lines(FEW)},
-        r"jsonl line 1: text is \[1\]; .*text",
+        r"jsonl line 1 has \[1\] as text, which is no text; correct",
     ),
     "an object as a label": (
         {"train.jsonl": lines(FEW) + '{"text": "a", "label": {}}\n'},
@@ -147,7 +147,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     ),
     "half a character": (
         {"train.jsonl": '{"text": "\\ud83d", "label": "good"}\n' + lines(FEW)},
-        r"train\.jsonl: text .*ud83d.*; correct",
+        r"train\.jsonl line 1 has .*ud83d.* as text, .*; correct",
     ),
 }
 
@@ -168,7 +168,7 @@ def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:
 
 
 def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.sources.files._ROWS", 10)
+    monkeypatch.setattr("pipeline.tabular.reading._ROWS", 10)
     few = [
         json.dumps({"text": text, "label": label, **({"source": "web"} if at < 5 else {})})
         for at, (text, label) in enumerate(FEW)

@@ -8,8 +8,10 @@ import pytest
 from huggingface_hub import ModelCard
 
 from pipeline.core.columns import aligned
+from pipeline.core.data_card import DataCard
 from pipeline.core.markup import code
 from pipeline.reporting.model_card import model_card
+from pipeline.reporting.results import Results
 from pipeline.sources.synthetic import SAMPLE
 
 HOSTILE = "| <img src=x onerror=alert(1)> `tick` @everyone https://example.org [a](b) __b__ #1 &amp; $x$ \\ ---"
@@ -43,7 +45,13 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         "run": {"keep": "best", "seed": f"```{HOSTILE}"},
     }
     scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
-    card = ModelCard(model_card(scores, task, provenance))
+    limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored}
+    results = Results(
+        task=task, metrics={"evaluation": scores, "intervals": limits}, max_length=128, provenance=provenance,
+        card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]), rows={}, predictions={}, plots={}, baseline=None,
+        lengths={}, evaluation_md5="",
+    )  # fmt: skip
+    card = ModelCard(model_card(results))
     assert {result.metric_name for result in card.data.eval_results} == {"accuracy", "F1"}
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # fenced text has no markup
     assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}

@@ -41,6 +41,7 @@ def test_a_checkpoint_from_its_wheel_matches_its_checksums(minilm: Path) -> None
     assert source == {
         "checkpoint": MINILM,
         "revision": CATALOGUE[MINILM].revision,
+        "license": "apache-2.0",
         "files": CATALOGUE[MINILM].files,
     }
     assert {path.name: file_sha256(path) for path in minilm.iterdir() if path.name != SOURCE} == source["files"]

@@ -96,6 +96,7 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
     text = file.with_name("model_card.md").read_text()
     card = ModelCard(text)
     evaluation = json.loads((inputs / METRICS / "evaluation.json").read_text())
+    intervals = parse_details((inputs / METRICS / "intervals.json").read_text())
     results = {(result.dataset_split, result.metric_type): result for result in card.data.eval_results}
     assert results.keys() == {(split, name) for split in TASK.scored for name in ("accuracy", "f1")}
     for (split, name), result in results.items():
@@ -103,7 +104,11 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
         assert result.dataset_type == "sample"
     assert card.data.pipeline_tag == "text-classification"
     for name in ("accuracy", "f1", "loss"):
-        assert re.search("".join(rf".*\| {evaluation[split][name]:.4f} " for split in TASK.scored), text)
+        limits = [intervals[split].get(name) for split in TASK.scored]
+        shown = [f" \\({of['low']:.4f} to {of['high']:.4f}\\)" if of else "" for of in limits]
+        cells = [rf"\| {evaluation[split][name]:.4f}{of} " for split, of in zip(TASK.scored, shown, strict=True)]
+        assert re.search("".join(cells), text)
+    assert "truncation=True, max_length=96)" in text
     assert json.loads(text.split("```json")[1].split("```")[0]) == json.loads(
         (inputs / CLASSIFIER / "provenance.json").read_text()
     )

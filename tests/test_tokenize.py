@@ -12,7 +12,7 @@ from conftest import TinyMaker
 
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
-from pipeline.core.paths import SOURCE
+from pipeline.core.paths import SOURCE, TOKENIZATION
 from pipeline.core.tables import open_arrow
 from pipeline.core.task import TASK
 from pipeline.params import TokenizeParams
@@ -84,7 +84,7 @@ def test_parallel_and_repeated_runs_give_the_same_bytes(raw: Path, tiny: TinyMak
     assert one == again == two
     assert one.keys() == {
         *(f"{split}.arrow" for split in ("train", "validation", "validation_swapped", "test", "test_swapped")),
-        "lengths.json", SOURCE, TASK,
+        "lengths.json", SOURCE, TASK, TOKENIZATION,
     }  # fmt: skip
     assert {path.name for path in raw.iterdir()} == {
         "train.parquet",

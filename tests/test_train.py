@@ -429,7 +429,8 @@ def test_the_classifier_loads_in_a_transformers_pipeline_and_returns_label_names
     answer = classify({"text": "Maple Bank bought Meadow Foods .", "text_pair": "Meadow Foods was bought ."})
     assert answer["label"] in ("equivalent", "not_equivalent")
     names = {path.name for path in (long_run / "classifier").iterdir()}
-    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "provenance.json"}
+    of_transformers = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert names == of_transformers | {"inference.json", "provenance.json"}
     for name in names - {"model.safetensors"}:
         assert str(long_run.parent) not in (long_run / "classifier" / name).read_text(), "no path of this machine"
 

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
-from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.metrics import METRICS, Ints
 from pipeline.evaluation.uncertainty import (
+    holm,
     mcnemar,
     mean_interval,
     paired_differences,
@@ -110,7 +111,8 @@ def test_seeds_without_effect_give_the_interval_of_single_models(same_seeds: boo
     one = paired_differences(SCORES, labels, a[np.newaxis], b[np.newaxis], same_seeds=False)
     three = paired_differences(SCORES, labels, np.stack([a] * 3), np.stack([b] * 3), same_seeds=same_seeds)
     for name in SCORES:
-        assert vars(three[name]) == pytest.approx(vars(one[name]))
+        for of in ("value", "low", "high", "detectable"):
+            assert getattr(three[name], of) == pytest.approx(getattr(one[name], of))
 
 
 def test_the_interval_of_a_group_is_never_narrower_than_that_of_its_mean_models() -> None:
@@ -262,6 +264,17 @@ def test_the_randomization_test_finds_a_difference_between_equal_models_in_few_c
     assert small <= 10
 
 
+@pytest.mark.parametrize("values", [1, 2, 5, 10**6])
+@pytest.mark.parametrize("n", [2, 3, 8, 41])
+def test_spearmans_correlation_without_each_example_is_that_of_the_others(n: int, values: int) -> None:
+    random = np.random.default_rng(n)
+    labels, other = random.integers(values, size=(2, n)).astype(float)
+    metric, found = METRICS["spearmanr"], []
+    for example in range(n):
+        found.append(metric.score(np.delete(labels, example), np.delete(other, example)))
+    assert np.allclose(metric.left_out(labels, other), found, rtol=0, atol=1e-12)
+
+
 def test_the_interval_of_spearmans_correlation_covers_and_takes_no_time_that_grows_with_the_square() -> None:
     random = np.random.default_rng(0)
     true = 6 / np.pi * np.arcsin(0.6 / 2)  # of two normals with a correlation of 0.6
@@ -271,6 +284,41 @@ def test_the_interval_of_spearmans_correlation_covers_and_takes_no_time_that_gro
         limits = score_intervals(["spearmanr"], labels, 0.6 * labels + 0.8 * other)["spearmanr"]
         covered += limits.low <= true <= limits.high
     assert 930 <= covered <= 970
-    labels, other = random.standard_normal((2, 300_000))  # by the jackknife hours
+    labels, other = random.standard_normal((2, 300_000))  # one by one, hours
     limits = score_intervals(["spearmanr"], labels, labels + other)["spearmanr"]
     assert limits.high - limits.low < 0.01
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5])
+def test_the_p_value_is_below_5_percent_where_the_interval_excludes_0(runs: int) -> None:
+    random = np.random.default_rng(runs)
+    agree = []
+    for _ in range(60):
+        labels = random.integers(2, size=200)
+        a, b = (np.where(random.random((runs, 200)) < share, labels, 1 - labels) for share in (0.75, 0.85))
+        found = paired_differences(["accuracy"], labels, a, b, same_seeds=False)["accuracy"]
+        two_sided = 2 * min(found.p(0), 1 - found.p(0))
+        agree.append(((two_sided < 0.05), not found.low <= 0 <= found.high))
+        assert found.p(found.low) == pytest.approx(0.025, abs=1e-9)
+        assert found.p(found.high) == pytest.approx(0.975, abs=1e-9)
+    assert all(one == other for one, other in agree)
+    assert {True, False} == {one for one, _ in agree}, "both occur"
+
+
+def test_more_runs_a_side_reach_less_far_but_not_below_the_examples_share() -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(2, size=500)
+    hard = random.random(500)
+    a, b = (np.where(random.random((3, 500)) < share - hard / 4, labels, 1 - labels) for share in (0.9, 0.95))
+    found = paired_differences(["accuracy"], labels, a, b, same_seeds=False)["accuracy"]
+    reaches = [found.reach(0.975, runs) for runs in (3, 4, 6, 12, 100, 10**6)]
+    assert reaches[0] == found.value - found.low
+    assert reaches == sorted(reaches, reverse=True)
+    assert reaches[-1] == pytest.approx(stats.norm.ppf(0.975) * max(found.examples, 0) ** 0.5, abs=1e-4)
+
+
+def test_p_values_are_adjusted_by_holm() -> None:
+    """The example of Holm's procedure: 0.01, 0.04, 0.03 and 0.005 are 4, 1, 2 and 3 hypotheses from the end."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1, 1]
+    assert holm([0.03]) == [0.03]

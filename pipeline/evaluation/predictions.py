@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.paths import SWAPPED
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Floats, Ints, Values, log_softmax
+from pipeline.evaluation.metrics import Floats, Ints, Values, probabilities
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,6 @@ def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
         labels=columns["label"],
         predicted=columns["prediction"],
         logits=logits,
-        probability=_probability(logits, task),
+        probability=None if task.problem_type == "regression" else probabilities(task.problem_type, logits),
         swapped=swapped,
     )
-
-
-def _probability(logits: Floats, task: Task) -> Floats | None:
-    if task.problem_type == "regression":
-        return None
-    single = task.problem_type == "single_label_classification"
-    # Rounded, so that scores do not depend on the last bits of `exp`.
-    return np.round(np.exp(log_softmax(logits)) if single else 1 / (1 + np.exp(-logits)), 6)

@@ -20,16 +20,65 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Difference:
-    """A score of B minus that of A, with its 95 % interval.
+    """A score of B minus that of A, and what it varies by, as variances.
 
-    detectable: the smallest true difference for which such an interval excludes 0 in about four of five cases (power
-    0.8); in seven of ten between groups of three seeds, which say little about the variance between seeds.
+    runs: of the smaller side. models: over other examples, between these very models. examples: the part of it that
+    models with other seeds share. seeds: over other seeds, with its degrees of freedom; 0 with one run a side.
     """
 
     value: float
-    low: float
-    high: float
-    detectable: float
+    runs: int
+    models: float
+    examples: float
+    seeds: float
+    freedom: float
+
+    def reach(self, quantile: float, runs: float | None = None) -> float:
+        """How far the found difference lies above the true one at most, with a probability of `quantile`.
+
+        runs: with so many a side, instead of those that there are.
+        Seeds and examples are crossed random effects. The square is the sum of those of two half-widths (Howe 1974):
+        Student's t of the variance between runs, with Welch's degrees of freedom, and the normal one of the examples'
+        effect that all runs share. (A single half-width, of the summed variances with Satterthwaite's degrees of
+        freedom, found a difference between up to 7 % of equal groups of three.)
+        """
+        from scipy.special import ndtri, stdtrit
+
+        times = 1.0 if runs is None else runs / self.runs
+        freedom = self.freedom if times == 1 else self.freedom * (self.runs * times - 1) / (self.runs - 1)
+        normal = float(ndtri(quantile)) ** 2
+        student = float(stdtrit(freedom, quantile)) ** 2 if self.seeds else 0.0
+        # Never narrower than for these models alone, without other seeds.
+        models = self.examples + (self.models - self.examples) / times
+        return sqrt(max(normal * max(self.examples, 0) + student * self.seeds / times, normal * models))
+
+    @property
+    def low(self) -> float:
+        """Of the 95 % interval."""
+        return self.value - self.reach(0.975)
+
+    @property
+    def high(self) -> float:
+        return self.value + self.reach(0.975)
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference for which such an interval excludes 0 in about four of five cases (power 0.8).
+
+        Between groups of three seeds, which say little about the variance between seeds, in seven of ten.
+        """
+        return self.reach(0.975) + self.reach(0.8)
+
+    def p(self, limit: float) -> float:
+        """One-sided p-value of the hypothesis that the true difference is `limit` or less."""
+        gap = self.value - limit
+        if not (self.models or self.seeds):
+            return float(gap <= 0)
+        low, high = 0.5, 1.0
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.reach(middle) < abs(gap) else (low, middle)
+        return 1 - low if gap > 0 else low
 
 
 def score_intervals(metrics: Iterable[str], labels: Values, predictions: Values) -> dict[str, Interval]:
@@ -38,9 +87,8 @@ def score_intervals(metrics: Iterable[str], labels: Values, predictions: Values)
     Of accuracy and F1 by Wilson's formula, valid for few examples and for scores near 1 too (Wilson 1927). F1 is
     2 J / (1 + J) with J = TP / (TP + FP + FN): the formula turns the interval of J into that of F1 ("indirect" in Lam,
     Gopal and Qian 2023, arXiv 2309.14621). Where class 1 is neither present nor predicted, it is 0 to 1.
-    Of Spearman's correlation by Fisher's z with the variance of Bonett and Wright (2000): the jackknife would take time
-    that grows with the square of the number of examples. Of the others by the jackknife, with Student's t, on a scale
-    without bounds: the logit of a share, Fisher's z of a correlation, the logarithm of an error.
+    Of the others by the jackknife, with Student's t, on a scale without bounds: the logit of a share, Fisher's z of a
+    correlation, the logarithm of an error.
     """
     return {name: _INTERVALS.get(name, _jackknife_interval)(name, labels, predictions) for name in metrics}
 
@@ -56,15 +104,7 @@ def _of_f1(name: str, labels: Values, predictions: Values) -> Interval:
     return Interval(2 * low / (1 + low), 2 * high / (1 + high))
 
 
-def _of_spearman(name: str, labels: Values, predictions: Values) -> Interval:
-    value, n = METRICS[name].score(labels, predictions), len(labels)
-    if n <= 3 or abs(value) == 1:
-        return _jackknife_interval(name, labels, predictions)
-    reach = NormalDist().inv_cdf(0.975) * sqrt((1 + value**2 / 2) / (n - 3))
-    return Interval(tanh(atanh(value) - reach), tanh(atanh(value) + reach))
-
-
-_INTERVALS = {"accuracy": _of_accuracy, "f1": _of_f1, "spearmanr": _of_spearman}
+_INTERVALS = {"accuracy": _of_accuracy, "f1": _of_f1}
 
 
 class _Scale(NamedTuple):
@@ -119,38 +159,34 @@ def paired_differences(
 
 
 def _difference(groups: list[Floats]) -> Difference:
-    """The sum of the groups' mean scores, with seeds and examples as crossed random effects.
+    """The sum of the groups' mean scores.
 
-    groups: each of shape (1 + n, runs): the scores, then those without one example. The interval
-    adds the squares of two half-widths (Howe 1974): Student's t of the variance between runs, with Welch's degrees of
-    freedom, and the normal one of the examples' effect that all runs share. (A single half-width, of the summed
-    variances with Satterthwaite's degrees of freedom, found a difference between up to 7 % of equal groups of three.)
+    groups: each of shape (1 + n, runs): the scores, then those without one example.
     """
-    from scipy.stats import t
-
     means = np.array([of.mean(axis=1) for of in groups])
     total = means.sum(axis=0)
-    value = float(total[0])
-    of_models = shared = _jackknife_variance(total[1:])
-    between, freedom = 0.0, np.inf  # one run a side: over examples alone
-    if groups[0].shape[1] > 1:
-        runs = np.array([of.shape[1] for of in groups])
+    models = examples = _jackknife_variance(total[1:])
+    runs = np.array([of.shape[1] for of in groups])
+    seeds, freedom = 0.0, inf
+    if runs.max() > 1:
         variances = np.array([of[0].var(ddof=1) for of in groups]) / runs
-        between = float(variances.sum())
-        if between > 0:
-            freedom = between**2 / float((variances**2 / (runs - 1)).sum())
+        seeds = float(variances.sum())
+        if seeds > 0:
+            freedom = seeds**2 / float((variances**2 / (runs - 1)).sum())
         for of, mean in zip(groups, means, strict=True):
             # An example's effect on one run alone is in the variance between runs already.
             each = np.mean([_jackknife_variance(run) for run in of[1:].T])
-            shared -= float(each - _jackknife_variance(mean[1:])) / (of.shape[1] - 1)
+            examples -= float(each - _jackknife_variance(mean[1:])) / (of.shape[1] - 1)
+    return Difference(float(total[0]), int(runs.min()), models, examples, seeds, freedom)
 
-    def half_width(quantile: float) -> float:
-        normal, student = NormalDist().inv_cdf(quantile) ** 2, float(t.ppf(quantile, freedom)) ** 2
-        # Never narrower than for these models alone, without other seeds.
-        return sqrt(max(normal * max(shared, 0) + student * between, normal * of_models))
 
-    reach = half_width(0.975)
-    return Difference(value, value - reach, value + reach, detectable=reach + half_width(0.8))
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several hypotheses, adjusted so that 5 % is the chance of any false rejection (Holm 1979)."""
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = largest
+    return adjusted
 
 
 def mcnemar(broken: int, fixed: int) -> float:

@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +11,7 @@ from pipeline.core.markup import code, table
 from pipeline.core.messages import printable
 from pipeline.evaluation.metrics import METRICS, Metric
 from pipeline.experiments.comparison import Comparison, Contrast, Example, paired_test
+from pipeline.experiments.gate import Decision
 
 _SHOWN = 3  # examples of a kind
 
@@ -29,7 +30,8 @@ def _splits(comparison: Comparison) -> list[tuple[str, Contrast]]:
     return sorted(comparison.splits.items(), key=lambda split: split[0] != comparison.task.verdict_split)
 
 
-def _score_rows(comparison: Comparison) -> list[list[str]]:
+def score_rows(comparison: Comparison) -> list[list[str]]:
+    """Of each split and metric: its name, the score of A, that of B, the difference and its interval."""
     rows = []
     for split, contrast in _splits(comparison):
         for name, of in contrast.difference.items():
@@ -104,7 +106,7 @@ def _shown_as(comparison: Comparison) -> str:
 def as_text(comparison: Comparison) -> str:
     """For a terminal."""
     lines = [f"A: {comparison.a}", f"B: {comparison.b}", ""]
-    lines += aligned([["", "A", "B", "B - A", "95 % interval"], *_score_rows(comparison)], "right")
+    lines += aligned([["", "A", "B", "B - A", "95 % interval"], *score_rows(comparison)], "right")
     lines += [*_notes(comparison), ""]
     for title, rows in _changes(comparison):
         lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: none differs"]), ""]
@@ -125,7 +127,7 @@ def as_markdown(comparison: Comparison) -> str:
     lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", "", *comparison.caveats, ""]
     lines += table(
         ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95 % interval"],
-        _score_rows(comparison),
+        score_rows(comparison),
     )
     lines += ["", *_notes(comparison), ""]
     for title, rows in _changes(comparison):
@@ -147,4 +149,54 @@ def as_markdown(comparison: Comparison) -> str:
 
 def as_json(comparison: Comparison) -> str:
     """For machines. Scores and differences are shares, not percent."""
-    return json.dumps(asdict(comparison), indent=2)
+    content = asdict(comparison)
+    for split, contrast in comparison.splits.items():
+        content["splits"][split]["difference"] = {
+            name: {"value": of.value, "low": of.low, "high": of.high, "detectable": of.detectable}
+            for name, of in contrast.difference.items()
+        }
+    return json.dumps(content, indent=2)
+
+
+def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -> str:
+    """Several candidates beside one baseline, for a terminal."""
+    first = comparisons[0]
+    split, name = first.task.verdict_split, first.task.metrics[0]
+    metric, rows = METRICS[name], [["", "", "B - A", "95 % interval", "p", ""]]
+    rows.append([f"A: {first.a}", metric.shown(first.splits[split].a[name], 2), "", "", "", ""])
+    for comparison, decision in zip(comparisons, decisions, strict=True):
+        contrast = comparison.splits[split]
+        of = contrast.difference[name]
+        difference, low, high = (metric.shown_difference(value, 2) for value in (of.value, of.low, of.high))
+        score = metric.shown(contrast.b[name], 2)
+        rows.append([comparison.b, score, difference, f"{low} to {high}", f"{decision.p:.2g}", decision.outcome])
+    return "\n".join(
+        [
+            f"{split} {metric.title}, {in_units([metric]).lower()}",
+            "",
+            *aligned(rows, "right"),
+            "",
+            f"p of no difference, adjusted for {len(comparisons)} candidates (Holm); intervals are not adjusted.",
+            *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
+        ]
+    )
+
+
+def as_gate(comparison: Comparison, decision: Decision, margin: float) -> str:
+    """The line on which a script's exit status rests."""
+    by = f"{margin:g}{'' if METRICS[comparison.task.metrics[0]].kind == 'error' else ' points'}"
+    loss = f"p = {decision.p_worse:.2g} of a loss by {by} or more"
+    said = {
+        "better": f"passes: {comparison.b} is better, p = {decision.p:.2g} of no difference",
+        "equivalent": f"passes: {comparison.b} is equivalent within {by}, {loss}",
+        "not worse": f"passes: {comparison.b} is not worse by {by} or more, {loss}",
+        "worse": f"fails: {comparison.b} is worse, p = {decision.p:.2g} of no difference",
+        "undecided": f"undecided: {comparison.b} may be worse by {by} or more, {loss}",
+    }[decision.outcome]
+    if comparison.seeds is None:
+        return f"Gate {said}; this is about these two models, not about other seeds"
+    if decision.outcome != "undecided":
+        return f"Gate {said}"
+    if decision.runs is None:
+        return f"Gate {said}; more seeds would not settle it on these rows, if the difference is as found"
+    return f"Gate {said}; {decision.runs} seeds a side would settle it in four of five cases, if it is as found"

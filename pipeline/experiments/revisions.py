@@ -201,7 +201,7 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
 
 def _commit(name: str) -> str:
     """The commit that a name of git's or of an experiment stands for; of experiments of one name, the newest."""
-    for reference in (name, dict(_experiments()).get(name)):
+    for reference in (name, experiment_names().get(name)):
         found = _git("rev-parse", "--verify", "--quiet", reference) if reference else None
         commit = _git("rev-parse", "--verify", "--quiet", f"{found.strip()}^{{commit}}") if found else None
         if commit and re.fullmatch("[0-9a-f]{40,64}", commit.strip()):  # not so of "^main"
@@ -240,6 +240,11 @@ def experiments(group: str) -> dict[int, str]:
     """The references of the experiments named `group-<seed>`, by seed; of those of one seed, the newest."""
     matches = ((re.fullmatch(rf"{re.escape(group)}-(\d+)", name), reference) for name, reference in _experiments())
     return dict(sorted({int(match[1]): reference for match, reference in matches if match}.items()))
+
+
+def experiment_names() -> dict[str, str]:
+    """The references of all experiments by name; of those of one name, the newest."""
+    return dict(_experiments())
 
 
 def runs(name: str) -> list[Run]:

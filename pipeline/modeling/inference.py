@@ -33,12 +33,13 @@ def logits(
     batch_size: int,
     precision: Precision,
     num_workers: int = 0,
+    desc: str = "scoring",
 ) -> NDArray[np.float32]:
     """Score tokenized rows. Returns shape (n, outputs), in the order of `rows`.
 
     The logits of a row do not depend on what else is scored with it, see `ScoringBatches`; nor, on a CPU, on
     `batch_size`, the rows of a forward pass on a GPU. The model is where it is to compute. Collective: each rank scores
-    its share, and all get all logits. Raises UserError where memory runs out.
+    its share, and all get all logits. desc: for the progress bar. Raises UserError where memory runs out.
     """
     device = next(model.parameters()).device
     batches = ScoringBatches(rows, SCORED_ON_CPU if device.type == "cpu" else batch_size)
@@ -50,7 +51,7 @@ def logits(
         pin_memory=device.type == "cuda",
         worker_init_fn=ignore_first_signal,
     )
-    bar = tqdm(loader, desc="scoring", leave=False, disable=not sys.stderr.isatty() or distributed.rank() > 0)
+    bar = tqdm(loader, desc=desc, leave=False, disable=not sys.stderr.isatty() or distributed.rank() > 0)
     # One autocast over all batches: it keeps the weights that it has cast, and casts them once, not for each batch.
     autocast = torch.autocast(device.type, _AUTOCAST[precision]) if precision in _AUTOCAST else nullcontext()
     model.eval()

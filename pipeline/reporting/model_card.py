@@ -2,27 +2,25 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from pipeline.core.markup import code, table
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting.learning_curves import LOSSES
+from pipeline.reporting.results import Results
 
 _MOST_LABELS = 20  # named
 
 
-def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[str, Any]) -> str:
-    """The card in the Hub's form (https://huggingface.co/docs/hub/model-cards), with the scores as `model-index`.
-
-    evaluation: the content of evaluation.json. provenance: as train writes it.
-    """
+def model_card(results: Results) -> str:
+    """The card in the Hub's form (https://huggingface.co/docs/hub/model-cards), with the scores as `model-index`."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    data, checkpoint = provenance["data"], provenance["checkpoint"]
+    task, evaluation, intervals = results.task, results.metrics["evaluation"], results.metrics["intervals"]
+    data, checkpoint = results.provenance["data"], results.provenance["checkpoint"]
     dataset = data.get("dataset", task.name)
     titles = {name: METRICS[name].title for name in task.metrics}
-    results = [
+    scores = [
         EvalResult(
             task_type="text-classification",
             task_name="Text regression" if task.problem_type == "regression" else "Text classification",
@@ -42,7 +40,9 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
     front_matter = ModelCardData(
         base_model=checkpoint["checkpoint"] if published else None,
         datasets=[dataset] if "dataset" in data else None,
-        eval_results=results,
+        eval_results=scores,
+        language=data.get("language"),
+        license=checkpoint.get("license"),
         library_name="transformers",
         metrics=task.metrics,
         model_name=f"{task.name}-classifier",
@@ -52,7 +52,10 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
     if task.binary:
         titles = {name: f"F1 of {code(task.labels[1])}" if name == "f1" else title for name, title in titles.items()}
     titles["loss"] = LOSSES[task.problem_type]
-    rows = [[title, *(f"{evaluation[split][name]:.4f}" for split in task.scored)] for name, title in titles.items()]
+    rows = [
+        [title, *(_score(evaluation[split][name], intervals[split].get(name)) for split in task.scored)]
+        for name, title in titles.items()
+    ]
     rows.append([task.noun, *(str(evaluation[split]["n"]) for split in task.scored)])
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
@@ -62,13 +65,19 @@ def model_card(evaluation: Mapping[str, Any], task: Task, provenance: Mapping[st
         noun=task.noun,
         start=start if published else "a local checkpoint",
         scores="\n".join(table(["", *task.scored], rows)),
-        chosen=_chosen(task) if provenance["run"]["keep"] == "best" else "",
+        chosen=_chosen(task) if results.provenance["run"]["keep"] == "best" else "",
         text='{"text": "One text.", "text_pair": "Another text."}' if task.pairs else '"A text."',
         options=", top_k=None" if task.problem_type == "multi_label_classification" else "",
         outputs=_OUTPUTS[task.problem_type],
         swapped=", and its answer can change when the two texts are swapped" if task.pairs else "",
-        provenance=json.dumps(provenance, indent=2, sort_keys=True),
+        max_length=results.max_length,
+        provenance=json.dumps(results.provenance, indent=2, sort_keys=True),
     )
+
+
+def _score(value: float, interval: Mapping[str, float] | None) -> str:
+    """With its 95 % interval; the loss has none."""
+    return f"{value:.4f}" + (f" ({interval['low']:.4f} to {interval['high']:.4f})" if interval else "")
 
 
 def _does(task: Task) -> str:
@@ -107,11 +116,13 @@ Fine-tuned from {start} on the {noun} of {task}.
 
 {scores}
 
+In brackets are 95 % intervals over {noun}.
+
 ```python
 from transformers import pipeline
 
 classify = pipeline("text-classification", model="path/to/this/directory"{options})
-classify({text})
+classify({text}, truncation=True, max_length={max_length})
 ```
 
 ## Limits

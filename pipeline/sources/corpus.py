@@ -45,7 +45,8 @@ class Corpus:
 
     def origin(self) -> dict[str, Any]:
         """What source.json says of the corpus, besides its name."""
-        return {**self.published, "sha256": {split: rows_sha256(table) for split, table in self.splits.items()}}
+        sha256 = {split: rows_sha256(table) for split, table in self.splits.items()}
+        return {**self.published, "language": "en", "sha256": sha256}
 
 
 class Record(NamedTuple):

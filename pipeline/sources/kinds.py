@@ -14,7 +14,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.tables import from_numpy
 from pipeline.core.task import ProblemType
 from pipeline.params import DataParams
-from pipeline.sources.files import Batch, listing, shown
+from pipeline.tabular.reading import Batch, listing, shown
 
 # The scores of each kind of labels. Verdicts rest on the first.
 METRICS = {

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.core.messages import UserError
-from pipeline.core.tables import from_numpy, from_strings
+from pipeline.core.tables import from_numpy
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Rows
 from pipeline.sources.duplicates import Hashes, hashes
-from pipeline.sources.files import NAMES, Batch, find_files, read_files, shown
+from pipeline.sources.files import NAMES, find_files
 from pipeline.sources.kinds import LabelReader
 from pipeline.sources.own_params import KEY, check_own
 from pipeline.sources.splits import MADE, made_splits
+from pipeline.tabular.reading import Batch, Columns, read_files, shown, texts
 
 
 class OwnFiles:
@@ -41,7 +41,8 @@ class OwnFiles:
         for split, files in self._files.items():
             label = [params.label_column_name]
             labelled = 0
-            for batch in read_files(files, label + named * (split == TRAIN), label if split == "test" else []):
+            columns = Columns(label + named * (split == TRAIN), optional=label if split == "test" else [])
+            for batch in read_files(files, columns):
                 if label[0] in batch.columns:
                     labelled += reader.add(batch, _list(batch.columns[label[0]]), split == TRAIN)
                 if split == TRAIN and named:
@@ -87,8 +88,8 @@ class OwnFiles:
         label = [] if split in self.task.unlabelled else [params.label_column_name]
         key = [params.split.column] if params.split.column and split == TRAIN else []
         names = [*params.text_column_names, *params.slice_columns]
-        for batch in read_files(self._files[split], list(dict.fromkeys([*names, *label, *key]))):
-            columns = {name: _strings(batch, name) for name in names}
+        for batch in read_files(self._files[split], Columns([*names, *label, *key])):
+            columns = {name: texts(batch, name) for name in names}
             unlabelled: list[int] = []
             if label:
                 columns["label"], unlabelled = self._labels.encode(_list(batch.columns[label[0]]))
@@ -100,15 +101,15 @@ class OwnFiles:
     def _keys(self, batch: Batch) -> Hashes:
         """What the values of `data.split.column` mean: a split's number or a time as floats, or a hash."""
         split = self._params.split
-        texts = _strings(batch, str(split.column))
+        values = texts(batch, str(split.column))
         number, must = _KEYS.get(split.type, (_filled, "fill it in, since data.split.column needs it"))
         numbers = []
-        for row, text in enumerate(texts.to_pylist()):
+        for row, text in enumerate(values.to_pylist()):
             try:
                 numbers.append(number(text.strip()))
             except (KeyError, ValueError):
                 raise UserError(f"{batch.where(row)}: {split.column} is {shown(text)}; {must}") from None
-        return np.array(numbers).view(np.uint64) if split.type in _KEYS else hashes(texts)
+        return np.array(numbers).view(np.uint64) if split.type in _KEYS else hashes(values)
 
 
 def _filled(text: str) -> float:
@@ -135,20 +136,3 @@ _KEYS: dict[str, tuple[Callable[[str], float], str]] = {
 def _list(values: Any) -> list[Any]:
     found: list[Any] = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
     return found
-
-
-def _strings(batch: Batch, name: str) -> pa.Array:
-    """A column as texts: numbers are written out, and what is missing is empty."""
-    values = batch.columns[name]
-    if isinstance(values, pa.Array):
-        try:
-            return pc.coalesce(values.cast(pa.string()), from_strings([""])[0])
-        except pa.ArrowException:
-            raise UserError(f"{batch.path}: column {name} has {values.type}; it must have texts") from None
-    for row, value in enumerate(values):
-        if isinstance(value, (list, dict)):
-            raise UserError(f"{batch.where(row)}: {name} is {shown(value)}; it must be a text")
-    try:
-        return from_strings(["" if value is None else str(value) for value in values])
-    except UnicodeEncodeError as error:
-        raise UserError(f"{batch.path}: {name} has {shown(error.object)}, which is no Unicode; correct it") from None

@@ -13,7 +13,7 @@ from pipeline.core.data_card import DataCard, Leak, Shift, SplitCard
 from pipeline.core.tables import to_numpy
 from pipeline.core.task import TRAIN, Task
 from pipeline.sources.duplicates import CONTRADICTORY, IDENTICAL, REPEATED, Codes, Columns, Marks
-from pipeline.sources.files import listing, shown
+from pipeline.tabular.reading import listing, shown
 
 _FEW = 50  # rows of a class, below which little is learnt of it
 _NAMED = 5  # row numbers that a warning names

@@ -1,0 +1,154 @@
+"""Classify new texts with a trained model.
+
+TEXT is one text, or two for a model of pairs. A file has a column for each text that the model reads, and may have
+others, which are kept. Each row gets a prediction, and the probability of each class or label. The rows stay in order.
+"""
+
+import argparse
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli import as_command
+from pipeline.core.messages import UserError, log
+from pipeline.core.paths import CLASSIFIER
+from pipeline.core.tables import from_numpy
+from pipeline.evaluation.metrics import predicted, probabilities
+from pipeline.modeling.classifier import Classifier
+from pipeline.modeling.settings import InferenceSettings, read_settings
+from pipeline.tabular.reading import Batch, Columns, Fault, read_files, read_standard_input, refuse, texts
+from pipeline.tabular.writing import writing_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.evaluation.metrics import Floats
+
+_STANDARD = Path("-")  # input: JSON lines
+
+
+def classify(model: Path, given: list[str] | Path, out: Path | None, skip: bool, batch_size: int) -> None:
+    """Write the rows of a file, or one row of texts, with the model's answers.
+
+    out: a file, or standard output as JSON lines. skip: rows that cannot be used go to a file of their own.
+    batch_size: rows of a forward pass on a GPU. Raises UserError for such a row where not `skip`, for what else is
+    wrong with the file, and where the model does not load.
+    """
+    settings, count, truncated = read_settings(model), 0, 0
+    rows = _rows(given, settings.text_columns)
+    with _faults(_errors_file(given, out) if skip else None) as refused, writing_rows(out) as write:
+        classifier = Classifier(model)
+        for batch in rows(refused):
+            usable, of_texts = _usable(batch, settings.text_columns, refused)
+            if not usable.numbers:
+                continue
+            scored = classifier.score(of_texts, batch_size, f"rows {count + 1:,} to {count + len(usable.numbers):,}")
+            write({**usable.columns, **_answers(settings, scored.logits, usable)})
+            count, truncated = count + len(usable.numbers), truncated + scored.truncated
+        if not count:
+            raise UserError(f"{given} has no row that can be used; run without --on-error skip to see why")
+    if truncated:
+        log.warning("%d of %d rows are longer than %d tokens, and were cut", truncated, count, settings.max_length)
+
+
+def _rows(given: list[str] | Path, names: list[str]) -> Callable[[Callable[[Fault], None]], Iterator[Batch]]:
+    if isinstance(given, list):
+        if len(given) != len(names):
+            reads = f"a pair of texts, {names[0]} and {names[1]}" if len(names) == 2 else f"one text, {names[0]}"
+            raise UserError(f"this model reads {reads}; {len(given)} given")
+        batch = Batch(_STANDARD, "row", [0], {name: [text] for name, text in zip(names, given, strict=True)})
+        return lambda refused: iter([batch])
+    columns = Columns(names, others=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
+    if given == _STANDARD:
+        return lambda refused: read_standard_input(columns, refused)
+    return lambda refused: read_files([given], columns, refused)
+
+
+def _errors_file(given: list[str] | Path, out: Path | None) -> Path:
+    beside = out or (Path("standard_input") if isinstance(given, list) or given == _STANDARD else given)
+    return beside.with_name(f"{beside.stem}.errors.jsonl")
+
+
+@contextmanager
+def _faults(path: Path | None) -> Iterator[Callable[[Fault], None]]:
+    """Yield what to do with a row that cannot be used: stop, or write it to the file at `path`."""
+    if path is None:
+        yield refuse
+        return
+    count = 0
+    with writing_rows(path) as write:
+
+        def refused(fault: Fault) -> None:
+            nonlocal count
+            count += 1
+            write({name: [value] for name, value in fault._asdict().items()})
+
+        yield refused
+    if count:
+        log.warning("%d rows cannot be used: %s", count, path)
+
+
+def _usable(batch: Batch, names: list[str], refused: Callable[[Fault], None]) -> tuple[Batch, list["pa.Array"]]:
+    """The rows that have all texts, and these texts by column."""
+    faulty: dict[str, Fault] = {}
+
+    def note(fault: Fault) -> None:
+        faulty.setdefault(fault.where, fault)
+
+    of_texts = [texts(batch, name, note) for name in names]
+    for name, column in zip(names, of_texts, strict=True):
+        for row, text in enumerate(column.to_pylist()):
+            if not text.strip():
+                note(batch.fault(row, f"has no {name}; fill it in"))
+    if not faulty:
+        return batch, of_texts
+    for fault in faulty.values():
+        refused(fault)
+    kept = [row for row in range(len(batch.numbers)) if batch.where(row) not in faulty]
+    usable = batch.take(kept)
+    return usable, [texts(usable, name) for name in names]
+
+
+def _answers(settings: InferenceSettings, logits: "Floats", rows: Batch) -> dict[str, Any]:
+    """The columns that are written beside the rows' own. Raises UserError where these have the same names."""
+    values, labels = predicted(settings.problem_type, logits), settings.labels
+    answers: dict[str, Any] = {"prediction": from_numpy(values)}
+    if settings.problem_type != "regression":
+        of_class = probabilities(settings.problem_type, logits)
+        answers |= {f"probability_{label}": from_numpy(of_class[:, at]) for at, label in enumerate(labels)}
+    if settings.problem_type == "single_label_classification":
+        answers["prediction"] = [labels[value] for value in values]
+    elif settings.problem_type == "multi_label_classification":
+        answers["prediction"] = [[label for label, has in zip(labels, row, strict=True) if has] for row in values]
+    if taken := next((name for name in answers if name in rows.columns), None):
+        raise UserError(f"{rows.path} has a column {taken}, which is also the name of an answer; rename it")
+    return answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.classify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("texts", metavar="TEXT", nargs="*")
+    parser.add_argument("--file", type=Path, help="csv, tsv, json, jsonl or parquet; -: standard input, JSON lines")
+    parser.add_argument("--out", type=Path, help="csv, tsv, jsonl or parquet; default: standard output, JSON lines")
+    parser.add_argument("--model", type=Path, default=CLASSIFIER, help=f"what stage train has written; {CLASSIFIER}")
+    parser.add_argument(
+        "--on-error", choices=("stop", "skip"), default="stop",
+        help="skip: write the rows that cannot be used to OUT.errors.jsonl, and go on",
+    )  # fmt: skip
+    parser.add_argument("--batch-size", type=int, default=64, help="rows of a forward pass on a GPU; 64")
+    arguments = parser.parse_args()
+    if bool(arguments.texts) == bool(arguments.file):
+        parser.error("give texts, or --file")
+    if hasattr(signal, "SIGPIPE"):  # not on Windows
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
+    with as_command():
+        skip = arguments.on_error == "skip"
+        classify(arguments.model, arguments.file or arguments.texts, arguments.out, skip, arguments.batch_size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What determines a result, as a name: so that what has been run is found again, and nothing else is taken for it."""
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from pipeline.core.messages import UserError
+from pipeline.core.yaml12 import read_yaml
+from pipeline.params import PARAMS, Params, load_params
+
+SEED = "train.seed"
+_PIPELINE = Path("dvc.yaml")
+_CODE = {".py", ".jinja", ".js"}  # of a sub-package's files, those that are DVC's: see .dvcignore
+
+
+def identity(overrides: list[str]) -> str:
+    """A digest of all that may determine the results except the seed.
+
+    That is the parameters, dvc.yaml, the code and the lock file that it names, the user's own data, and the environment
+    of this machine.
+    overrides: as for `dvc exp run -S`. Raises UserError for one that DVC or `load_params` refuses.
+    """
+    from pipeline.modeling.device import usable_device
+    from pipeline.modeling.environment import environment
+
+    params = asdict(overridden(overrides))
+    surroundings = environment(usable_device(params["train"]["precision"]))
+    del params["train"]["seed"]
+    params["runtime"] = params["runtime"]["launcher"]  # the other keys cannot change a result
+    digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
+    for file in _code() + (_own_data(Path(params["data"]["directory"])) if params["data"]["task"] == "own" else []):
+        with file.open("rb") as content:
+            digest.update(f"{file} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()[:8]
+
+
+def overridden(overrides: list[str]) -> Params:
+    """params.yaml with the overrides of a run. Raises UserError as `identity`."""
+    from dvc.exceptions import InvalidArgumentError
+    from dvc.utils.hydra import apply_overrides  # private to DVC; no public way applies -S without a run
+
+    load_params()
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch, PARAMS)
+        shutil.copy(PARAMS, copy)
+        for override in overrides:
+            if re.match(rf"\+*{re.escape(SEED)}=", override):
+                raise UserError(f"-S {override}: {SEED} is chosen for each run; leave it out")
+            try:
+                apply_overrides(copy, [override])
+            except InvalidArgumentError as error:
+                reason = str(error.__cause__).splitlines()[0]
+                raise UserError(f"-S {override}: {reason} Use key=value, with a key of {PARAMS}") from None
+        try:
+            return load_params(copy)
+        except UserError as error:
+            raise UserError(str(error).replace(f"{copy}", f"{PARAMS} with {' '.join(overrides)}")) from None
+
+
+def _code() -> list[Path]:
+    """dvc.yaml and the dependencies of its stages that no stage writes: code, and the lock file of the packages.
+
+    Without those of the report, which only shows results, and without params.yaml, which holds the seed.
+    """
+    stages = read_yaml(_PIPELINE)["stages"]
+    stages = [stage for name, stage in stages.items() if name != "report"]
+    outs = [out for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
+    written = {Path(out if isinstance(out, str) else next(iter(out))) for out in outs}
+    deps = {Path(dep) for stage in stages for dep in stage["deps"]} - {PARAMS}
+    sources = [dep for dep in deps if written.isdisjoint([dep, *dep.parents])]
+    files = {file for dep in sources if dep.is_dir() for file in dep.rglob("*") if file.suffix in _CODE}
+    return [_PIPELINE, *sorted(files | {dep for dep in sources if dep.is_file()})]
+
+
+def _own_data(directory: Path) -> list[Path]:
+    """The files of `data.directory`, but git's and DVC's own."""
+    files = (file for file in directory.rglob("*") if file.is_file())
+    return sorted(file for file in files if not file.name.startswith(".") and file.suffix != ".dvc")

@@ -1,0 +1,138 @@
+"""Run DVC experiments in temporary directories, one after another or several at a time by DVC's queue."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import NamedTuple
+
+from pipeline.core.messages import UserError, log
+from pipeline.experiments.revisions import experiment_names
+
+_PROGRESS = re.compile(  # the lines of a run that are shown
+    r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
+    r"|checkpoints are kept|error:"
+)
+_POLL_SECONDS = 2
+_UNDER_WAY = ("Queued", "Running")  # in DVC's queue
+_TAIL = 20  # lines shown of a run that failed
+
+
+def require_identity() -> None:
+    """Raise UserError where git could not commit an experiment."""
+    for key in ("user.name", "user.email"):
+        if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
+            raise UserError(f'git has no {key}, and DVC commits each experiment; git config {key} "..."')
+
+
+class Experiment(NamedTuple):
+    """What to run. what: it is, for the lines that tell its progress. stages: up to these; none: all."""
+
+    name: str
+    overrides: list[str]
+    what: str
+    stages: Sequence[str] = ()
+
+
+def run_experiment(experiment: Experiment) -> None:
+    """Run one experiment. Raises UserError where it fails."""
+    name, overrides, what, stages = experiment
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        log.info("%s, %s: %s", what, timedelta(seconds=int(time.monotonic() - began)), line)
+
+    command = ["dvc", "exp", "run", "--temp", "--name", name, *_settings(overrides), *stages]
+    lines = []
+    # A process group of its own: a signal to this command is forwarded to all of it, once.
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", process_group=0,
+    ) as process, _signals_forwarded(process.pid):  # fmt: skip
+        for line in process.stdout or ():
+            lines.append(line)
+            if _PROGRESS.match(line):
+                tell(line.rstrip())
+    if process.returncode or name not in experiment_names():
+        for line in lines[-_TAIL:]:
+            log.error("%s", line.rstrip())
+        raise UserError(f"{name} failed; see its last lines above")
+    tell("done")
+
+
+def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
+    """Run experiments, `jobs` at a time. Yields the name of each that has ended, and its error, or nothing."""
+    if jobs > 1:
+        yield from _run_queued(experiments, jobs)
+        return
+    for experiment in experiments:
+        try:
+            run_experiment(experiment)
+            yield experiment.name, ""
+        except UserError as error:
+            log.warning("%s", error)
+            yield experiment.name, str(error)
+
+
+def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
+    """By DVC's queue, whose workers go on where this process is killed: what it has of a name already is waited for."""
+    states = _queue()
+    for experiment in experiments:
+        if states.get(experiment.name) not in _UNDER_WAY:
+            settings = _settings(experiment.overrides)
+            _dvc("exp", "run", "--queue", "--name", experiment.name, *settings, *experiment.stages)
+    _dvc("queue", "start", "--jobs", str(jobs))
+    waiting = {experiment.name: experiment for experiment in experiments}
+    while waiting:
+        states = _queue()
+        for name in [name for name in waiting if states.get(name) not in _UNDER_WAY]:
+            failed = name not in experiment_names()
+            log.info("%s: %s", waiting.pop(name).what, "failed" if failed else "done")
+            yield name, f"{name} failed; see dvc queue logs {name}" if failed else ""
+        time.sleep(_POLL_SECONDS)
+
+
+def _queue() -> dict[str, str]:
+    """The state of each experiment in DVC's queue by name."""
+    lines = _dvc("queue", "status").splitlines()
+    rows = [line.split() for line in lines]
+    return {row[1]: row[-1] for row in rows if len(row) > 2}
+
+
+def _dvc(*arguments: str) -> str:
+    done = subprocess.run(["dvc", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"dvc {' '.join(arguments[:2])} fails: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout
+
+
+def _settings(overrides: list[str]) -> list[str]:
+    return [argument for override in overrides for argument in ("--set-param", override)]
+
+
+@contextmanager
+def _signals_forwarded(group: int) -> Iterator[None]:
+    """Forward SIGINT and SIGTERM to a process group while the block waits for its end; then exit with their status.
+
+    The train stage saves a checkpoint first; at a second signal it ends at once.
+    """
+    received = []
+
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        if hasattr(os, "killpg"):  # a console of Windows has sent Ctrl-C to all processes itself
+            os.killpg(group, signal.SIGINT)  # SIGTERM would end dvc before its stage
+
+    previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if received:
+        sys.exit(128 + received[0])

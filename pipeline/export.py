@@ -1,0 +1,131 @@
+"""Export the trained model to ONNX, and show that it still answers the same.
+
+The fp32 file is written only if its logits are those of torch to 1e-4, on the split on which verdicts rest. With
+--int8, a file with quantized weights is written beside it, only if it is equivalent there to the fp32 one within half a
+point. The table has size, speed on the same threads, and how many answers agree. Needs the packages of the extra
+"onnx".
+"""
+
+import argparse
+import importlib.util
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.cli import as_command
+from pipeline.core.columns import aligned
+from pipeline.core.messages import UserError, log
+from pipeline.core.output import atomic_output
+from pipeline.core.paths import CLASSIFIER, TOKENIZED
+from pipeline.core.task import Task, read_task
+from pipeline.modeling.settings import read_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_TOLERANCE = 1e-4  # of a logit in fp32
+_MARGIN = 0.5  # points, or units of an error, by which int8 may be worse
+
+
+class Scored(NamedTuple):
+    """What an engine gives for the rows. bytes: of its file."""
+
+    engine: str
+    bytes: int
+    logits: "NDArray[np.float64]"
+    seconds: float
+
+
+def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> None:
+    """Write a directory with model.onnx, with `int8` also model_int8.onnx, and the tokenizer, and print the table.
+
+    Raises UserError where a file does not answer as the model does, and writes nothing then.
+    """
+    import torch
+
+    from pipeline.core.tables import open_arrow, to_numpy
+    from pipeline.modeling import onnx_model
+    from pipeline.modeling.device import usable_device
+    from pipeline.modeling.inference import logits
+    from pipeline.modeling.loading import load_classifier, load_tokenizer
+
+    task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
+    split = task.verdict_split
+    rows = open_arrow(tokenized, split, "tokenize")
+    tokenizer, model = load_tokenizer(classifier), load_classifier(classifier, "cpu")
+    names = list(tokenizer.model_input_names)
+
+    def score(engine: str, file: Path, scorer: Any, precision: Any = "fp32") -> Scored:
+        began = time.monotonic()
+        found = logits(scorer, rows, tokenizer, 1, precision, desc=engine)
+        size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
+        return Scored(engine, size, found.astype("float64"), time.monotonic() - began)
+
+    with atomic_output(out) as draft:
+        shutil.copytree(classifier, draft, ignore=shutil.ignore_patterns("*.safetensors"))
+        file = draft / "model.onnx"
+        onnx_model.export(model, names, settings.max_length, file)
+        weights = classifier / "model.safetensors"
+        scored = [score("torch fp32", weights, model)]
+        if usable_device("auto").precision == "bf16":
+            scored.append(score("torch bf16", weights, model, "bf16"))
+        scored.append(score("ONNX fp32", file, onnx_model.OnnxModel(file)))
+        if (error := float(abs(scored[-1].logits - scored[0].logits).max())) > _TOLERANCE:
+            raise UserError(f"the logits of the ONNX model differ by up to {error:.2g} from torch's; it is not written")
+        log.info("the logits differ by at most %.2g from torch's", error)
+        if int8:
+            quantized = draft / "model_int8.onnx"
+            onnx_model.quantize(file, quantized)
+            scored.append(score("ONNX int8", quantized, onnx_model.OnnxModel(quantized)))
+        print("\n".join(_table(task, scored, to_numpy(rows["labels"]))))
+        print(f"{len(rows)} {split} {task.noun}, {torch.get_num_threads()} threads. Agreement: with torch fp32.")
+        if int8:
+            _require_equivalence(task, to_numpy(rows["labels"]), scored[0], scored[-1])
+    log.info("wrote %s", out)
+
+
+def _table(task: Task, scored: list[Scored], labels: Any) -> list[str]:
+    from pipeline.evaluation.metrics import METRICS, predicted
+
+    reference = predicted(task.problem_type, scored[0].logits)
+    metric = METRICS[task.metrics[0]]
+    rows = [["", "MB", f"{task.noun} a second", metric.title, "agreement"]]
+    for of in scored:
+        values = predicted(task.problem_type, of.logits)
+        same = (values == reference).reshape(len(values), -1).all(axis=1)
+        agreement = "" if task.problem_type == "regression" else f"{100 * same.mean():.2f} %"
+        score = metric.shown(metric.score(labels, values), 2)
+        rows.append([of.engine, f"{of.bytes / 1e6:.0f}", f"{len(values) / of.seconds:.0f}", score, agreement])
+    return aligned(rows, "right")
+
+
+def _require_equivalence(task: Task, labels: Any, reference: Scored, quantized: Scored) -> None:
+    from pipeline.evaluation.metrics import predicted
+    from pipeline.experiments.gate import judge
+
+    a, b = (predicted(task.problem_type, of.logits)[None] for of in (reference, quantized))
+    outcome = judge(task.metrics[0], labels, a, b, _MARGIN)
+    unit = "" if task.problem_type == "regression" else " points"
+    if outcome not in ("better", "equivalent"):
+        raise UserError(
+            f"int8 is not shown to be equivalent to fp32 within {_MARGIN}{unit} of {task.metrics[0]} ({outcome}); "
+            "nothing is written: export without --int8, or score more rows"
+        )
+    log.info("int8 is %s: within %s%s of fp32", outcome, _MARGIN, unit)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.export", description=__doc__)
+    parser.add_argument("--onnx", metavar="DIR", type=Path, required=True, help="the directory to write")
+    parser.add_argument("--int8", action="store_true", help="also with int8 weights, where that is as good")
+    arguments = parser.parse_args()
+    with as_command():
+        if lacking := [name for name in ("onnx", "onnxruntime", "onnxscript") if not importlib.util.find_spec(name)]:
+            raise UserError(f"{lacking[0]} is not installed; pip install -c requirements.lock -e '.[onnx]'")
+        export_onnx(CLASSIFIER, TOKENIZED, arguments.onnx, arguments.int8)
+
+
+if __name__ == "__main__":
+    main()

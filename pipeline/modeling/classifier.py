@@ -1,0 +1,67 @@
+"""A trained model as a function of texts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.core.messages import UserError, log
+from pipeline.modeling.device import set_up_device
+from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.settings import read_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+
+class Scored(NamedTuple):
+    """logits: shape (n, outputs), in the order of the rows. truncated: how many rows were cut to max_length."""
+
+    logits: "NDArray[np.float64]"
+    truncated: int
+
+
+class Classifier:
+    """A model directory that stage train has written.
+
+    Its logits are those of stage predict, to the byte, on the same machine.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Load the model, in the precision that it was trained for, or in what this machine can do.
+
+        Raises UserError where it does not load.
+        """
+        self.settings = read_settings(directory)
+        try:
+            self._device = set_up_device(self.settings.precision, None)
+        except UserError:
+            log.warning("the model was trained in %s, which this machine cannot do", self.settings.precision)
+            self._device = set_up_device("auto", None)
+        self._tokenizer = load_tokenizer(directory)
+        model: Any = load_classifier(directory, self._device.kind)
+        self._model = model.to(self._device.kind)
+
+    def score(self, texts: Sequence["pa.Array"], batch_size: int, desc: str = "scoring") -> Scored:
+        """Score n rows. texts: of each text column, an array of n strings. batch_size: rows of a forward pass on a GPU.
+
+        desc: for the progress bar. Raises UserError where memory runs out.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        from pipeline.core.tables import from_numpy, schema
+        from pipeline.modeling.inference import logits
+        from pipeline.modeling.tokenization import encode, token_columns
+
+        settings = self.settings
+        idx = from_numpy(np.arange(len(texts[0]), dtype=np.int32))
+        rows = pa.RecordBatch.from_arrays([*texts, idx], names=[*settings.text_columns, "idx"])
+        encoded = encode(
+            rows, self._tokenizer, settings.text_columns, settings.max_length, settings.padding,
+            schema(token_columns(self._tokenizer)),
+        )  # fmt: skip
+        table = pa.Table.from_batches([encoded.batch])
+        scored = logits(self._model, table, self._tokenizer, batch_size, self._device.precision, desc=desc)
+        return Scored(scored.astype(np.float64), encoded.truncated)

@@ -1,0 +1,91 @@
+"""Texts as token ids: of the rows of a corpus in stage tokenize, and of new texts in classify."""
+
+import json
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.core.messages import UserError
+from pipeline.core.task import NO_LABEL
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from transformers import PreTrainedTokenizerBase
+
+
+def token_columns(tokenizer: "PreTrainedTokenizerBase") -> dict[str, "pa.DataType"]:
+    """The columns of tokenized rows, without labels, by name."""
+    import pyarrow as pa
+
+    lists = {name: pa.list_(pa.int32() if name == "input_ids" else pa.int8()) for name in tokenizer.model_input_names}
+    return {"idx": pa.int32(), "length": pa.int32(), **lists}
+
+
+class Encoded(NamedTuple):
+    """A batch of tokenized rows, and the number of those cut."""
+
+    batch: "pa.RecordBatch"
+    truncated: int
+
+
+def encode(
+    rows: "pa.RecordBatch",
+    tokenizer: "PreTrainedTokenizerBase",
+    order: list[str],
+    max_length: int,
+    padding: str,
+    schema: "pa.Schema",
+) -> Encoded:
+    """Tokenize a batch of rows. order: the text columns. At module level, so that it can be pickled."""
+    import numpy as np
+    import pyarrow as pa
+
+    from pipeline.core.tables import from_numpy, to_numpy
+
+    tokens = tokenizer(
+        *([_cut(text, tokenizer, max_length) for text in rows[column].to_pylist()] for column in order),
+        truncation=True,
+        max_length=max_length,
+        padding="max_length" if padding == "max_length" else False,
+    )
+    starts = np.cumsum([0, *map(len, tokens["input_ids"])], dtype=np.int32)
+    lengths = np.array([sum(mask) for mask in tokens["attention_mask"]], dtype=np.int32)
+    columns = {"idx": rows["idx"], "length": from_numpy(lengths)}
+    if "labels" in schema.names:
+        columns["labels"] = rows["label"]
+        if pa.types.is_floating(rows["label"].type) and np.any(to_numpy(rows["label"]) == NO_LABEL):
+            raise UserError(f"a row has the label {NO_LABEL}, which to transformers stands for none; shift or scale it")
+    for name, lists in tokens.items():
+        values = np.fromiter(chain.from_iterable(lists), schema.field(name).type.value_type.to_pandas_dtype())
+        columns[name] = pa.ListArray.from_arrays(from_numpy(starts), from_numpy(values))
+    truncated = sum(bool(encoding.overflowing) for encoding in tokens.encodings or [])
+    return Encoded(pa.RecordBatch.from_pydict(columns, schema), truncated)
+
+
+def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
+    """Cut a text far behind the last token that can be kept.
+
+    For a truncated pair, the tokenizer builds every combination of the overflowing pieces: with two texts of 100,000
+    characters, that takes minutes and gigabytes.
+    """
+    if len(text) <= 8 * max_length:
+        return text
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return text[: offsets[2 * max_length][1]] if len(offsets) > 2 * max_length else text
+
+
+def length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
+    """Longest input, in tokens, that the model has positions for."""
+    config = json.loads((pretrained / "config.json").read_text(encoding="utf-8"))
+    positions = config.get("max_position_embeddings", sys.maxsize)
+    if config.get("model_type") in _OFFSET_POSITIONS:
+        positions -= config.get("pad_token_id", 1) + 1
+    return min(int(positions), tokenizer.model_max_length)
+
+
+# Their positions start after the padding token's id, as in fairseq: 514 positions for 512 tokens.
+_OFFSET_POSITIONS = {
+    "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+    "xlm-roberta-xl", "xmod",
+}  # fmt: skip

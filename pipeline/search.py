@@ -1,0 +1,122 @@
+"""Search for better parameters, and end with a verdict: are the best ones better than those of params.yaml?
+
+SPACE names the parameters and where to search: "train.lr: log(1e-5, 1e-4)", or uniform(0, 0.2), int(1, 5), or a list.
+Each trial is a DVC experiment up to train, and is ranked by its score on validation; a third of the trials get a second
+seed. The best one and the present parameters then run with five fresh seeds, and are compared: only there test is
+scored. Trials are found again by name: after a kill, the same command goes on where it was, and to the same end.
+"""
+
+import argparse
+from pathlib import Path
+
+from pipeline.cli import as_command
+from pipeline.core.columns import aligned
+from pipeline.core.messages import UserError
+from pipeline.core.output import write_text
+from pipeline.core.packages import require_locked
+from pipeline.experiments.comparison import Comparison, Side, compare
+from pipeline.experiments.identity import identity
+from pipeline.experiments.render import as_text, score_rows
+from pipeline.experiments.revisions import runs
+from pipeline.experiments.runner import group_name, run_seeds
+from pipeline.experiments.search import Study, Trial, rungs
+from pipeline.experiments.space import SAMPLERS, Parameter, Sampler, read_space
+from pipeline.params import load_params
+from pipeline.reporting.learning_curves import title
+from pipeline.reporting.search_page import SearchResults, search_page
+
+_SEEDS = 5  # of the end
+
+
+def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | None) -> None:
+    """Run the study, and print its best trials, the comparison of the best with params.yaml, and how to adopt it.
+
+    Raises UserError for a space or a number that makes no sense, and where all trials fail.
+    """
+    if n < 2 or jobs < 1:
+        raise UserError(f"--n is {n} and --jobs {jobs}; at least 2 trials, and 1 job, make a search")
+    space, directory = read_space(space_file), space_file.with_suffix("")
+    steps = rungs(load_params().train.epochs, min_epochs, space)
+    for parameter in space:  # raises UserError for a key or a value that cannot be
+        identity([f"{parameter.key}={parameter.text(parameter.first)}"])
+    sampler = Sampler(space, name)
+    study = Study(directory, space, sampler, steps, jobs)
+    trials = study.run(n)
+    present, best = group_name([]), group_name(trials[0].settings)
+    run_seeds(_SEEDS, [])
+    run_seeds(_SEEDS, trials[0].settings)
+    comparison = compare(*(Side(group, runs(group)) for group in (present, best)))
+    adopt = f"dvc exp apply {best}-1"
+    results = _results(study, space, trials, sampler.importances(), comparison, adopt)
+    write_text(directory / "report.html", search_page(results))
+    print("\n".join([*_best_trials(study, trials), "", as_text(comparison), ""]))
+    print(
+        f"{'To adopt B' if comparison.better == 'B' else 'Keep params.yaml as it is; to take B all the same'}: {adopt}"
+    )
+    print(f"All trials: {directory / 'report.html'}")
+
+
+def _best_trials(study: Study, trials: list[Trial]) -> list[str]:
+    """The lines of those that reached the last rung, and of what fewer trials would find."""
+    rows = [["trial", f"validation {title(study.metric)}", *trials[0].overrides]]
+    for trial in trials:
+        if study.reached(trial) == len(study.rungs):
+            rows.append([str(trial.number), _shown(study.last_score(trial)), *trial.overrides.values()])
+    expected = study.expected_best()
+    shown = [k for k in (1, 2, 5, 10, 20, 50, 100, 200) if k < len(expected)] + [len(expected)]
+    curve = ", ".join(f"{expected[k - 1]:.4f} of {k}" for k in shown)
+    return [
+        *aligned(rows, "right"),
+        f"Means over {len(study.rungs[-1].seeds)} seeds. The expected best of one seed is {curve} trials.",
+    ]
+
+
+def _shown(score: float | None) -> str:
+    return "failed" if score is None else f"{score:.4f}"
+
+
+def _results(
+    study: Study, space: list[Parameter], trials: list[Trial], importances: dict[str, float],
+    comparison: Comparison, adopt: str,
+) -> SearchResults:  # fmt: skip
+    first = study.rungs[0]
+    return SearchResults(
+        title=title(study.metric),
+        verdict=comparison.verdict,
+        better=comparison.better == "B",
+        caveats=comparison.caveats,
+        scores=score_rows(comparison),
+        adopt=adopt,
+        trials=[
+            {"number": trial.number, "score": study.last_score(trial), "rung": study.reached(trial),
+             "first": trial.score(first), "overrides": trial.overrides}
+            for trial in trials
+        ],
+        parameters={of.key: [of.shown(trial.overrides[of.key]) for trial in trials] for of in space},
+        scales={parameter.key: parameter.scale for parameter in space},
+        importances=importances,
+        expected=study.expected_best(),
+        epochs=first.epochs,
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.search", description=__doc__)
+    parser.add_argument("space", metavar="SPACE", type=Path, help="as search.yaml")
+    parser.add_argument("--n", type=int, required=True, help="trials, at least 2; a grid may have fewer")
+    parser.add_argument(
+        "--sampler", choices=SAMPLERS, default="tpe", help="how points are chosen; random is Sobol's sequence; tpe"
+    )
+    parser.add_argument(
+        "--min-epochs", type=int, metavar="E",
+        help="successive halving: all trials run E epochs, the best third three times as many, and so on",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time, by DVC's queue; 1")
+    arguments = parser.parse_args()
+    with as_command():
+        require_locked()
+        search(arguments.space, arguments.n, arguments.sampler, arguments.jobs, arguments.min_epochs)
+
+
+if __name__ == "__main__":
+    main()

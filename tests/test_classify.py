@@ -1,0 +1,235 @@
+"""A trained model answers new texts as the predict stage does, from and to every form of file."""
+
+import csv
+import functools
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import ROOT, TinyMaker, sections
+from kinds import TASKS, download_kind
+
+from pipeline.classify import classify
+from pipeline.core.messages import UserError
+from pipeline.core.paths import SETTINGS
+from pipeline.core.task import read_task
+from pipeline.modeling.classifier import Classifier
+from pipeline.params import Params, PredictParams, TokenizeParams
+from pipeline.predict import predict
+from pipeline.tokenize_data import tokenize
+from pipeline.train import train
+
+Trained = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker) -> Trained:
+    """A directory with what the stages make of a kind of task, up to predictions."""
+
+    def make(kind: str) -> Path:
+        out = tmp_path_factory.mktemp(kind)
+        raw = download_kind(kind, out)
+        tokenize(raw, tiny(), out / "tokenized", TokenizeParams(max_length=24, padding="dynamic"), 1)
+        settings = sections(params, max_train_samples=None, batch_size=8, epochs=2, lr=2e-3)
+        train(out / "tokenized", tiny(), out / "classifier", out / "metrics", out / "checkpoints", *settings)
+        scoring = PredictParams(batch_size=64, swapped=False, max_samples=None)
+        predict(out / "tokenized", out / "classifier", out / "predictions", out / "metrics", scoring, "fp32", None)
+        return out
+
+    return functools.cache(make)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_the_logits_are_those_of_the_predict_stage(kind: str, trained: Trained) -> None:
+    out = trained(kind)
+    columns = read_task(out / "raw", "download").text_columns
+    raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", "predictions"))
+    classifier = Classifier(out / "classifier")
+    texts = [raw[name].combine_chunks() for name in columns]
+    found = classifier.score(texts, 64)
+    names = [name for name in expected.column_names if name.startswith("logit_")]
+    assert np.array_equal(found.logits, np.column_stack([expected[name].to_numpy() for name in names]))
+    few = classifier.score([column.slice(3, 2) for column in texts], 64)
+    assert np.array_equal(few.logits, found.logits[3:5]), "they do not depend on the other rows"
+    assert found.truncated > 0, "some of these texts are longer than 24 tokens"
+
+
+ROWS: list[dict[str, Any]] = [
+    {"id": at, "text": f'{city} sued "{at}" firms , it said .', "source": "web"}
+    for at, city in enumerate(["Boston", "Denver", "Boston", "Chicago", "Denver"])
+]
+
+
+def as_csv(rows: list[dict[str, Any]], delimiter: str) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def as_parquet(rows: list[dict[str, Any]]) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), buffer)
+    return buffer.getvalue()
+
+
+FORMS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
+    ".csv": functools.partial(as_csv, delimiter=","),
+    ".tsv": functools.partial(as_csv, delimiter="\t"),
+    ".jsonl": lambda rows: "".join(json.dumps(row) + "\n" for row in rows).encode(),
+    ".json": lambda rows: json.dumps(rows).encode(),
+    ".parquet": as_parquet,
+}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        return found
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+def answered(path: Path) -> list[tuple[str, str, dict[str, float]]]:
+    rows = read(path)
+    names = ["id", "text", "source", "prediction", *(f"probability_{label}" for label in TASKS["classes"].labels)]
+    assert [list(row) for row in rows] == [names] * len(rows), "the columns of the input, in their order, and answers"
+    return [(str(row["id"]), row["prediction"], {name: float(row[name]) for name in names[4:]}) for row in rows]
+
+
+@pytest.mark.parametrize("written", [".csv", ".tsv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_and_written(form: str, written: str, trained: Trained, tmp_path: Path) -> None:
+    given, out = tmp_path / f"in{form}", tmp_path / f"out{written}"
+    given.write_bytes(FORMS[form](ROWS))
+    model = trained("classes") / "classifier"
+    classify(model, given, out, False, 64)
+    found = answered(out)
+    assert [number for number, _, _ in found] == ["0", "1", "2", "3", "4"]
+    scored = Classifier(model).score([pa.array([row["text"] for row in ROWS])], 64).logits
+    exp = np.exp(scored)
+    for (_, prediction, of_class), expected in zip(found, exp / exp.sum(axis=1, keepdims=True), strict=True):
+        assert np.allclose(list(of_class.values()), expected, atol=1e-6)
+        assert prediction == TASKS["classes"].labels[expected.argmax()]
+
+
+def run(*arguments: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    """The command as a user types it, where there is neither params.yaml nor a repository."""
+    command = [sys.executable, "-m", "pipeline.classify", *arguments]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, text=True)
+
+
+def test_texts_and_standard_input_are_answered_as_json_lines(trained: Trained, tmp_path: Path) -> None:
+    model = str(trained("number") / "classifier")
+    done = run("--model", model, "It rained .", "On Monday it rained .", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert list(row) == ["one", "two", "prediction"]
+    same = {"two": "On Monday it rained .", "one": "It rained .", "more": None}
+    lines = [same, {"one": "a", "two": "b"}]
+    done = run("--model", model, "--file", "-", cwd=tmp_path, given="".join(json.dumps(line) + "\n" for line in lines))
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first == {**same, "prediction": row["prediction"]}
+    assert list(second) == ["two", "one", "more", "prediction"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_labels_are_a_list(trained: Trained, tmp_path: Path) -> None:
+    model, given = trained("several") / "classifier", tmp_path / "in.parquet"
+    given.write_bytes(as_parquet(ROWS))
+    for name in ("out.jsonl", "out.parquet", "out.csv"):
+        classify(model, given, tmp_path / name, False, 64)
+        for row in read(tmp_path / name):
+            likely = [label for label in TASKS["several"].labels if float(row[f"probability_{label}"]) > 0.5]
+            assert row["prediction"] == ("|".join(likely) if name == "out.csv" else likely)
+
+
+def test_texts_that_were_cut_are_counted(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = tmp_path / "in.csv"
+    given.write_bytes(as_csv([*ROWS, {**ROWS[0], "text": "Boston " * 1000}], ","))
+    classify(trained("classes") / "classifier", given, tmp_path / "out.csv", False, 64)
+    assert "1 of 6 rows are longer than 24 tokens, and were cut" in caplog.messages
+
+
+BAD = {
+    "an empty text": ("in.csv", b"id,text\n1,good\n2, \n3,fine\n", r"in\.csv line 3 has no text; fill", 2),
+    "a ragged row": ("in.csv", b"id,text\n1,good\n2\n3,fine\n", r"in\.csv line 3 has 1 fields.*quotes", 2),
+    "no text": (
+        "in.jsonl",
+        b'{"id": 1, "text": "good"}\n{"id": 2}\n{"id": 3, "text": "fine"}',
+        r"in\.jsonl line 2 has no text",
+        2,
+    ),
+    "no JSON": ("in.jsonl", b'{"text": "good"\n{"text": "fine"}\n', r"in\.jsonl line 1 is not JSON", 1),
+    "a list": ("in.jsonl", b'{"text": ["good"]}\n{"text": "fine"}\n', r"in\.jsonl line 1 has \['good'\] as text", 1),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_bad_row_stops_or_is_left_out(
+    fault: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, content, message, kept = BAD[fault]
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    model = trained("classes") / "classifier"
+    with pytest.raises(UserError, match=message) as stopped:
+        classify(model, Path(name), Path("out.jsonl"), False, 64)
+    assert [path.name for path in tmp_path.iterdir()] == [name], "nothing half-written is left"
+    classify(model, Path(name), Path("out.jsonl"), True, 64)
+    assert [row["text"] for row in read(Path("out.jsonl"))] == ["good", "fine"][-kept:]
+    [told] = read(Path("out.errors.jsonl"))
+    assert list(told) == ["where", "why", "row"]
+    assert f"{told['where']} {told['why']}" == str(stopped.value)
+    assert "1 rows cannot be used: out.errors.jsonl" in caplog.messages
+
+
+def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path) -> None:
+    model, given = trained("classes") / "classifier", tmp_path / "in.csv"
+
+    def message(content: str, out: str = "out.csv", directory: Path = model) -> str:
+        given.write_text(content)
+        with pytest.raises(UserError) as error:
+            classify(directory, given, tmp_path / out, False, 64)
+        return str(error.value)
+
+    rename = 'text, but txet; the model reads text; rename a column: did you mean "txet"?'
+    assert rename in message("txet\na\n")
+    clash = "in.csv has a column prediction, which is also the name of an answer; rename"
+    assert clash in message("text,prediction\na,b\n")
+    assert "out.xlsx cannot be written; name a file that ends in one of .csv" in message("text\na\n", "out.xlsx")
+    untrained = f"has no {SETTINGS}; name a directory that stage train has written"
+    assert untrained in message("text\na\n", directory=tmp_path)
+    assert "nowhere is not there" in message("text\na\n", directory=tmp_path / "nowhere")
+    given.write_text("text\n \n")
+    with pytest.raises(UserError, match=r"in\.csv has no row that can be used; run without"):
+        classify(model, given, tmp_path / "out.csv", True, 64)
+    assert list(tmp_path.iterdir()) == [given]
+    with pytest.raises(UserError, match=r"this model reads one text, text; 2 given"):
+        classify(model, ["a", "b"], None, False, 64)
+
+
+def test_a_model_for_a_gpu_answers_on_a_cpu(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(trained("classes") / "classifier", model)
+    settings = json.loads((model / SETTINGS).read_text())
+    (model / SETTINGS).write_text(json.dumps({**settings, "precision": "fp16"}))
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    classify(model, ["Boston"], tmp_path / "out.jsonl", False, 64)
+    assert "the model was trained in fp16, which this machine cannot do" in caplog.messages

@@ -1,0 +1,127 @@
+"""`python -m pipeline.export` with the packages of its extra, really installed."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, TinyMaker, sections
+from kinds import TASKS, download_kind
+from safetensors.torch import load_file, save_file
+
+from pipeline.params import Params, TokenizeParams
+from pipeline.tokenize_data import tokenize
+from pipeline.train import train
+
+pytestmark = pytest.mark.slow
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run python in an environment that has the packages of this one, and those of the extra."""
+    base = tmp_path_factory.mktemp("onnx")
+    venv.create(base, with_pip=True)
+    paths = [entry for entry in sys.path if entry.endswith("site-packages")]
+    next(base.glob("lib/python*/site-packages")).joinpath("project.pth").write_text("\n".join(paths))
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["onnx"]
+    install = [base / "bin" / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "requirements.lock"]
+    done = subprocess.run([*install, *extra], capture_output=True, text=True)
+    if done.returncode:
+        assert "ResolutionImpossible" not in done.stderr, done.stderr
+        pytest.skip(f"ONNX Runtime cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+    def run(cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([base / "bin" / "python", *command], cwd=cwd, env=env, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.fixture
+def trained(tmp_path: Path, params: Params, tiny: TinyMaker) -> Callable[..., Path]:
+    """A directory with a trained classifier and its tokenized rows, where the stages put them."""
+
+    def make(kind: str, model: str, **changes: object) -> Path:
+        out = tmp_path / kind
+        out.mkdir()
+        checkpoint, tokenized = tiny(model), out / "data" / "tokenized"
+        tokenized.parent.mkdir()
+        tokenize(download_kind(kind, out), checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic"), 1)
+        settings = sections(params, max_train_samples=None, batch_size=8, **changes)
+        train(tokenized, checkpoint, out / "models" / "classifier", out / "metrics", out / "checkpoints", *settings)
+        return out
+
+    return make
+
+
+# What a user runs with the file: other lengths and batches than those of the export.
+ANSWERS = """
+import json, sys
+import numpy as np
+import onnxruntime, torch, transformers
+tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
+model = transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[2]).eval()
+session = onnxruntime.InferenceSession(sys.argv[1] + "/" + sys.argv[3])
+gaps = []
+for texts in (["Boston"], ["Boston Falcon Bank sued .", "It ."], ["On Monday it said " * 3] * 5):
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=24, return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**inputs).logits.numpy()
+    [found] = session.run(["logits"], {name: value.numpy() for name, value in inputs.items()})
+    gaps.append(float(np.abs(found - expected).max()))
+print(json.dumps(gaps))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [("classes", "bert"), ("several", "mpnet"), ("classes", "distilbert"), ("number", "roberta")]
+)
+def test_the_exported_model_answers_as_the_trained_one(
+    kind: str, model: str, trained: Callable[..., Path], run: Run
+) -> None:
+    out = trained(kind, model, epochs=1, lr=2e-3)
+    done = run(out, "-m", "pipeline.export", "--onnx", "an export")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^torch fp32 +\d+ +\d+ +-?\d+\.\d+", done.stdout, re.M)
+    assert re.search(
+        r"^ONNX fp32 +\d+ +\d+ +-?\d+\.\d+" + ("" if kind == "number" else r" +100\.00 %$"), done.stdout, re.M
+    )
+    settings = json.loads((out / "an export" / "inference.json").read_text())
+    assert settings["labels"] == TASKS[kind].labels
+    assert not list((out / "an export").glob("*.safetensors"))
+    if kind != "number":
+        answers = run(out, "-c", ANSWERS, "an export", "models/classifier", "model.onnx")
+        assert max(json.loads(answers.stdout)) < 1e-4, answers.stderr
+
+
+def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path], run: Run) -> None:
+    """60 rows cannot show an equivalence within half a point, unless no answer differs."""
+    out = trained("classes", "bert", epochs=20, lr=2e-3)
+    done = run(out, "-m", "pipeline.export", "--onnx", "an export", "--int8")
+    agreement = float(re.search(r"^ONNX int8 .* (\S+) %$", done.stdout, re.M)[1])  # type: ignore[index]
+    assert (done.returncode == 0) == (agreement == 100), done.stderr
+    assert (out / "an export" / "model_int8.onnx").exists() == (agreement == 100)
+    weights = out / "models" / "classifier" / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["bert.pooler.dense.weight"][0, 0] = 300.0  # one weight that leaves the others no steps of int8
+    save_file(tensors, weights, metadata={"format": "pt"})
+    done = run(out, "-m", "pipeline.export", "--onnx", "another", "--int8")
+    assert done.returncode == 1
+    assert re.search(r"^error: int8 is not shown to be equivalent to fp32 within 0\.5 points", done.stderr, re.M)
+    assert not (out / "another").exists()
+
+
+def test_without_its_packages_the_extra_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipeline.export", "--onnx", "out"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: onnx is not installed; pip install .*\[onnx\]'\n", done.stderr)

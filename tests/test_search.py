@@ -1,0 +1,204 @@
+"""`python -m pipeline.search`: trials as real experiments of a toy pipeline, found again after a kill."""
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Project
+from toy import toy_project
+
+from pipeline.core.messages import UserError
+from pipeline.experiments.revisions import experiment_names
+from pipeline.experiments.search import Rung, Study, expected_best, rungs
+from pipeline.experiments.space import Sampler, read_space
+
+SPACE = """\
+train.lr: log(1e-4, 1e-2)
+train.batch_size: [8, 16]
+train.max_grad_norm: uniform(0.5, 2)
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return toy_project(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture
+def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.chdir(made.root)
+    torch.set_num_threads(1)  # as in the project's environment: an experiment's name depends on it
+    return made
+
+
+def space(text: str) -> list[Any]:
+    Path("space.yaml").write_text(text)
+    return read_space(Path("space.yaml"))
+
+
+def rows(directory: str) -> list[dict[str, str]]:
+    with Path(directory, "trials.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", ["tpe", "random", "grid"])
+def test_a_sampler_proposes_the_same_for_the_same_results(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = SPACE if name != "grid" else "train.epochs: int(1, 3)\ntrain.batch_size: [8, 16]\n"
+
+    def proposals(sign: int) -> list[dict[str, str]]:
+        sampler, found = Sampler(space(text), name), []
+        while (asked := sampler.ask()) is not None and len(found) < 20:
+            number, values = asked
+            found.append(values)
+            sampler.tell(number, sign * float(values["train.batch_size"]) if number % 5 else None)
+        return found
+
+    found = proposals(1)
+    assert found == proposals(1)
+    assert (found != proposals(-1)) == (name == "tpe"), "it learns"
+    if name == "grid":
+        assert [(of["train.batch_size"], of["train.epochs"]) for of in found] == [
+            (size, epochs) for size in ("8", "16") for epochs in ("1", "2", "3")
+        ]
+    else:
+        assert all(1e-4 <= float(of["train.lr"]) <= 1e-2 and len(of["train.lr"]) < 11 for of in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train.lr: around(1, 2)", r"space\.yaml: train\.lr is around\(1, 2\) .*; write log\(1e-5, 1e-4\)"),
+        ("train.lr: log(0, 1)", r"space\.yaml: train\.lr is log\(0, 1\) .*; write"),
+        ("train.lr: uniform(2, 1)", r"space\.yaml: train\.lr is uniform\(2, 1\) .*; write"),
+        ("train.lr: [1e-5]", r"space\.yaml: train\.lr is \[1e-05\] .*; write"),
+        ("- train.lr", r"space\.yaml has no keys; write"),
+        ("train.lr: [", r"space\.yaml cannot be read"),
+    ],
+)
+def test_a_space_that_makes_no_sense_is_told_in_one_line(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message) as error:
+        space(text)
+    assert "\n" not in str(error.value)
+
+
+def test_rungs_triple_the_epochs_and_end_with_a_second_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lr, epochs = space("train.lr: log(1e-5, 1e-4)"), space("train.epochs: int(1, 3)")
+    assert rungs(3, None, epochs) == [Rung(None, (101,)), Rung(None, (101, 102))]
+    assert rungs(3, 1, lr) == [Rung(1, (101,)), Rung(None, (101,)), Rung(None, (101, 102))]
+    assert [rung.epochs for rung in rungs(10, 1, lr)] == [1, 3, 9, None, None]
+    assert [rung.epochs for rung in rungs(3, 3, lr)] == [None, None]
+    with pytest.raises(UserError, match=r"--min-epochs makes rungs of train\.epochs"):
+        rungs(3, 1, epochs)
+    with pytest.raises(UserError, match=r"--min-epochs is 4; it must be 1 to 3"):
+        rungs(3, 4, lr)
+
+
+def test_the_expected_best_is_that_of_draws_with_replacement() -> None:
+    random = np.random.default_rng(0)
+    scores = random.normal(size=7)
+    for number, expected in enumerate(expected_best(scores.tolist()), 1):
+        drawn = random.choice(scores, size=(200_000, number)).max(axis=1)
+        assert expected == pytest.approx(drawn.mean(), abs=0.01)
+
+
+@pytest.mark.slow
+def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
+    toy: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The toy's score is best at 1e-3."""
+    own = space("train.batch_size: [8, 16]\ntrain.lr: [1e-3, 1e-4, 2.0]\n")
+    study = Study(Path("space"), own, Sampler(own, "grid"), rungs(1, None, own), 1)
+    best, *others = study.run(6)
+    assert best.overrides == {"train.batch_size": "8", "train.lr": "0.001"}
+    assert [study.reached(trial) for trial in (best, *others)] == [2, 2, 1, 1, 1, 1]
+    failed = json.loads(Path("space", "failed.json").read_text())
+    assert len(failed) == 2
+    table = rows("space")
+    assert [row["score"] != "" for row in table if row["seed"] == "101"] == [True, True, False] * 2
+    for name, reference in experiment_names().items():
+        assert name.startswith("trial-")
+        files = toy.git("ls-tree", "-r", "--name-only", reference).splitlines()
+        assert "metrics/train.json" in files
+        lock = toy.git("show", f"{reference}:dvc.lock")
+        assert "train:" in lock
+        assert "seed: 10" in lock
+    caplog.clear()
+    began = time.monotonic()
+    again = Study(Path("space"), own, Sampler(own, "grid"), rungs(1, None, own), 1)
+    assert [trial.overrides for trial in again.run(6)] == [trial.overrides for trial in (best, *others)]
+    assert rows("space") == table
+    assert not [message for message in caplog.messages if "Running stage" in message]
+    assert time.monotonic() - began < 10
+
+
+def search(project: Project, *arguments: str, ok: bool = True) -> str:
+    return project.run(sys.executable, "-m", "pipeline.search", *arguments, ok=ok)
+
+
+def test_a_key_that_is_none_is_told_before_anything_runs(toy: Project) -> None:
+    Path("bad.yaml").write_text("train.learning_rate: [1, 2]\n")
+    assert re.search(r"^error: .*train\.learning_rate", search(toy, "bad.yaml", "--n", "2", ok=False), re.M)
+    Path("bad.yaml").write_text("train.seed: [1, 2]\n")
+    assert "train.seed is chosen for each run" in search(toy, "bad.yaml", "--n", "2", ok=False)
+    Path("bad.yaml").write_text("train.lr: log(1e-5, 1e-4)\n")
+    assert "a grid needs values" in search(toy, "bad.yaml", "--n", "2", "--sampler", "grid", ok=False)
+    assert "at least 2 trials" in search(toy, "bad.yaml", "--n", "1", ok=False)
+    assert not Path("bad").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_search_comes_to_the_same_end_to_the_byte(toy: Project) -> None:
+    toy.set("train.epochs", "3")
+    toy.set("train.lr", "2.0e-4")
+    toy.commit("other parameters")
+    for name in ("whole", "killed"):
+        Path(f"{name}.yaml").write_text("train.lr: log(1e-4, 1e-2)\n")
+    arguments = ["--n", "6", "--min-epochs", "1"]
+    command = [sys.executable, "-m", "pipeline.search", "killed.yaml", *arguments]
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr or ():
+            if line.startswith("trial 3, seed 101, 1 epochs") and "Running stage 'train'" in line:
+                process.send_signal(signal.SIGKILL)
+    out = search(toy, "killed.yaml", *arguments)
+    assert "trial 1, seed 101, 1 epochs, 0:" not in out, "what had finished is not run again"
+    assert "trial 4, seed 101, 1 epochs, 0:" in out
+    assert re.search(r"Verdict: B is better: .*\n\nTo adopt B: dvc exp apply (seeds-\w+-1)\n", out), out
+    again = search(toy, "whole.yaml", *arguments)
+    assert "Running stage" not in again
+    for name in ("trials.csv", "report.html"):
+        assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
+    epochs = [row["epochs"] for row in rows("whole")]
+    assert [epochs.count(of) for of in ("1", "")] == [6, 4]
+    best = out.split("To adopt B: ")[1].splitlines()[0]
+    toy.git("checkout", "--quiet", ".")
+    toy.run(*best.split())
+    assert abs(np.log10(toy.params()["train"]["lr"]) + 3) < 0.3
+
+
+@pytest.mark.slow
+def test_several_jobs_find_what_one_finds(toy: Project) -> None:
+    for name, jobs in (("one", "1"), ("two", "2")):
+        Path(f"{name}.yaml").write_text("train.lr: log(1e-4, 5e-3)\ntrain.weight_decay: [0.0, 0.1]\n")
+        toy.git("checkout", "--quiet", ".")
+        for experiment, reference in experiment_names().items():
+            if experiment.startswith("trial-"):
+                toy.git("update-ref", "-d", reference)
+        search(toy, f"{name}.yaml", "--n", "4", "--sampler", "random", "--jobs", jobs)
+    assert rows("one") == rows("two")
+    assert toy.git("status", "--porcelain", "--untracked-files=no") == ""
