@@ -25,7 +25,8 @@ from toy import HOSTILE, experiment, toy_project
 from pipeline.core.messages import UserError
 from pipeline.evaluation.uncertainty import mcnemar, paired_differences
 from pipeline.experiments.comparison import Comparison, Side, compare
-from pipeline.experiments.render import as_markdown, as_text
+from pipeline.experiments.gate import STATUS, decide
+from pipeline.experiments.render import as_gate, as_markdown, as_text
 from pipeline.experiments.revisions import Run, experiments, runs
 
 MRPC = ("accuracy", "f1")
@@ -441,26 +442,26 @@ def gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("names", "margin", "status", "said"),
     [
-        (("low", "high"), 0, r"Gate passes: high is better, p = 0\.\d+ of no difference"),
-        (("high", "low"), 4, r"Gate fails: low is worse, p = "),
-        (
-            ("high", "low", "--margin=40"),
-            0,
-            r"Gate passes: low is equivalent within 40 points, p = \S+ of a loss",
-        ),
-        (("high", "late"), 3, r"Gate undecided: late may be worse by 0\.5 points or more, p = 0\.\d+ .*seeds"),
-        (("main", "worse"), 4, r"Gate fails: worse \(\w{7}\) is worse, p = .*; this is about these two models"),
-        (("high", "high"), 0, r"Gate passes: high is equivalent within 0\.5 points, p = 0 "),
-        (("far", "near"), 0, r"Gate passes: near is better"),
-        (("low", "high", "late"), 0, r"passes: high is better, .*\nGate passes: late is not worse by"),
-        (("high", "late", "low"), 4, r"Gate undecided: late .*\nGate fails: low is worse"),
+        ("low high", 0.5, 0, r"Gate passes: high is better, p = 0\.\d+ of no difference"),
+        ("high low", 0.5, 4, r"Gate fails: low is worse, p = "),
+        ("high low", 40, 0, r"Gate passes: low is equivalent within 40 points, p = \S+ of a loss"),
+        ("high late", 0.5, 3, r"Gate undecided: late may be worse by 0\.5 points or more, p = 0\.\d+ .*seeds"),
+        ("main worse", 0.5, 4, r"Gate fails: worse \(\w{7}\) is worse, p = .*; this is about these two models"),
+        ("high high", 0.5, 0, r"Gate passes: high is equivalent within 0\.5 points, p = 0 "),
+        ("far near", 0.5, 0, r"Gate passes: near is better"),
+        ("low high late", 0.5, 0, r"passes: high is better, .*\nGate passes: late is not worse by"),
+        ("high late low", 0.5, 4, r"Gate undecided: late .*\nGate fails: low is worse"),
     ],
 )
-def test_the_gate_ends_with_a_status(toy: Project, arguments: tuple[str, ...], status: int, said: str) -> None:
-    done = gate(toy, *arguments)
-    assert (done.returncode, bool(re.search(said, done.stderr))) == (status, True), done.stderr
+def test_the_gate_passes_fails_or_is_undecided(toy: Project, names: str, margin: float, status: int, said: str) -> None:
+    a, *others = names.split()
+    comparisons = [compared(a, b) for b in others]
+    decisions = decide(comparisons, margin)
+    lines = [as_gate(*of, margin) for of in zip(comparisons, decisions, strict=True)]
+    assert re.search(said, "\n".join(lines)), lines
+    assert max(STATUS[decision.outcome] for decision in decisions) == status
 
 
 def test_several_candidates_are_shown_beside_the_baseline_and_corrected(toy: Project) -> None:
@@ -469,8 +470,10 @@ def test_several_candidates_are_shown_beside_the_baseline_and_corrected(toy: Pro
     p_alone, p_both = (float(re.search(r"high is better, p = (\S+) of", of.stderr)[1]) for of in (alone, both))  # type: ignore[index]
     assert p_both == pytest.approx(2 * p_alone, rel=0.1), "the smaller of two p-values is doubled"
     assert "adjusted for 2 candidates (Holm)" in both.stdout
+    assert (alone.returncode, both.returncode) == (0, 0)
 
 
 def test_json_stays_json_beside_the_gate(toy: Project) -> None:
-    content = json.loads(gate(toy, "low", "high", "--json").stdout)
-    assert content["splits"]["test"]["difference"]["accuracy"]["low"] > 0
+    done = gate(toy, "high", "low", "--json")
+    assert json.loads(done.stdout)["splits"]["test"]["difference"]["accuracy"]["high"] < 0
+    assert done.returncode == 4

@@ -20,6 +20,7 @@ from pipeline.core.messages import UserError
 from pipeline.experiments.revisions import experiment_names
 from pipeline.experiments.search import Rung, Study, expected_best, rungs
 from pipeline.experiments.space import Sampler, read_space
+from pipeline.search import search
 
 SPACE = """\
 train.lr: log(1e-4, 1e-2)
@@ -147,18 +148,25 @@ def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
     assert time.monotonic() - began < 10
 
 
-def search(project: Project, *arguments: str, ok: bool = True) -> str:
-    return project.run(sys.executable, "-m", "pipeline.search", *arguments, ok=ok)
+def run(project: Project, *arguments: str) -> str:
+    return project.run(sys.executable, "-m", "pipeline.search", *arguments)
 
 
-def test_a_key_that_is_none_is_told_before_anything_runs(toy: Project) -> None:
-    Path("bad.yaml").write_text("train.learning_rate: [1, 2]\n")
-    assert re.search(r"^error: .*train\.learning_rate", search(toy, "bad.yaml", "--n", "2", ok=False), re.M)
-    Path("bad.yaml").write_text("train.seed: [1, 2]\n")
-    assert "train.seed is chosen for each run" in search(toy, "bad.yaml", "--n", "2", ok=False)
-    Path("bad.yaml").write_text("train.lr: log(1e-5, 1e-4)\n")
-    assert "a grid needs values" in search(toy, "bad.yaml", "--n", "2", "--sampler", "grid", ok=False)
-    assert "at least 2 trials" in search(toy, "bad.yaml", "--n", "1", ok=False)
+@pytest.mark.parametrize(
+    ("text", "n", "sampler", "message"),
+    [
+        ("train.learning_rate: [1, 2]", 2, "tpe", r"-S train\.learning_rate=1: "),
+        ("train.seed: [1, 2]", 2, "tpe", r"train\.seed is chosen for each run"),
+        ("train.lr: log(1e-5, 1e-4)", 2, "grid", r"a grid needs values to choose from, and train\.lr has none"),
+        ("train.lr: log(1e-5, 1e-4)", 1, "tpe", r"--n is 1 .* at least 2 trials"),
+    ],
+)
+def test_what_cannot_be_searched_is_told_before_anything_runs(
+    text: str, n: int, sampler: str, message: str, toy: Project
+) -> None:
+    Path("bad.yaml").write_text(f"{text}\n")
+    with pytest.raises(UserError, match=message):
+        search(Path("bad.yaml"), n, sampler, 1, None)
     assert not Path("bad").exists()
 
 
@@ -175,11 +183,11 @@ def test_a_killed_search_comes_to_the_same_end_to_the_byte(toy: Project) -> None
         for line in process.stderr or ():
             if line.startswith("trial 3, seed 101, 1 epochs") and "Running stage 'train'" in line:
                 process.send_signal(signal.SIGKILL)
-    out = search(toy, "killed.yaml", *arguments)
+    out = run(toy, "killed.yaml", *arguments)
     assert "trial 1, seed 101, 1 epochs, 0:" not in out, "what had finished is not run again"
     assert "trial 4, seed 101, 1 epochs, 0:" in out
     assert re.search(r"Verdict: B is better: .*\n\nTo adopt B: dvc exp apply (seeds-\w+-1)\n", out), out
-    again = search(toy, "whole.yaml", *arguments)
+    again = run(toy, "whole.yaml", *arguments)
     assert "Running stage" not in again
     for name in ("trials.csv", "report.html"):
         assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
@@ -199,6 +207,6 @@ def test_several_jobs_find_what_one_finds(toy: Project) -> None:
         for experiment, reference in experiment_names().items():
             if experiment.startswith("trial-"):
                 toy.git("update-ref", "-d", reference)
-        search(toy, f"{name}.yaml", "--n", "4", "--sampler", "random", "--jobs", jobs)
+        run(toy, f"{name}.yaml", "--n", "4", "--sampler", "random", "--jobs", jobs)
     assert rows("one") == rows("two")
     assert toy.git("status", "--porcelain", "--untracked-files=no") == ""
