@@ -15,10 +15,10 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
 from pipeline.experiments.comparison import Comparison, Side, compare
+from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import identity
 from pipeline.experiments.render import as_text, score_rows
 from pipeline.experiments.revisions import runs
-from pipeline.experiments.runner import group_name, run_seeds
 from pipeline.experiments.search import Study, Trial, rungs
 from pipeline.experiments.space import SAMPLERS, Parameter, Sampler, read_space
 from pipeline.params import load_params

@@ -9,7 +9,7 @@ import argparse
 from pipeline.cli import as_command
 from pipeline.core.messages import UserError
 from pipeline.core.packages import require_locked
-from pipeline.experiments.runner import run_seeds
+from pipeline.experiments.groups import run_seeds
 
 
 def main() -> None:

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
+import venv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -241,3 +243,37 @@ def project(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker) -> Projec
     root = base / "in a path with spaces"
     root.mkdir()
     return Project(root, tiny(), base / "home")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with the toy as its pipeline."""
+    from toy import toy_project  # it imports DVC, which most tests do not need
+
+    return toy_project(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture
+def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Its root is the working directory, and torch has as many threads as there: experiments' names depend on it."""
+    import torch
+
+    monkeypatch.chdir(made.root)
+    torch.set_num_threads(1)
+    return made
+
+
+def with_extras(directory: Path, *names: str) -> Path:
+    """Make an environment that has the packages of this one and those of some extras. Returns its python."""
+    venv.create(directory, with_pip=True)
+    paths = [entry for entry in sys.path if entry.endswith("site-packages")]
+    next(directory.glob("lib/python*/site-packages")).joinpath("project.pth").write_text("\n".join(paths))
+    python = directory / "bin" / "python"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    install = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "requirements.lock"]
+    packages = [package for name in names for package in extras[name]]
+    done = subprocess.run([*install, *packages], capture_output=True, text=True)
+    if done.returncode:
+        assert "ResolutionImpossible" not in done.stderr, done.stderr
+        pytest.skip(f"{', '.join(packages)} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    return python

@@ -5,13 +5,11 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TinyMaker, sections
+from conftest import ROOT, TinyMaker, sections, with_extras
 from kinds import TASKS, download_kind
 from safetensors.torch import load_file, save_file
 
@@ -26,20 +24,11 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run python in an environment that has the packages of this one, and those of the extra."""
-    base = tmp_path_factory.mktemp("onnx")
-    venv.create(base, with_pip=True)
-    paths = [entry for entry in sys.path if entry.endswith("site-packages")]
-    next(base.glob("lib/python*/site-packages")).joinpath("project.pth").write_text("\n".join(paths))
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["onnx"]
-    install = [base / "bin" / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "requirements.lock"]
-    done = subprocess.run([*install, *extra], capture_output=True, text=True)
-    if done.returncode:
-        assert "ResolutionImpossible" not in done.stderr, done.stderr
-        pytest.skip(f"ONNX Runtime cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    python = with_extras(tmp_path_factory.mktemp("onnx"), "onnx")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
     def run(cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([base / "bin" / "python", *command], cwd=cwd, env=env, capture_output=True, text=True)
+        return subprocess.run([python, *command], cwd=cwd, env=env, capture_output=True, text=True)
 
     return run
 

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from conftest import Project
-from toy import toy_project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.revisions import experiment_names
@@ -27,18 +25,6 @@ train.lr: log(1e-4, 1e-2)
 train.batch_size: [8, 16]
 train.max_grad_norm: uniform(0.5, 2)
 """
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return toy_project(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture
-def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(made.root)
-    torch.set_num_threads(1)  # as in the project's environment: an experiment's name depends on it
-    return made
 
 
 def space(text: str) -> list[Any]:

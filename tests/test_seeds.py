@@ -10,29 +10,16 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-import torch
 from conftest import Project
-from toy import experiment, toy_project
+from toy import experiment
 
 from pipeline.core.messages import UserError
+from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.revisions import experiments
-from pipeline.experiments.runner import group_name, run_seeds
 
 
 def seeds(project: Project, *arguments: str, ok: bool = True) -> str:
     return project.run("python", "-m", "pipeline.seeds", *arguments, ok=ok)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return toy_project(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture
-def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.chdir(made.root)
-    torch.set_num_threads(1)  # as in the project's environment: a group's name depends on it
-    return made
 
 
 def numbers(table: str, title: str) -> list[float]:

@@ -9,12 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
-import venv
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Project
+from conftest import Project, with_extras
 
 from pipeline.core.details import parse_details
 
@@ -57,17 +55,8 @@ CURVE = {"tensorboard": ("train/loss", "eval/loss"), "mlflow": ("loss", "eval_lo
 @pytest.fixture(scope="module")
 def with_trackers(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A PATH whose python has the packages of this environment, TensorBoard and MLflow, as docs/trackers.md says."""
-    base = tmp_path_factory.mktemp("trackers")
-    venv.create(base, with_pip=True)
-    paths = [entry for entry in sys.path if entry.endswith("site-packages")]
-    next(base.glob("lib/python*/site-packages")).joinpath("project.pth").write_text("\n".join(paths))
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    install = [base / "bin" / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "requirements.lock"]
-    done = subprocess.run([*install, *extras["tensorboard"], *extras["mlflow"]], capture_output=True, text=True)
-    if done.returncode:
-        assert "ResolutionImpossible" not in done.stderr, done.stderr
-        pytest.skip(f"TensorBoard and MLflow cannot be installed: {done.stderr.strip().splitlines()[-1]}")
-    return f"{base / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    python = with_extras(tmp_path_factory.mktemp("trackers"), "tensorboard", "mlflow")
+    return f"{python.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.mark.slow
