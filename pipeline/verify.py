@@ -19,6 +19,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import METRICS, users_path
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import by_title
+from pipeline.experiments.dvc_command import DVC, dvc_environ
 
 _ENVIRONMENT = METRICS / "environment.json"
 _EVALUATION = METRICS / "evaluation.json"
@@ -46,8 +47,8 @@ def verify(repository: Path) -> None:
                 raise UserError(f'HEAD has no {file} to compare with; run "dvc repro", commit dvc.lock and metrics/')
         # Relative mirrors count from the user's repository, not from the clone.
         mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
-        environ = {name: value for name, value in os.environ.items() if name != "DVC_ROOT"} | mirrors
-        if subprocess.run(["dvc", "repro", "--force"], cwd=here, env=environ).returncode:
+        environ = {name: value for name, value in dvc_environ().items() if name != "DVC_ROOT"} | mirrors
+        if subprocess.run([*DVC, "repro", "--force"], cwd=here, env=environ).returncode:
             raise UserError("dvc repro fails in a fresh clone of HEAD; see its message above")
         compare(committed, here)
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,6 +16,7 @@ from pipeline.core.paths import METRICS, PREDICTIONS, RAW
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
+from pipeline.experiments.dvc_command import DVC
 from pipeline.experiments.provenance import provenance
 from pipeline.params import PARAMS
 
@@ -172,7 +172,7 @@ def _at(tree: Any, key: str) -> Any:
 
 def _uncommitted() -> dict[str, str]:
     """The outputs in the workspace that are not what dvc.lock records, each with its state, such as "modified"."""
-    command = [sys.executable, "-m", "dvc", "data", "status", "--json"]
+    command = [*DVC, "data", "status", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise UserError(f"{WORKSPACE}: dvc data status fails; see its message above")

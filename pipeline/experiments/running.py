@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from pipeline.core.messages import UserError, log
+from pipeline.experiments.dvc_command import DVC, dvc_environ
 from pipeline.experiments.revisions import experiment_names
 
 _PROGRESS = re.compile(  # the lines of a run that are shown
@@ -47,12 +48,12 @@ def run_experiment(experiment: Experiment) -> None:
     def tell(line: str) -> None:
         log.info("%s, %s: %s", what, timedelta(seconds=int(time.monotonic() - began)), line)
 
-    command = ["dvc", "exp", "run", "--temp", "--name", name, *_settings(overrides), *stages]
+    command = [*DVC, "exp", "run", "--temp", "--name", name, *_settings(overrides), *stages]
     lines = []
     # A process group of its own: a signal to this command is forwarded to all of it, once.
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", process_group=0,
+        text=True, errors="replace", env=dvc_environ(), process_group=0,
     ) as process, _signals_forwarded(process.pid):  # fmt: skip
         for line in process.stdout or ():
             lines.append(line)
@@ -105,7 +106,8 @@ def _queue() -> dict[str, str]:
 
 
 def _dvc(*arguments: str) -> str:
-    done = subprocess.run(["dvc", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    command = [*DVC, *arguments]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dvc_environ())
     if done.returncode:
         raise UserError(f"dvc {' '.join(arguments[:2])} fails: {done.stderr.strip().splitlines()[-1]}")
     return done.stdout
