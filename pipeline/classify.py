@@ -16,8 +16,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.paths import CLASSIFIER
 from pipeline.core.tables import from_numpy
 from pipeline.evaluation.metrics import predicted, probabilities
-from pipeline.modeling.classifier import Classifier
 from pipeline.modeling.settings import InferenceSettings, read_settings
+from pipeline.serving.classifier import Classifier
 from pipeline.tabular.reading import Batch, Columns, Fault, read_files, read_standard_input, refuse, texts
 from pipeline.tabular.writing import writing_rows
 
@@ -39,7 +39,7 @@ def classify(model: Path, given: list[str] | Path, out: Path | None, skip: bool,
     settings, count, truncated = read_settings(model), 0, 0
     rows = _rows(given, settings.text_columns)
     with _faults(_errors_file(given, out) if skip else None) as refused, writing_rows(out) as write:
-        classifier = Classifier(model)
+        classifier = Classifier(model, settings)
         for batch in rows(refused):
             usable, of_texts = _usable(batch, settings.text_columns, refused)
             if not usable.numbers:

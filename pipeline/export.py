@@ -46,10 +46,10 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     import torch
 
     from pipeline.core.tables import open_arrow, to_numpy
-    from pipeline.modeling import onnx_model
     from pipeline.modeling.device import usable_device
     from pipeline.modeling.inference import logits
     from pipeline.modeling.loading import load_classifier, load_tokenizer
+    from pipeline.serving import onnx_model
 
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     split = task.verdict_split

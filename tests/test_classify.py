@@ -24,9 +24,10 @@ from pipeline.classify import classify
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SETTINGS
 from pipeline.core.task import read_task
-from pipeline.modeling.classifier import Classifier
+from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
+from pipeline.serving.classifier import Classifier
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
@@ -55,7 +56,8 @@ def test_the_logits_are_those_of_the_predict_stage(kind: str, trained: Trained) 
     out = trained(kind)
     columns = read_task(out / "raw", "download").text_columns
     raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", "predictions"))
-    classifier = Classifier(out / "classifier")
+    model = out / "classifier"
+    classifier = Classifier(model, read_settings(model))
     texts = [raw[name].combine_chunks() for name in columns]
     found = classifier.score(texts, 64)
     names = [name for name in expected.column_names if name.startswith("logit_")]
@@ -120,7 +122,7 @@ def test_every_form_is_read_and_written(form: str, written: str, trained: Traine
     classify(model, given, out, False, 64)
     found = answered(out)
     assert [number for number, _, _ in found] == ["0", "1", "2", "3", "4"]
-    scored = Classifier(model).score([pa.array([row["text"] for row in ROWS])], 64).logits
+    scored = Classifier(model, read_settings(model)).score([pa.array([row["text"] for row in ROWS])], 64).logits
     exp = np.exp(scored)
     for (_, prediction, of_class), expected in zip(found, exp / exp.sum(axis=1, keepdims=True), strict=True):
         assert np.allclose(list(of_class.values()), expected, atol=1e-6)

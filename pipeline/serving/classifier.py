@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.core.messages import UserError, log
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
-from pipeline.modeling.settings import read_settings
+from pipeline.modeling.settings import InferenceSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,16 +28,16 @@ class Classifier:
     Its logits are those of stage predict, to the byte, on the same machine.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Load the model, in the precision that it was trained for, or in what this machine can do.
+    def __init__(self, directory: Path, settings: InferenceSettings) -> None:
+        """Load the model of these settings, in the precision that it was trained for, or in what this machine can do.
 
         Raises UserError where it does not load.
         """
-        self.settings = read_settings(directory)
+        self._settings = settings
         try:
-            self._device = set_up_device(self.settings.precision, None)
+            self._device = set_up_device(settings.precision, None)
         except UserError:
-            log.warning("the model was trained in %s, which this machine cannot do", self.settings.precision)
+            log.warning("the model was trained in %s, which this machine cannot do", settings.precision)
             self._device = set_up_device("auto", None)
         self._tokenizer = load_tokenizer(directory)
         model: Any = load_classifier(directory, self._device.kind)
@@ -55,7 +55,7 @@ class Classifier:
         from pipeline.modeling.inference import logits
         from pipeline.modeling.tokenization import encode, token_columns
 
-        settings = self.settings
+        settings = self._settings
         idx = from_numpy(np.arange(len(texts[0]), dtype=np.int32))
         rows = pa.RecordBatch.from_arrays([*texts, idx], names=[*settings.text_columns, "idx"])
         encoded = encode(
