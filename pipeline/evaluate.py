@@ -17,6 +17,7 @@ from pipeline.core.task import read_task
 from pipeline.evaluation.diagnostics import PLOTS, diagnostics, plots, threshold
 from pipeline.evaluation.metrics import baseline, loss, scores
 from pipeline.evaluation.predictions import load_predictions
+from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.uncertainty import Interval, score_intervals
 
 
@@ -25,15 +26,17 @@ def evaluate(predictions: Path, metrics: Path) -> None:
 
     evaluation.json: the task's metrics and the loss of each split with labels, and the metrics of always predicting
     the majority class, or the mean. intervals.json: their 95 % intervals. diagnostics.json: see
-    `diagnostics.diagnostics`; and for two classes `threshold`, the one with the best F1 on validation. A number that
-    is not defined, as the precision of a class that is never predicted, is null.
+    `diagnostics.diagnostics`; and for two classes `threshold`, the one with the best F1 on validation; and the
+    `signature` of the scores. A number that is not defined, as the precision of a class that is never predicted, is
+    null.
     Raises UserError where the predictions are missing.
     """
     task = read_task(predictions, "predict")
     splits = {split: load_predictions(predictions, split, task) for split in task.scored}
     cut = threshold(splits["validation"]) if task.binary else None
     evaluation, intervals = {}, {}
-    details: dict[str, Any] = {} if cut is None else {"threshold": cut}
+    signed = signature(predictions, task, splits)
+    details: dict[str, Any] = {"signature": signed} | ({} if cut is None else {"threshold": cut})
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, of in splits.items():
         found = scores(task.metrics, of.labels, of.predicted)
@@ -56,6 +59,7 @@ def evaluate(predictions: Path, metrics: Path) -> None:
             split, _line(found, limits), always, ", ".join(f"{score:.4f}" for score in guessed.values()),
             len(of.labels), task.noun,
         )  # fmt: skip
+    log.info("signature: %s", as_line(signed))
     for name, header in PLOTS.items():
         _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), points[name])
     write_details(metrics / "intervals.json", intervals)

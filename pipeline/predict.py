@@ -13,6 +13,7 @@ from pipeline.core.paths import (
     CLASSIFIER,
     METRICS,
     PREDICTIONS,
+    PROVENANCE,
     SWAPPED,
     TOKENIZED,
     require,
@@ -34,8 +35,9 @@ def predict(
     precision: Literal["auto", Precision],
     num_threads: int | None,
 ) -> None:
-    """Write a parquet file of each split but train to `out`: `idx, label, prediction, logit_0, ...`; and task.json.
+    """Write a parquet file of each split but train to `out`: `idx, label, prediction, logit_0, ...`.
 
+    Beside them task.json, and the model's provenance.json.
     label only where it is known. Only the first `params.max_samples` rows of each split, where that is set.
     With `params.swapped` also <split>_swapped.parquet of each scored one: the same pairs, the second text first. The
     rows are in the data's order. The time goes to `metrics/timing.json`.
@@ -78,6 +80,7 @@ def predict(
             write_split(pa.table(columns, schema=schema(types)), draft, split)
             log.info("scored %s: %d %s", split.replace(SWAPPED, ", texts swapped"), len(rows), task.noun)
         shutil.copy(tokenized / TASK, draft)
+        shutil.copy(require(classifier / PROVENANCE, "train"), draft)
     watch.write(metrics / "timing.json", "predict", samples=len(every))
 
 

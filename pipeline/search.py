@@ -43,8 +43,8 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
     study = Study(directory, space, sampler, steps, jobs)
     trials = study.run(n)
     present, best = group_name([]), group_name(trials[0].settings)
-    run_seeds(_SEEDS, [])
-    run_seeds(_SEEDS, trials[0].settings)
+    for settings in ([], trials[0].settings):
+        run_seeds(_SEEDS, settings, jobs)
     comparison = compare(*(Side(group, runs(group)) for group in (present, best)))
     adopt = f"dvc exp apply {best}-1"
     results = _results(study, space, trials, sampler.importances(), comparison, adopt)
@@ -111,7 +111,7 @@ def main() -> None:
         "--min-epochs", type=int, metavar="E",
         help="successive halving: all trials run E epochs, the best third three times as many, and so on",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, help="trials at a time, by DVC's queue; 1")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, by DVC's queue; 1")
     arguments = parser.parse_args()
     with as_command():
         require_locked()

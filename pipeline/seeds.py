@@ -1,7 +1,7 @@
 """Run one configuration with the seeds 1 to n, and print the mean and spread of its scores.
 
-Each seed is a DVC experiment, run in a temporary directory: the workspace and the queue are not touched. Finished
-experiments are found by name and not repeated; after Ctrl-C, the next call continues.
+Each seed is a DVC experiment, run in a temporary directory: the workspace is not touched. Finished experiments are
+found by name and not repeated; after Ctrl-C, the next call continues.
 """
 
 import argparse
@@ -19,12 +19,15 @@ def main() -> None:
         "-S", "--set-param", dest="overrides", metavar="key=value", action="append", default=[],
         help='a parameter of every run, as for "dvc exp run"',
     )  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, by DVC's queue; 1")
     arguments = parser.parse_args()
     with as_command():
         if arguments.n < 2:
             raise UserError(f"--n is {arguments.n}; it must be at least 2, since one run has no spread")
+        if arguments.jobs < 1:
+            raise UserError(f"--jobs is {arguments.jobs}; it must be at least 1")
         require_locked()
-        run_seeds(arguments.n, arguments.overrides)
+        run_seeds(arguments.n, arguments.overrides, arguments.jobs)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pipeline.core.paths import (
     CLASSIFIER,
     METRICS,
     PRETRAINED,
+    PROVENANCE,
     SOURCE,
     TOKENIZATION,
     TOKENIZED,
@@ -68,7 +69,7 @@ def train(
 
     from safetensors import SafetensorError
 
-    from pipeline.core.run_directory import own_directory, run_key
+    from pipeline.core.run_directory import code_digest, own_directory, run_key
     from pipeline.training.history import epochs_scored, kept_epoch, live_curves
     from pipeline.training.inputs import load_inputs
 
@@ -77,7 +78,7 @@ def train(
     else:
         from pipeline.training.trainer import fit  # and with it all the code that the weights depend on, for the key
 
-    surroundings = environment(device)
+    surroundings, code = environment(device), code_digest()
     ingredients = {**asdict(params), **surroundings}  # with the precision that `auto` has become
     if distributed.rank() > 0:
         home = distributed.broadcast(checkpoints)
@@ -85,7 +86,7 @@ def train(
         return
     warn_where_busy()
     with (
-        own_directory(checkpoints, run_key(ingredients, [tokenized, pretrained]), fresh) as home,
+        own_directory(checkpoints, run_key({**ingredients, "code": code}, [tokenized, pretrained]), fresh) as home,
         live_curves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
@@ -105,13 +106,13 @@ def train(
                 inputs.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # how it reports a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
-            provenance = {"checkpoint": checkpoint, "data": data, "run": ingredients}
+            provenance = {"checkpoint": checkpoint, "code": code, "data": data, "run": ingredients}
             InferenceSettings(
                 task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
                 precision=params.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
             ).write(draft)  # fmt: skip
             # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
-            write_text(draft / "provenance.json", json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+            write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # also where training was resumed after its last step
         _write_report(metrics, result, kept, task, effective_batch_size, params.epochs)
         end_run(runtime.report_to, home.name, metrics / "plots" / "history.csv")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
 from pipeline.core.details import write_details
-from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SETTINGS, SWAPPED, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, PROVENANCE, RAW, SETTINGS, SWAPPED, TOKENIZED
 from pipeline.core.tables import from_numpy, schema, write_split
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
@@ -158,6 +158,18 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
         shifts={split: Shift(p=0.3, label=0 if task.labels else None) for split in task.scored},
         warnings=WARNINGS,
     ).write(root / RAW)
+    provenance = {
+        "checkpoint": {"checkpoint": "a local directory", "revision": None},
+        "code": "0123456789abcdef",
+        "data": {"task": task.name, "sha256": dict.fromkeys(task.splits, "0f" * 32)},
+        "run": {
+            "keep": "best", "seed": 42, "lr": 3e-05, "batch_size": 16, "gradient_accumulation_steps": 1, "epochs": 3,
+            "precision": "bf16", "max_train_samples": None, "extra": {"label_smoothing_factor": 0.1},
+            "torch": "2.13.0", "threads": 2, "processes": 1,
+        },
+    }  # fmt: skip
+    for directory in (PREDICTIONS, CLASSIFIER):
+        write(root / directory / PROVENANCE, provenance)
     evaluate(root / PREDICTIONS, root / METRICS)
     shutil.copy(root / METRICS / "evaluation.json", root / METRICS / "baseline.json")
     write(root / METRICS / "plots" / "history.csv", history(task))
@@ -168,18 +180,6 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
     write_details(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
     write(root / TOKENIZED / "lengths.json", lengths)
-    run = {
-        "keep": "best",
-        "seed": 42, "lr": 3e-05, "batch_size": 16, "gradient_accumulation_steps": 1, "epochs": 3, "precision": "bf16",
-        "max_train_samples": None, "extra": {"label_smoothing_factor": 0.1}, "torch": "2.13.0", "threads": 2,
-        "processes": 1,
-    }  # fmt: skip
-    provenance = {
-        "data": {"task": task.name, "sha256": dict.fromkeys(task.splits, "0f" * 32)},
-        "checkpoint": {"checkpoint": "a local directory", "revision": None},
-        "run": run,
-    }
-    write(root / CLASSIFIER / "provenance.json", provenance)
     write(root / CLASSIFIER / SETTINGS, {"max_length": 96})
 
 

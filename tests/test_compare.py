@@ -118,14 +118,16 @@ def test_the_verdict_on_two_single_runs_is_only_whether_they_differ(toy: Project
 
 def test_the_text_has_columns_and_a_verdict(toy: Project) -> None:
     text = as_text(compared("main", "worse"))
-    assert text.startswith(f"A: main ({toy.git('rev-parse', 'main')[:7]})\nB: worse (")
+    signed = r"   task:sample\|metrics:accuracy\+f1\|test:300@\w{8}\|validation:100@\w{8}\|seed:42\|checkpoint:a .*"
+    of_main = rf"A: main \({toy.git('rev-parse', 'main')[:7]}\)\n({signed})\n"
+    assert re.match(of_main + r"B: worse \(\w{7}\)\n\1\n\n", text)
     assert re.search(r"^test accuracy +\d\d\.\d\d +\d\d\.\d\d +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d$", text, re.M)
     assert re.search(r"^train\.lr +0\.001 +0\.0004$", text, re.M)
     seen = compared("main", "worse").splits["test"].difference["accuracy"].detectable
     assert f"sees a true difference of {100 * seen:.1f} points of test accuracy in four of five cases." in text
     lines, verdict = text.split("\nVerdict: ")
     assert re.match(r"these two models differ: -[\d.]+ points of test accuracy, 95 % interval -[\d.]+ to ", verdict)
-    assert max(map(len, lines.splitlines())) <= 100
+    assert max(len(line) for line in lines.splitlines() if "|code:" not in line) <= 100
 
 
 @pytest.fixture(scope="module")
@@ -309,6 +311,12 @@ def test_a_group_of_two_configurations_is_rejected(
         compare(groups["high"], Side("low", [one, change(two)]))
 
 
+def test_scores_of_different_things_are_not_averaged(groups: dict[str, Side]) -> None:
+    one, two = groups["low"].runs
+    with pytest.raises(UserError, match=r"low-1 and low-2 are scores of different things.*: code 00000000 and 1"):
+        compare(groups["high"], Side("low", [one, changed("signature", code="1")(two)]))
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [(changed("environment", cpu="another"), "environment"), (changed("code", requirements="0"), "code or packages")],
@@ -340,6 +348,7 @@ def test_groups_are_compared_over_seeds_and_examples(toy: Project) -> None:
     assert test.difference["accuracy"].value == pytest.approx(np.mean(values))
     text = as_text(found)
     assert "Seeds: 1, 2 of both, paired." in text
+    assert text.count("seed:1,2") == html.unescape(as_markdown(found)).count("seed:1,2") == 2
     assert "McNemar" not in text
 
 
@@ -470,6 +479,7 @@ def test_several_candidates_are_shown_beside_the_baseline_and_corrected(toy: Pro
     p_alone, p_both = (float(re.search(r"high is better, p = (\S+) of", of.stderr)[1]) for of in (alone, both))  # type: ignore[index]
     assert p_both == pytest.approx(2 * p_alone, rel=0.1), "the smaller of two p-values is doubled"
     assert "adjusted for 2 candidates (Holm)" in both.stdout
+    assert re.search(r"^A: task:sample.*\nhigh: task:sample.*\|seed:1,2\|.*\nlate: task:sample", both.stdout, re.M)
     assert (alone.returncode, both.returncode) == (0, 0)
 
 

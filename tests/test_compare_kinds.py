@@ -26,6 +26,7 @@ SEVERAL = Task(
     name="own", problem_type="multi_label_classification", text_columns=["text"], labels=["red", "green", "blue"],
     metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro", predicted=["validation", "test"],
 )  # fmt: skip
+SIGNATURE = dict.fromkeys(("task", "metrics", "checkpoint", "code"), "-")
 RMSE = dataclasses.replace(task_of("stsb"), metrics=["rmse"], metric_for_best_model="rmse")
 TASKS = {
     "classes": task_of("mnli"),
@@ -84,7 +85,7 @@ def made(tmp_path: Path) -> Callable[..., Side]:
             runs.append(
                 Run(
                     name=f"{name}-{seed}", commit=None, parameters={"train.seed": seed, "train.lr": spread}, code={},
-                    environment={}, task=task,
+                    environment={}, task=task, signature=SIGNATURE | {"seed": str(seed)},
                     predictions={of: load_predictions(directory, of, task).sorted_by_idx() for of in task.scored},
                     texts=dict.fromkeys(task.scored, texts),
                 )

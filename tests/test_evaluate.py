@@ -3,20 +3,25 @@
 import csv
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT
 from sklearn import metrics as sklearn
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.paths import PROVENANCE
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import best_threshold, if_calibrated
 from pipeline.evaluation.metrics import loss, scores, task_metric
+from pipeline.evaluation.signature import joined
 from pipeline.sources.glue import task_of
 
 MRPC = ("accuracy", "f1")
@@ -80,6 +85,14 @@ def test_course_code_with_evaluate_gives_the_same_numbers(tmp_path: Path, monkey
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], "no file in the cache, which other runs share"
 
 
+MADE = {
+    "checkpoint": {"checkpoint": "me/mine", "revision": "0123456789abcdef"},
+    "code": "fedcba9876543210",
+    "data": {"sha256": {"test": "0f"}},
+    "run": {"seed": 7},
+}
+
+
 @pytest.fixture
 def predictions(tmp_path: Path) -> Path:
     from datasets import ClassLabel, Dataset, Features, Value
@@ -87,6 +100,7 @@ def predictions(tmp_path: Path) -> Path:
     out = tmp_path / "predictions"
     out.mkdir()
     task_of("mrpc").write(out)
+    (out / PROVENANCE).write_text(json.dumps(MADE))
     label = ClassLabel(names=["not_equivalent", "equivalent"])
     features = Features(
         idx=Value("int32"), label=label, prediction=label,
@@ -172,3 +186,44 @@ def test_missing_predictions_name_the_stage_to_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'task\.json is missing; run "dvc repro predict"'):
         evaluate(tmp_path / "nowhere", tmp_path / "metrics")
     assert not (tmp_path / "metrics").exists()
+
+
+def test_the_signature_says_what_the_scores_are_of(
+    predictions: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def signed() -> dict[str, str]:
+        with caplog.at_level("INFO", logger="pipeline"):
+            evaluate(predictions, tmp_path / "metrics")
+        found: dict[str, str] = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())["signature"]
+        return found
+
+    first = signed()
+    rows = {split: re.fullmatch("200@[0-9a-f]{8}", first.pop(split)) for split in ("validation", "test")}
+    assert all(rows.values()) and rows["validation"][0] != rows["test"][0]
+    assert first == {
+        "task": "mrpc", "metrics": "accuracy+f1", "seed": "7", "checkpoint": "me/mine@01234567", "code": "fedcba98"
+    }  # fmt: skip
+    line = f"signature: task:mrpc|metrics:accuracy+f1|test:{rows['test'][0]}|validation:{rows['validation'][0]}|seed:7"
+    assert f"{line}|checkpoint:me/mine@01234567|code:fedcba98" in caplog.text
+    table = pq.read_table(predictions / "test.parquet")
+    pq.write_table(table.take(np.arange(len(table))[::-1]), predictions / "test.parquet")
+    assert signed()["test"] == rows["test"][0], "the order of rows does not matter"
+    for name in ("idx", "label"):
+        changed = table[name].to_numpy().copy()
+        changed[0] = 1 - changed[0]
+        at = table.column_names.index(name)
+        pq.write_table(
+            table.set_column(at, table.schema.field(name), pa.array(changed, table[name].type)),
+            predictions / "test.parquet",
+        )
+        assert signed()["test"] != rows["test"][0], name
+    (predictions / PROVENANCE).write_text(json.dumps(MADE | {"data": {"sha256": {"test": "1f"}}}))
+    assert signed()["validation"] != rows["validation"][0], "another corpus"
+
+
+def test_scores_of_other_things_have_no_mean() -> None:
+    one = {"task": "mrpc", "test": "10@aa", "seed": "1", "code": "11"}
+    assert joined({"a": one, "b": one | {"seed": "3"}}) == one | {"seed": "1,3"}
+    message = "a and c are scores of different things, and have no mean: test 10@aa and 9@bb, code 11 and 22"
+    with pytest.raises(UserError, match=message):
+        joined({"a": one, "b": one, "c": one | {"seed": "3", "test": "9@bb", "code": "22"}})

@@ -46,8 +46,10 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     }
     scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
     limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored}
+    signed = {"signature": dict.fromkeys(("task", "metrics", "seed", "checkpoint", "code"), HOSTILE)}
     results = Results(
-        task=task, metrics={"evaluation": scores, "intervals": limits}, max_length=128, provenance=provenance,
+        task=task, metrics={"evaluation": scores, "intervals": limits, "diagnostics": signed}, max_length=128,
+        provenance=provenance,
         card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]), rows={}, predictions={}, plots={}, baseline=None,
         lengths={}, evaluation_md5="",
     )  # fmt: skip

@@ -53,7 +53,7 @@ def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     assert list(experiments(group)) == [1, 2]
     assert toy.git("status", "--porcelain") == "", "the workspace is left alone"
 
-    run_seeds(2, ["train.epochs=3"])  # reuses both runs: a new one would be logged and take seconds
+    run_seeds(2, ["train.epochs=3"], 1)  # reuses both runs: a new one would be logged and take seconds
     table = capsys.readouterr().out
     assert out.endswith(table)
     scores = [
@@ -66,6 +66,7 @@ def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     assert deviation == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=0.01)
     assert high - mean == pytest.approx(mean - low, abs=0.02)
     assert f"Degenerate, one prediction for all of validation: 1 of 2 ({group}-2), counted above" in table
+    assert re.search(r"^Signature: task:sample\|.*\|seed:1,2\|checkpoint:a checkpoint@", table, re.M)
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 
@@ -74,7 +75,7 @@ def test_the_table_of_a_regression_without_test_labels(toy: Project, capsys: pyt
     for seed in "12":
         experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
     toy.run("dvc", "checkout", "--quiet", "--force")
-    run_seeds(2, overrides)
+    run_seeds(2, overrides, 1)
     table = capsys.readouterr().out
     assert numbers(table, "validation Spearman correlation")[0] == 2
     assert "In percent.\nThere are no test labels: this rests on validation" in table
@@ -146,7 +147,7 @@ def test_experiments_with_other_code_in_a_sub_package_are_not_reused(toy: Projec
 )
 def test_a_bad_override_is_rejected_before_anything_runs(override: str, message: str, toy: Project) -> None:
     with pytest.raises(UserError, match=message):
-        run_seeds(2, [override])
+        run_seeds(2, [override], 1)
 
 
 def test_a_failed_run_ends_the_command_with_its_last_lines(toy: Project) -> None:

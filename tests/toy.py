@@ -18,10 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.paths import PREDICTIONS, RAW
+from pipeline.core.paths import PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.tables import schema, write_split
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
+from pipeline.evaluation.predictions import load_predictions
+from pipeline.evaluation.signature import signature
 from pipeline.params import Params, load_params
 from pipeline.sources.glue import task_of
 from pipeline.sources.synthetic import SAMPLE
@@ -56,6 +58,7 @@ stages:
     deps: [toy.py, data/raw, models/classifier]
     outs: [data/predictions]
     metrics:
+      - metrics/diagnostics.json: {cache: false}
       - metrics/environment.json: {cache: false}
       - metrics/evaluation.json: {cache: false}
 """
@@ -111,6 +114,13 @@ def predict(root: Path, params: Params) -> None:
     (root / PREDICTIONS).mkdir(parents=True, exist_ok=True)
     task = task_named(params.data.task)
     task.write(root / PREDICTIONS)
+    provenance = {
+        "checkpoint": {"checkpoint": "a checkpoint", "revision": "0" * 40},
+        "code": train.extra.get("code", "0" * 16),
+        "data": {"sha256": params.tokenize.max_length},
+        "run": {"seed": train.seed},
+    }
+    (root / PREDICTIONS / PROVENANCE).write_text(json.dumps(provenance))
     for split in ("validation", "test"):
         rows = []
         for row in pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()[::-1]:
@@ -128,9 +138,11 @@ def predict(root: Path, params: Params) -> None:
         if split in task.scored:
             labels, predicted = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
             found[split] = scores(task.metrics, labels, predicted)
+    scored = {split: load_predictions(root / PREDICTIONS, split, task) for split in task.scored}
+    diagnostics = {"signature": signature(root / PREDICTIONS, task, scored)}
     environment = {"cpu": train.extra.get("note", "a CPU"), "torch": "2.13.0"}
     (root / "metrics").mkdir(exist_ok=True)
-    for name, content in (("environment", [environment]), ("evaluation", found)):
+    for name, content in (("diagnostics", [diagnostics]), ("environment", [environment]), ("evaluation", found)):
         (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
 
 

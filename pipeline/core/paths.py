@@ -18,6 +18,7 @@ RUNS = Path("runs")
 
 TOKENIZATION = "tokenization.json"  # in data/tokenized: the section `tokenize` of params.yaml
 SETTINGS = "inference.json"  # in models/classifier: how to use it
+PROVENANCE = "provenance.json"  # in models/classifier, and beside its predictions: what it was made from
 SOURCE = "source.json"  # in a directory of data or of a checkpoint: its origin and checksums
 SWAPPED = "_swapped"  # suffix of a split: the same pairs with their texts swapped
 

@@ -19,15 +19,21 @@ _FINISHED = "finished"
 _PACKAGE = Path(__file__).parents[1]
 
 
-def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
-    """Hash all that determines the weights: `ingredients`, the files of `directories`, and the pipeline's code.
-
-    The code is that of the modules imported so far.
-    """
-    digest = hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode())
+def code_digest() -> str:
+    """Hash the pipeline's code: of the modules imported so far."""
     modules = {Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()}
-    code = {file for file in modules if file.is_relative_to(_PACKAGE)}  # also of __main__, the stage's own
-    for file in sorted([*code, *(file for directory in directories for file in directory.iterdir())]):
+    return _digest(b"", [file for file in modules if file.is_relative_to(_PACKAGE)])  # also of __main__, the stage's
+
+
+def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
+    """Hash all that determines the weights: `ingredients`, the code's digest among them, and files of `directories`."""
+    files = [file for directory in directories for file in directory.iterdir()]
+    return _digest(json.dumps(ingredients, sort_keys=True).encode(), files)
+
+
+def _digest(start: bytes, files: list[Path]) -> str:
+    digest = hashlib.sha256(start)
+    for file in sorted(files):
         with file.open("rb") as content:
             digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()[:16]

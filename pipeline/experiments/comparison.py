@@ -12,6 +12,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Values, scores
 from pipeline.evaluation.predictions import Predictions
+from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import Difference, mcnemar, paired_differences, randomization_test
 from pipeline.experiments.revisions import Run
 
@@ -68,6 +69,7 @@ class Comparison:
 
     a: str
     b: str
+    signatures: tuple[Signature, Signature]  # of A and of B
     task: Task
     seeds: str | None  # None: two runs
     splits: dict[str, Contrast]
@@ -123,6 +125,7 @@ def compare(a: Side, b: Side) -> Comparison:
     return Comparison(
         a=_title(a),
         b=_title(b),
+        signatures=(_signature(a), _signature(b)),
         task=task,
         seeds=_seeds(seeds_a, seeds_b) if groups else None,
         splits=splits,
@@ -320,6 +323,10 @@ def _title(side: Side) -> str:
     if len(side.runs) > 1 or commit is None or commit.startswith(side.name):
         return side.name
     return f"{side.name} ({commit[:7]})"
+
+
+def _signature(side: Side) -> Signature:
+    return joined({run.name: run.signature for run in side.runs})
 
 
 def _seeds(a: Iterable[int], b: Iterable[int]) -> str:

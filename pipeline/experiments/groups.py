@@ -3,14 +3,15 @@
 import numpy as np
 
 from pipeline.core.columns import aligned
-from pipeline.core.messages import log
+from pipeline.core.messages import UserError, log
 from pipeline.evaluation.metrics import Metric, by_title
+from pipeline.evaluation.signature import as_line, joined
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import OPTIMISTIC
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.render import in_units
 from pipeline.experiments.revisions import experiments, opened
-from pipeline.experiments.running import Experiment, require_identity, run_experiment
+from pipeline.experiments.running import Experiment, require_identity, run_all
 
 
 def group_name(overrides: list[str]) -> str:
@@ -18,32 +19,39 @@ def group_name(overrides: list[str]) -> str:
     return f"seeds-{identity(overrides)}"
 
 
-def run_seeds(n: int, overrides: list[str]) -> None:
-    """Run the seeds 1 to n that have no experiment yet, and print the table. Raises UserError where a run fails."""
+def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
+    """Run the seeds 1 to n that have no experiment yet, `jobs` at a time, and print the table.
+
+    Raises UserError where a run fails.
+    """
     group = group_name(overrides)
     finished = experiments(group)
     missing = [seed for seed in range(1, n + 1) if seed not in finished]
     log.info("%s: %d of %d seeds are finished", group, n - len(missing), n)
     if missing:
         require_identity()
-    for seed in missing:
-        run_experiment(Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}"))
+    wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
+    for _, error in run_all(wanted, jobs):
+        if error:
+            raise UserError(error)
     print("\n".join(_summary(group, n)))
 
 
 def _summary(group: str, n: int) -> list[str]:
     """The lines of the table over the seeds 1 to n, of the degenerate runs, and of the command to type next."""
     scores: dict[str, tuple[Metric, list[float]]] = {}
-    degenerate = []
+    degenerate, signatures = [], {}
     for seed, reference in experiments(group).items():
         if seed > n:
             continue
         with opened(f"{group}-{seed}", reference) as revision:
             evaluation = revision.evaluation()
+            signatures[revision.name] = revision.details("diagnostics")["signature"]
             if revision.details("train")["degenerate"]:
                 degenerate.append(revision.name)
         for title, (metric, score) in by_title(evaluation).items():
             scores.setdefault(title, (metric, []))[1].append(score)
+    signed = as_line(joined(signatures))
     rows = [["", "n", "mean", "std. dev.", "lowest", "highest", "95 % interval of the mean"]]
     for title, (metric, values) in scores.items():
         numbers = (float(np.mean(values)), float(np.std(values, ddof=1)), min(values), max(values))
@@ -55,5 +63,6 @@ def _summary(group: str, n: int) -> list[str]:
         *([] if any(title.startswith("test ") for title in scores) else [OPTIMISTIC]),
         f"Degenerate, one prediction for all of validation: {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), counted above" if degenerate else ""),
+        f"Signature: {signed}",
         f"To compare: python -m pipeline.compare {group} OTHER",
     ]

@@ -10,6 +10,7 @@ from pipeline.core.columns import aligned
 from pipeline.core.markup import code, table
 from pipeline.core.messages import printable
 from pipeline.evaluation.metrics import METRICS, Metric
+from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import Comparison, Contrast, Example, paired_test
 from pipeline.experiments.gate import Decision
 
@@ -105,7 +106,10 @@ def _shown_as(comparison: Comparison) -> str:
 
 def as_text(comparison: Comparison) -> str:
     """For a terminal."""
-    lines = [f"A: {comparison.a}", f"B: {comparison.b}", ""]
+    lines = []
+    for side, name, of in zip("AB", (comparison.a, comparison.b), comparison.signatures, strict=True):
+        lines += [f"{side}: {name}", f"   {as_line(of)}"]
+    lines.append("")
     lines += aligned([["", "A", "B", "B - A", "95 % interval"], *score_rows(comparison)], "right")
     lines += [*_notes(comparison), ""]
     for title, rows in _changes(comparison):
@@ -130,6 +134,7 @@ def as_markdown(comparison: Comparison) -> str:
         score_rows(comparison),
     )
     lines += ["", *_notes(comparison), ""]
+    lines += [f"{side}: {code(as_line(of))}\n" for side, of in zip("AB", comparison.signatures, strict=True)]
     for title, rows in _changes(comparison):
         cells = [list(map(code, row)) for row in rows]
         lines += [*(table([title, "A", "B"], cells) if rows else [f"{title.capitalize()}: none differs"]), ""]
@@ -163,6 +168,7 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
     first = comparisons[0]
     split, name = first.task.verdict_split, first.task.metrics[0]
     metric, rows = METRICS[name], [["", "", "B - A", "95 % interval", "p", ""]]
+    signatures = {"A": first.signatures[0]} | {of.b: of.signatures[1] for of in comparisons}
     rows.append([f"A: {first.a}", metric.shown(first.splits[split].a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
         contrast = comparison.splits[split]
@@ -175,6 +181,7 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
             f"{split} {metric.title}, {in_units([metric]).lower()}",
             "",
             *aligned(rows, "right"),
+            *(f"{name}: {as_line(of)}" for name, of in signatures.items()),
             "",
             f"p of no difference, adjusted for {len(comparisons)} candidates (Holm); intervals are not adjusted.",
             *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),

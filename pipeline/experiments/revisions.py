@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import METRICS, PREDICTIONS, RAW
+from pipeline.core.paths import METRICS, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
+from pipeline.evaluation.signature import Signature, signature
 from pipeline.experiments.dvc_command import DVC
 from pipeline.experiments.provenance import provenance
 from pipeline.params import PARAMS
@@ -39,7 +40,10 @@ class NoSuchRevision(UserError):
 
 
 class Run(NamedTuple):
-    """A result: what it was made with and where, its task, and by split its predictions and texts, sorted by `idx`."""
+    """A result: what it was made with and where, its task, and by split its predictions and texts, sorted by `idx`.
+
+    signature: of its scores.
+    """
 
     name: str
     commit: str | None  # None: the workspace
@@ -47,6 +51,7 @@ class Run(NamedTuple):
     code: dict[str, str]  # hashes of the files that no stage writes: modules, the lock file of the packages
     environment: dict[str, Any]
     task: Task
+    signature: Signature
     predictions: dict[str, Predictions]
     texts: dict[str, list[tuple[str, ...]]]
 
@@ -101,15 +106,16 @@ class Revision:
         except ValueError as error:
             raise UserError(f"{self.name}: metrics/{name}.json is {error}; {self._rerun()}") from None
 
-    def _scored(self) -> tuple[Task, dict[str, Predictions], dict[str, list[tuple[str, ...]]]]:
-        """The task, and the predictions and the texts of each scored split, sorted by `idx`."""
+    def _scored(self) -> tuple[Task, Signature, dict[str, Predictions], dict[str, list[tuple[str, ...]]]]:
+        """The task, the signature, and the predictions and the texts of each scored split, sorted by `idx`."""
         from pipeline.core.tables import read_split
 
         with self._directory(PREDICTIONS, [TASK]) as directory:
             task = read_task(directory, "predict")
         splits = [f"{split}.parquet" for split in task.scored]
-        with self._directory(PREDICTIONS, splits) as directory:
+        with self._directory(PREDICTIONS, [PROVENANCE, *splits]) as directory:
             predictions = {split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored}
+            signed = signature(directory, task, predictions)
         with self._directory(RAW, splits) as directory:
             raw = {split: read_split(directory, split, "download") for split in task.scored}
         texts = {}
@@ -118,7 +124,7 @@ class Revision:
             if rows["idx"] != predictions[split].idx.tolist():
                 raise UserError(f"{self.name}: {PREDICTIONS} and {RAW} hold different {split} rows; {self._rerun()}")
             texts[split] = list(zip(*(rows[column] for column in task.text_columns), strict=True))
-        return task, predictions, texts
+        return task, signed, predictions, texts
 
     @contextmanager
     def _directory(self, directory: Path, names: list[str]) -> Iterator[Path]:

@@ -76,7 +76,6 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str,
             run_experiment(experiment)
             yield experiment.name, ""
         except UserError as error:
-            log.warning("%s", error)
             yield experiment.name, str(error)
 
 

@@ -130,6 +130,7 @@ class Study:
             require_identity()
         for name, error in run_all(list(missing.values()), self._jobs):
             if error:
+                log.warning("%s", error)
                 failed[name] = error
                 write_json(self._failures, failed)
         known = experiment_names()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pipeline.core.markup import code, table
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS
+from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES
 from pipeline.reporting.results import Results
 
@@ -65,6 +66,7 @@ def model_card(results: Results) -> str:
         noun=task.noun,
         start=start if published else "a local checkpoint",
         scores="\n".join(table(["", *task.scored], rows)),
+        signature=code(as_line(results.metrics["diagnostics"]["signature"])),
         chosen=_chosen(task) if results.provenance["run"]["keep"] == "best" else "",
         text='{"text": "One text.", "text_pair": "Another text."}' if task.pairs else '"A text."',
         options=", top_k=None" if task.problem_type == "multi_label_classification" else "",
@@ -117,6 +119,7 @@ Fine-tuned from {start} on the {noun} of {task}.
 {scores}
 
 In brackets are 95 % intervals over {noun}.
+Signature: {signature}
 
 ```python
 from transformers import pipeline

@@ -10,6 +10,7 @@ from pipeline.core.percent import percent
 from pipeline.core.task import TRAIN
 from pipeline.evaluation.metrics import METRICS, baseline
 from pipeline.evaluation.predictions import Predictions
+from pipeline.evaluation.signature import as_line
 from pipeline.reporting import learning_curves, mistakes, slices
 from pipeline.reporting.results import Results
 from pipeline.reporting.templates import scripted
@@ -85,6 +86,7 @@ def page(results: Results) -> str:
         readings=learning_curves.read(epochs, chosen, training["epochs"], training["degenerate"]),
         right=right,
         run=run,
+        signature=as_line(results.metrics["diagnostics"]["signature"]),
         slice_names=slices.slice_metrics(task),
         slices=sliced,
         splits=splits,

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.paths import SETTINGS, require
+from pipeline.core.paths import PROVENANCE, SETTINGS, require
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import Ints
 from pipeline.evaluation.predictions import Predictions, load_predictions
@@ -78,7 +78,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
         baseline=_read_baseline(metrics / "baseline.json", content["evaluation"], task),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
         max_length=_read_json(classifier / SETTINGS, "train")["max_length"],
-        provenance=_read_json(classifier / "provenance.json", "train"),
+        provenance=_read_json(classifier / PROVENANCE, "train"),
         evaluation_md5=hashlib.md5((metrics / "evaluation.json").read_bytes(), usedforsecurity=False).hexdigest(),
     )
 

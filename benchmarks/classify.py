@@ -1,0 +1,76 @@
+"""How fast `python -m pipeline.classify` answers, and what memory it needs, beside stage predict on the same rows.
+
+    PYTHONPATH=. python benchmarks/classify.py
+
+The rows are pairs of the embedded corpus, each with a number that makes it unique, in a parquet file; the model is
+MiniLM after a few steps. Each command is its own process: its time, imports included, and its peak memory are measured.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import MINILM, ROOT, Timed, timed
+from scale import write_shards
+
+SIZES = (1_000, 10_000, 100_000)
+_FIRST = 5  # repetitions of the first answer
+_PIPELINE = """
+from transformers import pipeline
+print(pipeline("text-classification", model="models/classifier")({"text": "It rained.", "text_pair": "It was wet."}))
+"""
+
+
+def trained(project: Path, env: dict[str, str], pairs: int) -> None:
+    """Train for a few steps in a clone of HEAD, with `pairs` rows in test."""
+    subprocess.run(["git", "clone", "--quiet", ROOT, project], check=True)
+    write_shards(project / "data" / "own", 1000)
+    # Predict and classify score the same rows: those of the first shard.
+    write_shards(project / "data" / "more", pairs)
+    (project / "data" / "more" / "train-00000-of-00001.parquet").replace(project / "data" / "own" / "test.parquet")
+    overrides = {
+        "data.task": "own", "data.text_column_names": "[question,answer]", "data.label_column_name": "verdict",
+        "model.checkpoint": MINILM, "train.max_train_samples": "64", "train.epochs": "1", "predict.swapped": "false",
+    }  # fmt: skip
+    settings = [argument for of in overrides.items() for argument in ("--set-param", "=".join(of))]
+    subprocess.run(["dvc", "exp", "run", *settings], cwd=project, env=env, check=True, capture_output=True)
+
+
+def shown(took: Timed, rows: int) -> str:
+    seconds = took.ended - took.began
+    return f"{seconds:.1f} s, {rows / seconds:,.0f} rows a second, {took.memory:.0f} MiB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    arguments = parser.parse_args()
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    classify = [sys.executable, "-m", "pipeline.classify"]
+    took: dict[str, list[float]] = {}
+    print("| rows | classify | predict |\n|---|---|---|", flush=True)
+    for rows in arguments.sizes:
+        with tempfile.TemporaryDirectory(prefix="classify ") as directory:
+            project = Path(directory, "project")
+            trained(project, env, rows)
+            file = ["--file", "data/own/test.parquet", "--out", "answered.parquet"]
+            by_classify = timed([*classify, *file], project, env)
+            by_predict = timed([sys.executable, "-m", "pipeline.predict"], project, env)
+            print(f"| {rows:,} | {shown(by_classify, rows)} | {shown(by_predict, rows)} |", flush=True)
+            if rows == arguments.sizes[0]:
+                first = {"classify": [*classify, "It rained.", "It was wet."],
+                         "transformers.pipeline": [sys.executable, "-c", _PIPELINE]}  # fmt: skip
+                for _ in range(_FIRST):  # in turn
+                    for name, command in first.items():
+                        run = timed(command, project, env)
+                        took.setdefault(name, []).append(run.ended - run.began)
+    for name, seconds in took.items():
+        print(f"First answer of {name}: {statistics.median(seconds):.1f} s, the median of {_FIRST}")
+
+
+if __name__ == "__main__":
+    main()
