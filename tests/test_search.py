@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Project
+from conftest import ROOT, Project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.revisions import experiment_names
 from pipeline.experiments.search import Rung, Study, expected_best, rungs
 from pipeline.experiments.space import Sampler, read_space
+from pipeline.params import keys_of
 from pipeline.search import search
 
 SPACE = """\
@@ -81,6 +82,11 @@ def test_a_space_that_makes_no_sense_is_told_in_one_line(
     with pytest.raises(UserError, match=message) as error:
         space(text)
     assert "\n" not in str(error.value)
+
+
+def test_the_space_beside_params_yaml_names_its_parameters() -> None:
+    names = {parameter.key for parameter in read_space(ROOT / "search.yaml")}
+    assert names and names <= set(keys_of("train"))
 
 
 def test_rungs_triple_the_epochs_and_end_with_a_second_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
