@@ -85,7 +85,7 @@ class TrainingBatches(Sampler[list[int]]):
                 group[:] = group[np.argsort(-self._lengths[group], kind="stable")]
             rng.shuffle(starts)
         every = self._size * distributed.world_size()
-        for start in [*starts, len(starts) * step]:
+        for start in np.append(starts, len(starts) * step):  # no list, whose numbers are objects
             rows = order[start : start + step]
             if distributed.world_size() > 1:
                 rows = np.append(rows, np.repeat(~rows[-1:], -len(rows) % every))
