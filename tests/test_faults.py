@@ -26,6 +26,7 @@ from transformers import BertForSequenceClassification, Trainer
 from pipeline import tokenize_data as tokenizing
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.paths import PROVENANCE
 from pipeline.core.run_directory import remove_finished
 from pipeline.download import CORPORA, download
 from pipeline.evaluate import evaluate
@@ -371,6 +372,7 @@ def test_an_input_damaged_while_predict_runs_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
+    (model / PROVENANCE).write_text("{}")
     damaged = (model if name == "model.safetensors" else data) / name
     torch.manual_seed(0)  # for the classification head, which this checkpoint lacks
     predict(data, model, tmp_path / "expected", tmp_path, PREDICT, "fp32", 1)
