@@ -1,4 +1,4 @@
-"""Simulations of the statistics: false positives, power and coverage. `pytest -m slow -s` prints the tables."""
+"""Simulations of the statistics: false positives, power and coverage. `pytest -n 0 -s -m slow` prints the tables."""
 
 import itertools
 import multiprocessing
@@ -10,12 +10,13 @@ import pytest
 from scipy import stats
 
 from pipeline.evaluation.calibration import expected_calibration_error, if_calibrated, reliability
-from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.metrics import Floats, Ints
 from pipeline.evaluation.uncertainty import paired_differences, score_intervals
 
 pytestmark = pytest.mark.slow
 
-SCORES = ("accuracy", "f1")
+SCORES = ("accuracy", "f1", "matthews_correlation")
+RANKS = ("spearmanr",)
 SIMULATIONS = 2000  # a rate of 5 % is then found as 5 +- 0.5 %
 POSITIVE = 0.67  # of MRPC's pairs
 RECALL = {1: 0.92, 0: 0.738}  # of a model with accuracy 0.86
@@ -54,20 +55,34 @@ def predictions(of: Groups, random: np.random.Generator) -> tuple[Ints, Ints]:
     return labels, np.where(right, labels, 1 - labels)
 
 
-def found(of: Groups, simulations: int) -> tuple[dict[str, float], float]:
-    """How often the interval of each score excludes 0, and the mean detectable difference in accuracy."""
+def numbers(of: Groups, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """As `predictions`, of a regression whose correlation with the labels is 0.86: seeds scale the errors."""
+    labels = random.standard_normal(of.n)
+    correlation = 0.86
+    slope = correlation * (1 - correlation**2)  # of the correlation by the logarithm of the errors' size
+    size = np.sqrt(1 / correlation**2 - 1) * np.exp(of.spread / slope * random.standard_normal((2, of.runs, 1)))
+    parts = (
+        (TWO_CONFIGURATIONS, (of.n,)),
+        (ONE_CONFIGURATION - TWO_CONFIGURATIONS, (2, 1, of.n)),
+        (1 - ONE_CONFIGURATION, (2, of.runs, of.n)),
+    )
+    return labels, labels + size * sum(np.sqrt(share) * random.standard_normal(shape) for share, shape in parts)
+
+
+def found(of: Groups, simulations: int, scores: tuple[str, ...]) -> tuple[dict[str, float], float]:
+    """How often the interval of each score excludes 0, and the mean detectable difference in the first."""
     random = np.random.default_rng(0)
-    alarms, detectable = dict.fromkeys(SCORES, 0), 0.0
+    alarms, detectable = dict.fromkeys(scores, 0), 0.0
     for _ in range(simulations):
-        labels, (a, b) = predictions(of, random)
-        differences = paired_differences(SCORES, labels, a, b, same_seeds=of.same_seeds)
-        detectable += differences["accuracy"].detectable
+        labels, (a, b) = (numbers if scores == RANKS else predictions)(of, random)
+        differences = paired_differences(scores, labels, a, b, same_seeds=of.same_seeds)
+        detectable += differences[scores[0]].detectable
         for name, difference in differences.items():
             alarms[name] += not difference.low <= 0 <= difference.high
     return {name: count / simulations for name, count in alarms.items()}, detectable / simulations
 
 
-Every = Callable[[list[Groups], int], list[tuple[dict[str, float], float]]]
+Every = Callable[[list[Groups], int, tuple[str, ...]], list[tuple[dict[str, float], float]]]
 
 
 @pytest.fixture
@@ -75,7 +90,7 @@ def every(monkeypatch: pytest.MonkeyPatch) -> Iterator[Every]:
     """Run `found` for many groups in parallel."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool() as pool:
-        yield lambda groups, simulations: pool.starmap(found, [(of, simulations) for of in groups], chunksize=1)
+        yield lambda groups, *how: pool.starmap(found, [(of, *how) for of in groups], chunksize=1)
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -83,20 +98,21 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
     print(f"\n\n{title}", *("  ".join(f"{cell:>11}" for cell in row) for row in (header, *lines)), sep="\n")
 
 
-def test_equal_groups_are_called_different_in_five_percent_of_cases(every: Every) -> None:
-    """At most 5.5 % with three or more seeds; a simulated rate may be half a point higher."""
+@pytest.mark.parametrize(("scores", "sizes"), [(SCORES, (1725, 408)), (RANKS, (408,))], ids=["classes", "numbers"])
+def test_equal_groups_are_called_different_in_five_percent_of_cases(
+    scores: tuple[str, ...], sizes: tuple[int, ...], every: Every
+) -> None:
+    """At most 5.5 %; a simulated rate may be half a point higher."""
     groups = [
         Groups(runs, n, same_seeds, spread)
-        for runs, (n, same_seeds), spread in itertools.product(
-            (10, 5, 3), ((1725, True), (1725, False), (408, True)), (0.004, 0.010, 0.015)
-        )
+        for runs, n, same_seeds, spread in itertools.product((10, 5, 3, 2), sizes, (True, False), (0.005, 0.015))
     ]
-    rates = [rates for rates, _ in every(groups, SIMULATIONS)]
+    rates = [rates for rates, _ in every(groups, SIMULATIONS, scores)]
     rows = [
         [of.runs, of.n, "same" if of.same_seeds else "own", of.spread, *rate.values()]
         for of, rate in sorted(zip(groups, rates, strict=True))
     ]
-    table("Equal groups that are called different, %", ["runs a side", "examples", "seeds", "spread", *SCORES], rows)
+    table("Equal groups that are called different, %", ["runs a side", "examples", "seeds", "spread", *scores], rows)
     assert max(rate for of in rates for rate in of.values()) <= 0.06
 
 
@@ -106,10 +122,10 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases(every: Ev
         for runs, same_seeds in itertools.product((10, 5, 3), (True, False))
     ]
     simulations = 250  # a rate of 80 % is then found as 80 +- 2.5 %
-    detectable = [detectable for _, detectable in every(groups, simulations)]
+    detectable = [detectable for _, detectable in every(groups, simulations, SCORES)]
     gains: list[list[float]] = [[0.01, 0.02, 0.03, at] for at in detectable]
     asked = [of._replace(gain=gain) for of, its in zip(groups, gains, strict=True) for gain in its]
-    powers = np.array([rates["accuracy"] for rates, _ in every(asked, simulations)]).reshape(-1, 4)
+    powers = np.array([rates["accuracy"] for rates, _ in every(asked, simulations, SCORES)]).reshape(-1, 4)
     rows = [
         [of.runs, "same" if of.same_seeds else "own", *power[:3], at, power[3]]
         for of, power, at in sorted(zip(groups, powers.tolist(), detectable, strict=True))
@@ -138,7 +154,7 @@ def test_intervals_of_scores_have_their_coverage_for_few_examples_and_near_1() -
         covered = np.zeros((2, 2))
         for counts in random.multinomial(n, [*cells, 1 - sum(cells)], size=SIMULATIONS):
             labels, given = (np.repeat(kinds, counts) for kinds in ([1, 1, 0, 0], [1, 0, 1, 0]))
-            intervals = [list(score_intervals(SCORES, labels, given).values()), bootstrap(counts, random)]
+            intervals = [list(score_intervals(("accuracy", "f1"), labels, given).values()), bootstrap(counts, random)]
             covered += [
                 [low - 1e-12 <= value <= high + 1e-12 for value, (low, high) in zip(true, of, strict=True)]
                 for of in intervals
