@@ -173,11 +173,11 @@ def test_a_killed_search_comes_to_the_same_end_to_the_byte(toy: Project) -> None
     command = [sys.executable, "-m", "pipeline.search", "killed.yaml", *arguments]
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr or ():
-            if line.startswith("trial 3, seed 101, 1 epochs") and "Running stage 'train'" in line:
+            if line.startswith("trial 3, seed 101, 1 epoch") and "Running stage 'train'" in line:
                 process.send_signal(signal.SIGKILL)
     out = run(toy, "killed.yaml", *arguments)
-    assert "trial 1, seed 101, 1 epochs, 0:" not in out, "what had finished is not run again"
-    assert "trial 4, seed 101, 1 epochs, 0:" in out
+    assert "trial 1, seed 101, 1 epoch, 0:" not in out, "what had finished is not run again"
+    assert "trial 4, seed 101, 1 epoch, 0:" in out
     assert re.search(r"Verdict: B is better: .*\n\nTo adopt B: dvc exp apply (seeds-\w+-1)\n", out), out
     again = run(toy, "whole.yaml", *arguments)
     assert "Running stage" not in again
@@ -202,3 +202,24 @@ def test_several_jobs_find_what_one_finds(toy: Project) -> None:
         run(toy, f"{name}.yaml", "--n", "4", "--sampler", "random", "--jobs", jobs)
     assert rows("one") == rows("two")
     assert toy.git("status", "--porcelain", "--untracked-files=no") == ""
+
+
+@pytest.mark.slow
+def test_a_worker_of_the_queue_that_dies_is_replaced(toy: Project) -> None:
+    command = [sys.executable, "-m", "pipeline.seeds", "--n", "4", "--jobs", "2"]
+    celery = toy.root / ".dvc" / "tmp" / "exps" / "celery"
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
+        while len(started := list(celery.glob("dvc-exp-worker-*.out"))) < 2 or not all(
+            "ready." in of.read_text() for of in started
+        ):
+            assert process.poll() is None
+            time.sleep(0.1)
+        first = {of: of.read_text() for of in celery.glob("dvc-exp-worker-*.pid")}
+        while not any(of.exists() and of.read_text() != pid for of, pid in first.items()):
+            assert process.poll() is None, "no worker was replaced"
+            for _, _, queue in json.loads((celery / "broker" / "control" / "celery.pidbox.exchange").read_text()):
+                (celery / "broker" / "in" / f"0_half.{queue}.msg").touch()  # a question that is not written yet
+            time.sleep(1)
+        lines = list(process.stderr or ())
+    assert process.returncode == 0, lines
+    assert [line for line in lines if "done" in line] == [f"seed {seed} of 4: done\n" for seed in range(1, 5)], lines

@@ -1,10 +1,12 @@
 """Run DVC experiments in temporary directories, one after another or several at a time by DVC's queue."""
 
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,10 @@ _PROGRESS = re.compile(  # the lines of a run that are shown
     r"|checkpoints are kept|error:"
 )
 _POLL_SECONDS = 2
+# A look at DVC's queue asks its workers, and now and then one dies of reading a question that is only half written:
+# https://github.com/treeverse/dvc/issues/10428. So they are rarely asked, and started again; and so may a look fail.
+_LOOK_SECONDS = 30
+_TRIES = 3  # of a look
 _UNDER_WAY = ("Queued", "Running")  # in DVC's queue
 _TAIL = 20  # lines shown of a run that failed
 
@@ -86,11 +92,15 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
         if states.get(experiment.name) not in _UNDER_WAY:
             settings = _settings(experiment.overrides)
             _dvc("exp", "run", "--queue", "--name", experiment.name, *settings, *experiment.stages)
-    _dvc("queue", "start", "--jobs", str(jobs))
     waiting = {experiment.name: experiment for experiment in experiments}
+    looked = -math.inf
     while waiting:
-        states = _queue()
-        for name in [name for name in waiting if states.get(name) not in _UNDER_WAY]:
+        ended = waiting.keys() & experiment_names().keys()
+        if time.monotonic() - looked > _LOOK_SECONDS:
+            _dvc("queue", "start", "--jobs", str(jobs), tries=_TRIES)  # those of the workers that do not run
+            states, looked = _queue(), time.monotonic()
+            ended |= {name for name in waiting if states.get(name) not in _UNDER_WAY}
+        for name in [name for name in waiting if name in ended]:
             failed = name not in experiment_names()
             log.info("%s: %s", waiting.pop(name).what, "failed" if failed else "done")
             yield name, f"{name} failed; see dvc queue logs {name}" if failed else ""
@@ -99,17 +109,23 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
 
 def _queue() -> dict[str, str]:
     """The state of each experiment in DVC's queue by name."""
-    lines = _dvc("queue", "status").splitlines()
+    lines = _dvc("queue", "status", tries=_TRIES).splitlines()
     rows = [line.split() for line in lines]
     return {row[1]: row[-1] for row in rows if len(row) > 2}
 
 
-def _dvc(*arguments: str) -> str:
-    command = [*DVC, *arguments]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dvc_environ())
-    if done.returncode:
-        raise UserError(f"dvc {' '.join(arguments[:2])} fails: {done.stderr.strip().splitlines()[-1]}")
-    return done.stdout
+def _dvc(*arguments: str, tries: int = 1) -> str:
+    for _ in range(tries):
+        # Files, not pipes: the workers that "queue start" leaves behind would keep a pipe open, and be waited for.
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            done = subprocess.run(
+                [*DVC, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dvc_environ()
+            )
+            out.seek(0), err.seek(0)
+            printed, errors = out.read(), err.read().strip().splitlines()
+        if done.returncode == 0:
+            return printed
+    raise UserError(f"dvc {' '.join(arguments[:2])} fails: {errors[-1] if errors else f'status {done.returncode}'}")
 
 
 def _settings(overrides: list[str]) -> list[str]:
