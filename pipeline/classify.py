@@ -87,7 +87,7 @@ def _faults(path: Path | None) -> Iterator[Callable[[Fault], None]]:
 
         yield refused
     if count:
-        log.warning("%d rows cannot be used: %s", count, path)
+        log.warning("%d %s cannot be used: %s", count, "row" if count == 1 else "rows", path)
 
 
 def _usable(batch: Batch, names: list[str], refused: Callable[[Fault], None]) -> tuple[Batch, list["pa.Array"]]:

@@ -95,8 +95,8 @@ def train(
             rows, effective_batch_size = len(inputs.training), params.batch_size
             effective_batch_size *= params.gradient_accumulation_steps * distributed.world_size()
             log.info(
-                "training on %d %s, effective batch %d, %d epochs, %d steps",
-                rows, task.noun, effective_batch_size, params.epochs,
+                "training on %d %s, effective batch %d, %d %s, %d steps",
+                rows, task.noun, effective_batch_size, params.epochs, "epoch" if params.epochs == 1 else "epochs",
                 math.ceil(rows / effective_batch_size) * params.epochs,
             )  # fmt: skip
             result = fit(inputs, home, params, runtime, curves)

@@ -198,7 +198,7 @@ def test_a_bad_row_stops_or_is_left_out(
     [told] = read(Path("out.errors.jsonl"))
     assert list(told) == ["where", "why", "row"]
     assert f"{told['where']} {told['why']}" == str(stopped.value)
-    assert "1 rows cannot be used: out.errors.jsonl" in caplog.messages
+    assert "1 row cannot be used: out.errors.jsonl" in caplog.messages
 
 
 def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_the_device_is_logged(trained: Trained, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, logger="pipeline"):
         trained(precision="bf16", gradient_checkpointing=True, group_by_length=False, max_train_samples=16)
     assert "precision bf16" in caplog.text
-    assert "device: cpu (1 threads)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
+    assert "device: cpu (1 thread)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
 
 
 def test_a_precision_of_auto_is_recorded_as_what_it_became(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:

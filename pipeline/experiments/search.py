@@ -52,7 +52,9 @@ class Trial:
 
     def experiment(self, rung: Rung, seed: int) -> Experiment:
         settings = self.settings + ([] if rung.epochs is None else [f"{_EPOCHS}={rung.epochs}"])
-        what = f"trial {self.number}, seed {seed}" + ("" if rung.epochs is None else f", {rung.epochs} epochs")
+        what = f"trial {self.number}, seed {seed}"
+        if rung.epochs is not None:
+            what += f", {rung.epochs} {'epoch' if rung.epochs == 1 else 'epochs'}"
         return Experiment(f"trial-{identity(settings)}-{seed}", [*settings, f"{SEED}={seed}"], what, ["train"])
 
     def has_run(self, rung: Rung) -> bool:

@@ -91,7 +91,8 @@ def _device() -> tuple[str, str]:
         return "cuda", torch.cuda.get_device_name()
     if torch.backends.mps.is_available():
         return "mps", "Apple GPU"
-    return "cpu", f"{torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return "cpu", f"{threads} {'thread' if threads == 1 else 'threads'}"
 
 
 def get_random_state() -> Any:

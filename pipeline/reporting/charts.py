@@ -4,6 +4,7 @@ page.js adds the colours, of the page's light or dark scheme, and the styles `in
 also has its own dash or shape.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -182,7 +183,10 @@ def trials(rows: Sequence[Mapping[str, Any]], key: str, title: str, scale: Liter
     """
     along = alt.X("value:O", title=key, axis=alt.Axis(labelAngle=0))
     if scale != "point":
-        along = alt.X("value:Q", title=key, axis=alt.Axis(tickCount=5), scale=alt.Scale(type=scale, padding=12))
+        axis = alt.Axis(tickCount=5)
+        if scale == "log":
+            axis = _log_axis([row["value"] for row in rows])
+        along = alt.X("value:Q", title=key, axis=axis, scale=alt.Scale(type=scale, padding=12))
     kinds = ["trial", "the best"]
     marks = [{**row, "kind": "the best" if row["best"] else "trial"} for row in rows]
     points = _chart(sorted(marks, key=lambda row: row["best"])).mark_point(filled=True, opacity=0.9)
@@ -196,6 +200,15 @@ def trials(rows: Sequence[Mapping[str, Any]], key: str, title: str, scale: Liter
             tooltip=["trial:Q", "value:N", alt.Tooltip("score:Q", format=".4f")],
         )
     )
+
+
+def _log_axis(values: Sequence[float]) -> alt.Axis:
+    """Ticks at 1, 2 and 5 times the powers of ten; of more than two of these, at the powers alone."""
+    low, high = min(values), max(values)
+    steps = (1,) if high > 100 * low else (1, 2, 5)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [float(f"{step}e{power}") for power in powers for step in steps]
+    return alt.Axis(values=ticks, format="~e" if low < 0.001 else "~g")
 
 
 def expected_best(scores: Sequence[float], title: str) -> Spec:
