@@ -9,9 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from pipeline.core.messages import UserError, log
 from pipeline.experiments.dvc_command import DVC, dvc_environ
@@ -21,6 +24,7 @@ _PROGRESS = re.compile(  # the lines of a run that are shown
     r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
     r"|checkpoints are kept|error:"
 )
+_QUEUE = Path(".dvc", "tmp", "exps", "celery")
 _POLL_SECONDS = 2
 # A look at DVC's queue asks its workers, and now and then one dies of reading a question that is only half written:
 # https://github.com/treeverse/dvc/issues/10428. So they are rarely asked, and started again; and so may a look fail.
@@ -97,7 +101,8 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
     while waiting:
         ended = waiting.keys() & experiment_names().keys()
         if time.monotonic() - looked > _LOOK_SECONDS:
-            _dvc("queue", "start", "--jobs", str(jobs), tries=_TRIES)  # those of the workers that do not run
+            if _workers() < jobs:
+                _dvc("queue", "start", "--jobs", str(jobs), tries=_TRIES)  # those that do not run
             states, looked = _queue(), time.monotonic()
             ended |= {name for name in waiting if states.get(name) not in _UNDER_WAY}
         for name in [name for name in waiting if name in ended]:
@@ -105,6 +110,15 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
             log.info("%s: %s", waiting.pop(name).what, "failed" if failed else "done")
             yield name, f"{name} failed; see dvc queue logs {name}" if failed else ""
         time.sleep(_POLL_SECONDS)
+
+
+def _workers() -> int:
+    """How many of the queue's workers run. DVC takes one that is too busy to answer for none, and starts another."""
+    running = 0
+    for file in _QUEUE.glob("dvc-exp-worker-*.pid"):
+        with suppress(OSError, ValueError, psutil.Error):
+            running += "queue-worker" in psutil.Process(int(file.read_text())).cmdline()
+    return running
 
 
 def _queue() -> dict[str, str]:
