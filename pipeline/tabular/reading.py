@@ -265,7 +265,8 @@ def _of_objects(
 def _read_parquet(path: Path, columns: Columns, refused: Callable[[Fault], None]) -> Iterator[Batch]:
     row = 0
     try:
-        with pq.ParquetFile(path, buffer_size=1 << 20) as file:
+        # By default the reader keeps all that it has read: https://github.com/apache/arrow/issues/39808
+        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             names = columns.found(path, file.schema_arrow.names)
             for batch in file.iter_batches(_ROWS, columns=names):
                 numbers = range(row, row := row + len(batch))
