@@ -133,6 +133,7 @@ def training_arguments(
         if field in setter:
             raise UserError(f"params.yaml: train.extra.{field} is set by {setter[field]}; remove it from train.extra")
         _one_of("train.extra", field, known, "a TrainingArguments field")
+    _refuse_sharding(params.extra, device)
     values = {field: value for fields in fields_of.values() for field, value in fields.items()}
     # DDP: classifiers use all of their parameters, and looking for unused ones takes time.
     values["ddp_find_unused_parameters"] = False
@@ -145,6 +146,19 @@ def training_arguments(
         reason = " ".join(str(error).split())
         raise UserError(f"params.yaml: train.* or train.extra is refused by TrainingArguments: {reason}") from error
     return _on_one_gpu(arguments)
+
+
+def _refuse_sharding(extra: dict[str, Any], device: Device) -> None:
+    if extra.get("deepspeed"):
+        raise UserError(
+            "params.yaml: train.extra.deepspeed is set; DeepSpeed clips gradients and keeps weights its own way, past "
+            "the checks and checkpoints of this pipeline: remove it, or on GPUs shard the model by train.extra.fsdp"
+        )
+    if extra.get("fsdp") and device.kind == "cpu":  # accelerate ignores it without a word
+        raise UserError(
+            "params.yaml: train.extra.fsdp is set, but on CPUs accelerate does not shard the model: each process would "
+            "train a whole copy, as without it; remove it"
+        )
 
 
 def _on_one_gpu(arguments: "TrainingArguments") -> "TrainingArguments":
