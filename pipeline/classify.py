@@ -2,12 +2,13 @@
 
 TEXT is one text, or two for a model of pairs. A file has a column for each text that the model reads, and may have
 others, which are kept. Each row gets a prediction, and the probability of each class or label. The rows stay in order.
+Several processes share the rows of a file: torchrun --nproc-per-node 2 -m pipeline.classify --file ...
 """
 
 import argparse
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,11 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.paths import CLASSIFIER
 from pipeline.core.tables import from_numpy
 from pipeline.evaluation.metrics import predicted, probabilities
+from pipeline.modeling import distributed
 from pipeline.modeling.settings import InferenceSettings, read_settings
 from pipeline.serving.classifier import Classifier
 from pipeline.tabular.reading import Batch, Columns, Fault, read_files, read_standard_input, refuse, texts
-from pipeline.tabular.writing import writing_rows
+from pipeline.tabular.writing import Write, writing_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pipeline.evaluation.metrics import Floats
 
 _STANDARD = Path("-")  # input: JSON lines
+_TIMEOUT = 600  # seconds until a process gives up on another one that does not answer
 
 
 def classify(model: Path, given: list[str] | Path, out: Path | None, skip: bool, batch_size: int) -> None:
@@ -38,7 +41,7 @@ def classify(model: Path, given: list[str] | Path, out: Path | None, skip: bool,
     """
     settings, count, truncated = read_settings(model), 0, 0
     rows = _rows(given, settings.text_columns)
-    with _faults(_errors_file(given, out) if skip else None) as refused, writing_rows(out) as write:
+    with _faults(_errors_file(given, out) if skip else None) as refused, _writing(out) as write:
         classifier = Classifier(model, settings)
         for batch in rows(refused):
             usable, of_texts = _usable(batch, settings.text_columns, refused)
@@ -71,6 +74,11 @@ def _errors_file(given: list[str] | Path, out: Path | None) -> Path:
     return beside.with_name(f"{beside.stem}.errors.jsonl")
 
 
+def _writing(path: Path | None) -> AbstractContextManager[Write]:
+    """As `writing_rows`. Of several processes each reads all rows and scores its share, and rank 0 alone writes."""
+    return writing_rows(path) if distributed.rank() == 0 else nullcontext(lambda columns: None)
+
+
 @contextmanager
 def _faults(path: Path | None) -> Iterator[Callable[[Fault], None]]:
     """Yield what to do with a row that cannot be used: stop, or write it to the file at `path`."""
@@ -78,7 +86,7 @@ def _faults(path: Path | None) -> Iterator[Callable[[Fault], None]]:
         yield refuse
         return
     count = 0
-    with writing_rows(path) as write:
+    with _writing(path) as write:
 
         def refused(fault: Fault) -> None:
             nonlocal count
@@ -143,9 +151,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("give texts, or --file")
+    if arguments.file == _STANDARD and distributed.world_size() > 1:
+        parser.error("several processes cannot share standard input; name a file")
     if hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
-    with as_command():
+    with as_command(), distributed.process_group(_TIMEOUT):
         skip = arguments.on_error == "skip"
         classify(arguments.model, arguments.file or arguments.texts, arguments.out, skip, arguments.batch_size)
 

@@ -116,7 +116,7 @@ class PredictParams:
 class RuntimeParams:
     """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
 
-    launcher: str  # dvc.yaml inserts it into the command of train; no stage reads it
+    launcher: str  # dvc.yaml inserts it into the commands of train and predict; no stage reads it
     timeout: int = at_least(1)
     num_proc: int = at_least(1)
     save_steps: int = at_least(1)

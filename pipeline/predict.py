@@ -21,6 +21,7 @@ from pipeline.core.paths import (
 )
 from pipeline.core.task import TASK, read_task
 from pipeline.core.timing import Stopwatch
+from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.params import Precision, PredictParams, keys_of, load_params
@@ -41,6 +42,7 @@ def predict(
     label only where it is known. Only the first `params.max_samples` rows of each split, where that is set.
     With `params.swapped` also <split>_swapped.parquet of each scored one: the same pairs, the second text first. The
     rows are in the data's order. The time goes to `metrics/timing.json`.
+    Of several processes, each scores its share, and rank 0 alone writes.
     Raises UserError where an input is missing or the device cannot do the precision.
     """
     require(classifier, "train")
@@ -62,10 +64,13 @@ def predict(
     model: Any = load_classifier(classifier, device.kind)
     model.to(device.kind)
     tokenizer = load_tokenizer(classifier)
+    # All splits at once, so that few batches of a length lack rows.
+    every = pa.concat_tables([rows.select([*tokenizer.model_input_names, "length"]) for rows in splits.values()])
+    if distributed.rank() > 0:
+        logits(model, every, tokenizer, params.batch_size, device.precision)
+        return
     with atomic_output(out) as draft:
         draft.mkdir()
-        # All splits at once, so that few batches of a length lack rows.
-        every = pa.concat_tables([rows.select([*tokenizer.model_input_names, "length"]) for rows in splits.values()])
         with Stopwatch() as watch:
             scored = logits(model, every, tokenizer, params.batch_size, device.precision).astype(np.float64)
         ends = np.cumsum([len(rows) for rows in splits.values()])
@@ -87,13 +92,16 @@ def predict(
 def main() -> None:
     require_locked()
     params = load_params()
-    predict(
-        TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, params.train.precision, params.train.num_threads
-    )
-    from pipeline.core.run_directory import remove_finished
+    with distributed.process_group(params.runtime.timeout):
+        predict(
+            TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, params.train.precision,
+            params.train.num_threads,
+        )  # fmt: skip
+    if distributed.rank() == 0:
+        from pipeline.core.run_directory import remove_finished
 
-    remove_finished(users_path(CHECKPOINTS))  # this stage runs when DVC has recorded the model
+        remove_finished(users_path(CHECKPOINTS))  # this stage runs when DVC has recorded the model
 
 
 if __name__ == "__main__":
-    run(main, keys_of("predict", "train.num_threads", "train.precision"))
+    run(main, keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))

@@ -1,7 +1,6 @@
 """Stage train: fine-tune the pretrained transformer on the tokenized rows with the Hugging Face Trainer."""
 
 import json
-import logging
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -60,12 +59,6 @@ def train(
     task = choosing_by(read_task(tokenized, "tokenize"), params.metric_for_best_model)
     data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
     device = set_up_device(params.precision, params.num_threads)
-    precisions = set(distributed.all_gather(device.precision))
-    if len(precisions) > 1:
-        raise UserError(
-            f"params.yaml: train.precision is auto, which is {' and '.join(sorted(precisions))} on the devices of "
-            "different ranks; set it to one that all of them can do"
-        )
 
     from safetensors import SafetensorError
 
@@ -156,8 +149,6 @@ def _write_report(
 def main(fresh: bool = False) -> None:
     require_locked()
     params = load_params()
-    if distributed.rank() > 0:
-        log.setLevel(logging.ERROR)  # rank 0 logs what all do
     with distributed.process_group(params.runtime.timeout):
         train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, params.runtime, fresh)
 

@@ -33,9 +33,9 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Start:
-    """Start the train stage in its own directory, by a launcher and with changes to `train.*` and `runtime.*`."""
+    """Start a command in its own directory, by a launcher and with changes to `train.*` and `runtime.*`."""
 
-    def start(name: str, launcher: str, **changes: Any) -> subprocess.Popen[str]:
+    def start(name: str, launcher: str, command: str = "train", **changes: Any) -> subprocess.Popen[str]:
         checkpoint = tiny(**changes.pop("config", {}))
         directory, data = tmp_path / name, changes.pop("data", None) or tokenized(checkpoint)
         for link, target in {"data/tokenized": data, "models/pretrained": checkpoint}.items():
@@ -49,7 +49,7 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
         )
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return subprocess.Popen(
-            [*launcher.split(), "pipeline.train"],
+            [*launcher.split(), *f"pipeline.{command}".split()],
             cwd=directory, env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
@@ -120,6 +120,26 @@ def test_two_processes_match_the_losses_of_one_where_a_row_has_several_labels(
         ended(start(engine, TORCHRUN, batch_size=8, engine=engine, **settings))
         for row, alone in zip(history(tmp_path / engine), expected, strict=True):
             assert row == pytest.approx(alone, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_score_as_one_does(start: Start, tmp_path: Path) -> None:
+    ended(start("run", ALONE, epochs=1))
+    rows = [f"The number is {number}.,It is {number * 7}.,{number}\n" for number in range(99)]
+    (tmp_path / "run" / "new.csv").write_text("sentence1,sentence2,id\n" + "".join(rows) + ",No first text.,99\n")
+    written = []
+    for launcher in (ALONE, TORCHRUN):
+        out = ended(start("run", launcher, "predict"))
+        assert out.count("scored test: ") == out.count("device: cpu") == 1, "only rank 0 logs"
+        out = ended(start("run", launcher, "classify --file new.csv --out answered.csv --on-error skip"))
+        assert out.count("1 row cannot be used") == 1
+        files = [*(tmp_path / "run" / "data" / "predictions").iterdir(), *(tmp_path / "run").glob("answered*")]
+        written.append({file.name: file.read_bytes() for file in files})
+        for file in files:
+            file.unlink()
+    assert len(written[0]) == 8 and written[0] == written[1]
+    refused = ended(start("run", TORCHRUN, "classify --file -"), ok=False)
+    assert "several processes cannot share standard input; name a file" in refused
 
 
 def history(directory: Path) -> list[dict[str, float]]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import psutil
 
 from pipeline.core.messages import UserError, log
+from pipeline.modeling import distributed
 from pipeline.params import Precision
 
 # Values of ONEDNN_MAX_CPU_ISA that leave oneDNN no instructions for bf16, and those that leave it AVX-512's alone:
@@ -24,12 +25,21 @@ class Device(NamedTuple):
 
 
 def set_up_device(precision: Literal["auto", Precision], num_threads: int | None) -> Device:
-    """Set CPU threads and memory allocation, log the device, and return `usable_device`."""
+    """Set CPU threads and memory allocation, log the device, and return `usable_device`.
+
+    Collective. Also raises UserError where the ranks' devices differ in what `auto` is.
+    """
     import torch
 
     from pipeline.modeling.cpu import keep_memory
 
     device = usable_device(precision)
+    precisions = set(distributed.all_gather(device.precision))
+    if len(precisions) > 1:
+        raise UserError(
+            f"params.yaml: train.precision is auto, which is {' and '.join(sorted(precisions))} on the devices of "
+            "different ranks; set it to one that all of them can do"
+        )
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     if device.kind == "cpu":

@@ -1,23 +1,24 @@
-"""The ranks of a distributed training run, as `torchrun` and `accelerate launch` start them.
+"""The ranks of a distributed run, as `torchrun` and `accelerate launch` start them.
 
 Both set the environment variables read here:
 https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 `broadcast` and `all_gather` are collectives: every rank must call them in the same order.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 
 _T = TypeVar("_T")
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """How many processes work together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -41,6 +42,8 @@ def process_group(timeout: int) -> Iterator[None]:
     if world_size() == 1:
         yield
         return
+    if rank() > 0:
+        log.setLevel(logging.ERROR)  # rank 0 logs what all do
     import torch
 
     has_gpu = torch.cuda.is_available()
