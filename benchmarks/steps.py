@@ -1,4 +1,4 @@
-"""The optimizations of pipeline/modeling/cpu.py: the time of an optimizer step with none, one, two and three of them.
+"""The optimizations of pipeline/modeling: the time of an optimizer step with none of them, one, two, and so on.
 
 PYTHONPATH=. python benchmarks/steps.py --rounds 3
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from bench import MINILM, ROOT, fetched
 
-OPTIMIZATIONS = ("fast dropout", "plain attention", "kept memory")
+OPTIMIZATIONS = ("fast dropout", "plain attention", "kept memory", "first token only", "kept gradient")
 _WARM_UP = 10  # steps
 
 
@@ -27,7 +27,7 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
 
     from pipeline.core.paths import PRETRAINED, TOKENIZED
     from pipeline.core.tables import open_arrow
-    from pipeline.modeling import cpu
+    from pipeline.modeling import cpu, loading
     from pipeline.modeling.device import set_up_device
     from pipeline.modeling.loading import load_classifier, load_tokenizer
     from pipeline.params import load_params
@@ -38,7 +38,11 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
     if "kept memory" not in optimizations:
         cpu.keep_memory = lambda: None
     if "fast dropout" not in optimizations:
-        trainer.fast_dropout = nullcontext
+        cpu.fast_dropout = nullcontext
+    if "first token only" not in optimizations:
+        loading.first_token_only = lambda model: None
+    if "kept gradient" not in optimizations:
+        cpu.kept_gradient = nullcontext
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -78,10 +82,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help=argparse.SUPPRESS)  # for the process of one variant
     arguments = parser.parse_args()
     if arguments.only is not None:
-        print("mean:", statistics.mean(steps(arguments.steps, set(arguments.only))))
+        print("median:", statistics.median(steps(arguments.steps, set(arguments.only))))
         return
     variants = [OPTIMIZATIONS[:count] for count in range(len(OPTIMIZATIONS) + 1)]
-    means: dict[tuple[str, ...], list[float]] = {variant: [] for variant in variants}
+    medians: dict[tuple[str, ...], list[float]] = {variant: [] for variant in variants}
     with tempfile.TemporaryDirectory(prefix="bench ") as scratch:
         source, params = fetched(Path(scratch), arguments.checkpoint, dict(os.environ))
         for _ in range(arguments.rounds):
@@ -89,13 +93,13 @@ def main() -> None:
                 command = [sys.executable, __file__, "--steps", str(arguments.steps), "--only", *variant]
                 env = os.environ | {"PYTHONPATH": str(ROOT)}
                 done = subprocess.run(command, cwd=source, env=env, check=True, capture_output=True, text=True)
-                means[variant].append(float(done.stdout.split("mean:")[1]))
+                medians[variant].append(float(done.stdout.split("median:")[1]))
     corpus = params["data"]["task"]
     print(f"{corpus}, {arguments.checkpoint}, medians of {arguments.rounds} rounds\n")
     print("| with | ms per step | of none |\n|---|---|---|")
     for variant in variants:
-        share = statistics.median(own / none for own, none in zip(means[variant], means[()], strict=True))
-        print(f"| {' + '.join(variant) or 'none'} | {1000 * statistics.median(means[variant]):.0f} | {share:.0%} |")
+        share = statistics.median(own / none for own, none in zip(medians[variant], medians[()], strict=True))
+        print(f"| {' + '.join(variant) or 'none'} | {1000 * statistics.median(medians[variant]):.0f} | {share:.0%} |")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.messages import UserError, log
+from pipeline.modeling.first_token import first_token_only
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -93,6 +94,7 @@ def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedM
     drawn = sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])})
     if drawn:
         log.info("drawn at random, not in %s: %s", directory, ", ".join(drawn))
+    first_token_only(model)
     if device == "cpu":
         # With dropout, PyTorch's scaled dot product attention computes in fp32 what autocast has made bf16.
         model.set_attn_implementation("eager")
