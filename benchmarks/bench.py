@@ -2,10 +2,10 @@
 
     PYTHONPATH=. python benchmarks/bench.py --rounds 3 --json
 
-Each round runs, with one seed: the course's script; the same with every pair padded to 128, as the GLUE example does;
-and `dvc repro` in a fresh clone of HEAD with an empty cache. All have the same data (MRPC where available, else the
-embedded corpus), checkpoint, epochs, effective batch and learning rate (the course's); the rest are their defaults.
-The table has medians.
+Each round runs, with one seed: the course's script; where asked for, the same with every pair padded to 128, as the
+GLUE example does; and `dvc repro` in a fresh clone of HEAD with an empty cache. All have the same data (MRPC where
+available, else the embedded corpus), checkpoint, epochs, effective batch and learning rate (the course's); the rest are
+their defaults. The table has medians.
 """
 
 import argparse
@@ -192,19 +192,23 @@ def padding_shares(pairs: pa.Table, batch_size: int) -> dict[str, float]:
 
 def main() -> None:
     from pipeline.modeling.batching import token_counts  # imports torch; scale.py, which imports this file, must not
+    from pipeline.modeling.device import cpu_bf16, cpu_model
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", default=MINILM)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--max-train-samples", type=int, help="the first n pairs only: for times, not for scores")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=["course"])
     parser.add_argument("--rounds", type=int, default=3, help="each with a seed of its own: 1, 2, ...")
     parser.add_argument("--json", action="store_true", help="print every run as JSON")
     arguments = parser.parse_args()
     env = dict(os.environ)
-    runs: dict[str, list[Run]] = {name: [] for name in (*PEERS, OURS)}
+    runs: dict[str, list[Run]] = {name: [] for name in (*arguments.peers, OURS)}
     peaks = []
     with tempfile.TemporaryDirectory(prefix="bench ") as directory:
         scratch = Path(directory)
         source, params = fetched(scratch, arguments.checkpoint, env, arguments.max_train_samples)
+        params["train"]["epochs"] = epochs = arguments.epochs
         for seed in range(1, arguments.rounds + 1):
             peaks.append(peak())
             for name in runs:
@@ -214,7 +218,6 @@ def main() -> None:
         pairs = open_arrow(source / "data" / "tokenized", "train", "tokenize")
         pairs = pairs.slice(0, arguments.max_train_samples)
         model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * int(token_counts(pairs).sum())
-    epochs = params["train"]["epochs"]
     measured = {
         "params": params,
         "samples": len(pairs) * epochs,
@@ -226,6 +229,8 @@ def main() -> None:
         print(json.dumps(measured | {"runs": {name: [asdict(run) for run in of] for name, of in runs.items()}}))
     else:
         task = params["data"]["task"]
+        limit = measured["peak_flops"] / 1e9
+        print(f"{cpu_model()}; bf16: {', '.join(cpu_bf16()) or 'none'}, limit {limit:.0f} GFLOP/s")
         print(f"{task}, {arguments.checkpoint}, {epochs} epochs, medians of {arguments.rounds} rounds\n")
         print(table(runs, measured))
 
