@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from datasets import load_dataset
+from datasets import DatasetDict, load_dataset
+from sklearn.metrics import accuracy_score, f1_score
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -33,7 +34,8 @@ def main() -> None:
     args = parser.parse_args()
 
     splits = ("train", "validation", "test")
-    raw = load_dataset("parquet", data_files={split: f"{args.data}/{split}.parquet" for split in splits})
+    files = {split: f"{args.data}/{split}.parquet" for split in splits}
+    raw = DatasetDict({split: load_dataset("parquet", data_files=file, split="train") for split, file in files.items()})
     tokenizer = AutoTokenizer.from_pretrained(args.checkpoint)
     padding = {"padding": "max_length", "max_length": 128} if args.pad_to_max_length else {}
 
@@ -46,7 +48,8 @@ def main() -> None:
     model = AutoModelForSequenceClassification.from_pretrained(args.checkpoint, num_labels=2)
 
     def compute_metrics(scored):
-        return scores(["accuracy", "f1"], scored.label_ids, np.argmax(scored.predictions, axis=-1))
+        predicted = np.argmax(scored.predictions, axis=-1)
+        return {"accuracy": accuracy_score(scored.label_ids, predicted), "f1": f1_score(scored.label_ids, predicted)}
 
     training_args = TrainingArguments(
         str(args.out),
