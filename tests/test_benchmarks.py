@@ -1,11 +1,12 @@
 """The benchmarks run: nothing else would tell that one of them no longer fits the pipeline."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT
+
+from pipeline.experiments.dvc_command import dvc_environ
 
 
 @pytest.mark.slow
@@ -18,7 +19,8 @@ from conftest import ROOT
 )
 def test_a_benchmark_ends_with_its_table(script: str, options: str, row: str) -> None:
     command = [sys.executable, f"benchmarks/{script}", *options.split()]
-    env = {name: value for name, value in os.environ.items() if name != "MRPC_MIRROR"}  # the embedded corpus
-    done = subprocess.run(command, cwd=ROOT, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    env = dvc_environ() | {"PYTHONPATH": str(ROOT)}
+    env.pop("MRPC_MIRROR", None)  # the embedded corpus is smaller
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert row in done.stdout
