@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 import venv
 from collections.abc import Callable
@@ -225,11 +226,13 @@ class Project:
 
     def run(self, *command: str, ok: bool = True, **env: str) -> str:
         """Run a command in the project. Returns its output; fails on an unexpected exit status."""
-        done = subprocess.run(
-            command, cwd=self.root, env={**self.env, **env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        assert (done.returncode == 0) == ok, f"{command} ended with {done.returncode}:\n{done.stdout}"
-        return done.stdout
+        # A file, not a pipe: a worker of DVC's queue that is left behind would keep a pipe open, and be waited for.
+        with tempfile.TemporaryFile("w+") as out:
+            done = subprocess.run(command, cwd=self.root, env={**self.env, **env}, stdout=out, stderr=subprocess.STDOUT)
+            out.seek(0)
+            printed = out.read()
+        assert (done.returncode == 0) == ok, f"{command} ended with {done.returncode}:\n{printed}"
+        return printed
 
     def repro(self, *arguments: str) -> list[str]:
         """Run `dvc repro`. Returns the stages whose command ran."""
