@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from conftest import ROOT, Project
+from toy import toy_project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.revisions import experiment_names
@@ -213,7 +214,8 @@ def alive(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-def test_workers_of_the_queue_that_die_are_replaced(toy: Project) -> None:
+def test_workers_of_the_queue_that_die_are_replaced(tmp_path: Path) -> None:
+    toy = toy_project(tmp_path)  # whose queue has had no other workers
     command = [sys.executable, "-m", "pipeline.seeds", "--n", "4", "--jobs", "2"]
     celery = toy.root / ".dvc" / "tmp" / "exps" / "celery"
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
