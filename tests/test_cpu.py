@@ -4,13 +4,12 @@ import platform
 import resource
 import subprocess
 import sys
-from contextlib import nullcontext
 
 import pytest
 import torch
 from torch.nn.functional import dropout
 
-from pipeline.modeling.cpu import fast_dropout, kept_gradient
+from pipeline.modeling.cpu import fast_dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -65,45 +64,6 @@ def test_fast_dropout_handles_probabilities_0_and_1_and_odd_shapes() -> None:
         assert torch.zeros(9).bernoulli_(1.0).sum() == 9
         assert torch.ones(0).bernoulli_(0.3).shape == (0,)
         assert set(torch.full((7, 5), 3.0).T.bernoulli_(0.5).unique().tolist()) == {0.0, 1.0}
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_kept_gradient_trains_as_a_fresh_one_does(tied: bool) -> None:
-    """Three steps of two passes, with decay, clipping and padding; the tokens differ from step to step."""
-    torch.manual_seed(1)
-    steps = [torch.randint(lowest, lowest + 9, (2, 3, 5)) for lowest in (0, 20, 5)]
-
-    def train(kept: bool) -> list[torch.Tensor]:
-        torch.manual_seed(0)
-        embedding, head = torch.nn.Embedding(40, 8, padding_idx=3), torch.nn.Linear(8, 40)
-        if tied:
-            head.weight = embedding.weight
-        optimizer = torch.optim.AdamW([*embedding.parameters(), head.bias], lr=0.1, weight_decay=0.1)
-        seen = []
-        with kept_gradient(embedding) if kept else nullcontext():
-            for passes in steps:
-                for ids in passes:
-                    torch.nn.functional.cross_entropy(head(embedding(ids)).flatten(0, 1), ids.flatten() + 1).backward()
-                torch.nn.utils.clip_grad_norm_(embedding.parameters(), 0.5)
-                assert embedding.weight.grad is not None
-                seen.append(embedding.weight.grad.clone())
-                optimizer.step()
-                optimizer.zero_grad()
-        return [*seen, embedding.weight.detach()]
-
-    for kept, fresh in zip(train(kept=True), train(kept=False), strict=True):
-        torch.testing.assert_close(kept, fresh, rtol=1e-4, atol=1e-6)
-
-
-def test_a_kept_gradient_stays_where_it_is() -> None:
-    embedding = torch.nn.Embedding(40, 8)
-    seen = []
-    with kept_gradient(embedding):
-        for _ in range(3):
-            embedding(torch.arange(5)).sum().backward()
-            seen.append(embedding.weight.grad)
-            embedding.zero_grad()
-    assert seen[0] is not None and all(gradient is seen[0] for gradient in seen)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")

@@ -1,4 +1,4 @@
-"""What PyTorch does slowly on a CPU, made fast: memory allocation, dropout's random numbers, gradients of embeddings.
+"""Two things that PyTorch does slowly on a CPU, made fast: memory allocation and dropout's random numbers.
 
 The gain of each is measured in benchmarks/README.md.
 """
@@ -7,12 +7,10 @@ import ctypes
 import platform
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-
-from pipeline.modeling import distributed
 
 _LANES = 4  # numbers of 16 bits in one of 64
 _STEPS = 1 << 16
@@ -32,18 +30,6 @@ def keep_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_MAX, 0)
         libc.mallopt(_M_TRIM_THRESHOLD, -1)
-
-
-@contextmanager
-def fast_training(model: Any, compiled: bool = False) -> Iterator[None]:
-    """In the block, a transformer trains faster, where it does so on a CPU. torch.compile has no gradients of rows."""
-    embedding = model.get_input_embeddings()
-    with ExitStack() as stack:
-        if embedding.weight.device.type == "cpu":
-            stack.enter_context(fast_dropout())
-            if distributed.world_size() == 1 and not compiled:
-                stack.enter_context(kept_gradient(embedding))
-        yield
 
 
 @contextmanager
@@ -70,35 +56,3 @@ def _bernoulli(out: torch.Tensor, p: float = 0.5, *, generator: Any = None) -> t
     first_zero = ones - _STEPS // 2
     lanes.clamp_(first_zero - 1, first_zero).neg_().add_(first_zero)
     return out.copy_(lanes.view(out.shape))
-
-
-@contextmanager
-def kept_gradient(embedding: torch.nn.Embedding) -> Iterator[None]:
-    """In the block, keep the gradient of an embedding from step to step, and clear only the rows that a step has used.
-
-    A batch has some hundred of thirty thousand tokens. In each backward pass torch allocates a gradient for all of
-    them and fills it with zeros. Here it sums up rows, which are added to a gradient that stays. The sums are the same
-    but for their order. For one process: DistributedDataParallel would exchange rows, not gradients.
-    """
-    weight = embedding.weight
-    kept = torch.zeros_like(weight)
-    used: list[torch.Tensor] = []
-
-    def receive(gradient: torch.Tensor) -> torch.Tensor:  # before autograd adds it to weight.grad
-        if not gradient.is_sparse:  # these weights are used elsewhere, too
-            return gradient
-        if weight.grad is None:  # a new step
-            for rows in used:
-                kept.index_fill_(0, rows, 0.0)
-            used.clear()
-            weight.grad = kept
-        gradient = gradient.coalesce()
-        used.append(gradient.indices()[0])
-        return gradient
-
-    hook, embedding.sparse = weight.register_hook(receive), True  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        hook.remove()
-        embedding.sparse = False

@@ -22,7 +22,7 @@ from pipeline.core.task import NO_LABEL
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling import distributed
 from pipeline.modeling.batching import TrainingBatches, TrainingLoader
-from pipeline.modeling.cpu import fast_training
+from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.device import get_random_state, set_random_state
 from pipeline.modeling.failures import demand_finite, memory_for_batch, memory_for_model
 from pipeline.modeling.inference import logits
@@ -81,8 +81,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         losses.load(progress["losses"])
         watch.earlier = progress["seconds"]
     bar = tqdm(total=steps, initial=step, disable=not sys.stderr.isatty() or rank > 0)
-    fast = fast_training(model)
-    with logging_redirect_tqdm(), bar, fast, memory_for_model(), Interruption() as interruption, watch:
+    dropout = fast_dropout() if device == "cpu" else nullcontext()
+    with logging_redirect_tqdm(), bar, dropout, memory_for_model(), Interruption() as interruption, watch:
         while step < steps and epochs_since_best < (params.early_stopping_patience or math.inf):
             epoch, step_in_epoch = divmod(step, steps_in_epoch)
             batches.set_epoch(epoch)

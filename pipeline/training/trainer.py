@@ -1,6 +1,7 @@
 """The engine "trainer": the Hugging Face Trainer, with every correction that this pipeline makes to it."""
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pipeline.core.timing import Stopwatch
 from pipeline.core.tracker import begin_run
 from pipeline.modeling import distributed
 from pipeline.modeling.batching import TrainingBatches, TrainingLoader
-from pipeline.modeling.cpu import fast_training
+from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.failures import demand_finite, memory_for_batch, memory_for_model
 from pipeline.modeling.inference import logits
 from pipeline.params import Precision, RuntimeParams, TrainParams
@@ -113,9 +114,10 @@ class CorrectedTrainer(Trainer):
         return self._summed_loss(outputs["logits"], labels, self.args.label_smoothing_factor) / num_items_in_batch
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
+        dropout = fast_dropout() if self.args.use_cpu else nullcontext()
         if self.args.process_index:  # else all ranks would drop the same units
             torch.manual_seed(self.args.seed + self.args.process_index)
-        with fast_training(self.model, self.args.torch_compile), memory_for_model():
+        with dropout, memory_for_model():
             return super().train(*args, **kwargs)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
