@@ -20,7 +20,7 @@ from pipeline.evaluation.metrics import predicted, probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.settings import InferenceSettings, read_settings
 from pipeline.serving.classifier import Classifier
-from pipeline.tabular.reading import Batch, Columns, Fault, read_files, read_standard_input, refuse, texts
+from pipeline.tabular.reading import READERS, Batch, Columns, Fault, read_files, read_standard_input, refuse, texts
 from pipeline.tabular.writing import Write, writing_rows
 
 if TYPE_CHECKING:
@@ -51,22 +51,35 @@ def classify(model: Path, given: list[str] | Path, out: Path | None, skip: bool,
             write({**usable.columns, **_answers(settings, scored.logits, usable)})
             count, truncated = count + len(usable.numbers), truncated + scored.truncated
         if not count:
-            raise UserError(f"{given} has no row that can be used; run without --on-error skip to see why")
+            do = "run without --on-error skip to see why" if skip else "add some"
+            raise UserError(f"{_name(given)} has no row that can be used; {do}")
     if truncated:
         log.warning("%d of %d rows are longer than %d tokens, and were cut", truncated, count, settings.max_length)
 
 
 def _rows(given: list[str] | Path, names: list[str]) -> Callable[[Callable[[Fault], None]], Iterator[Batch]]:
+    """How to read the rows. Raises UserError or PermissionError where there is no such file."""
     if isinstance(given, list):
         if len(given) != len(names):
             reads = f"a pair of texts, {names[0]} and {names[1]}" if len(names) == 2 else f"one text, {names[0]}"
             raise UserError(f"this model reads {reads}; {len(given)} given")
-        batch = Batch(_STANDARD, "row", [0], {name: [text] for name, text in zip(names, given, strict=True)})
+        batch = Batch(Path(_name(given)), "row", [0], {name: [text] for name, text in zip(names, given, strict=True)})
         return lambda refused: iter([batch])
     columns = Columns(names, others=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
     if given == _STANDARD:
         return lambda refused: read_standard_input(columns, refused)
+    if not given.is_file():
+        raise UserError(f"{given} is not {'a file' if given.exists() else 'there'}; name a file of rows")
+    if given.suffix not in READERS:
+        raise UserError(f"{given} cannot be read; save it as one of {', '.join(READERS)}")
+    given.open("rb").close()  # what it raises later would be taken for a fault of the output
     return lambda refused: read_files([given], columns, refused)
+
+
+def _name(given: list[str] | Path) -> str:
+    if isinstance(given, list):
+        return "command line"
+    return "standard input" if given == _STANDARD else str(given)
 
 
 def _errors_file(given: list[str] | Path, out: Path | None) -> Path:

@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -222,6 +223,16 @@ def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path
     with pytest.raises(UserError, match=r"in\.csv has no row that can be used; run without"):
         classify(model, given, tmp_path / "out.csv", True, 64)
     assert list(tmp_path.iterdir()) == [given]
+    for name, told in (
+        ("nwe.csv", "is not there"),
+        ("in.txt", r"cannot be read; save it as one of \.csv"),
+        (".", "is not a"),
+    ):
+        (tmp_path / "in.txt").write_text("good")
+        with pytest.raises(UserError, match=rf"{re.escape(str(tmp_path / name))} {told}"):
+            classify(model, tmp_path / name, tmp_path / "out.csv", False, 64)
+    with pytest.raises(UserError, match=r"^command line row 0 has no text; fill it in"):
+        classify(model, [" "], None, False, 64)
     with pytest.raises(UserError, match=r"this model reads one text, text; 2 given"):
         classify(model, ["a", "b"], None, False, 64)
 

@@ -25,7 +25,7 @@ class Scored(NamedTuple):
 class Classifier:
     """A model directory that stage train has written.
 
-    Its logits are those of stage predict, to the byte, on the same machine.
+    Its logits are those of stage predict, to the byte, on the same machine with as many threads.
     """
 
     def __init__(self, directory: Path, settings: InferenceSettings) -> None:
