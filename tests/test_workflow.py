@@ -56,14 +56,30 @@ def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
     project.git("checkout", "--quiet", "main")
     project.git("merge", "--quiet", "--no-ff", "change")
     project.git("checkout", "--quiet", "--detach")  # as actions/checkout leaves it
+    outputs = tmp_path / "outputs"
     env = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "RUNNER_TEMP": str(tmp_path)}
-    for step in STEPS.values():
-        shell = step["run"].replace("make setup", "true")  # the packages are installed; installing them takes minutes
-        project.run("bash", "-e", "-c", shell, **env, **step.get("env", {}))
+    env["GITHUB_OUTPUT"] = str(outputs)
+
+    def run(name: str, gate: str = "", b: str = "pull-request", ok: bool = True) -> None:
+        shell = STEPS[name]["run"].replace("make setup", "true")  # installed; installing the packages takes minutes
+        shell = shell.replace("pull-request --md --gate", f"{b} --md --gate")
+        project.run("bash", "-e", "-c", shell, **env, **{**STEPS[name].get("env", {}), "GATE": gate}, ok=ok)
+
+    run("Run the base and the pull request")
+    run("Compare")
+    assert outputs.read_text() in ("gate=0\n", "gate=3\n")
+    run("Gate", outputs.read_text().strip().removeprefix("gate="))
     text = (tmp_path / "summary.md").read_text()
     assert text == (tmp_path / "comparison.md").read_text()
     assert "**These two models differ: +" in text
     assert re.search(r"^\| test accuracy \| \d\d\.\d\d \| \d\d\.\d\d \| \+\d+\.\d\d \| ", text, re.M)
     assert re.search(r"^\| metrics/evaluation\.json +\| test\.accuracy +\|", text, re.M)
     assert text.count("<details>") == text.count("</details>")
+    assert re.search(r"^Gate (passes|undecided): ", text, re.M)
+    outputs.unlink()
+    run("Compare", b="nowhere")
+    assert outputs.read_text() == "gate=1\n", "a fault is not taken for a verdict, and stands in the comment"
+    assert '"nowhere" is no branch' in (tmp_path / "comparison.md").read_text()
+    for failing in ("1", "4"):
+        run("Gate", failing, ok=False)
     assert project.git("status", "--porcelain") == ""
