@@ -8,7 +8,8 @@ verdict only says whether these two models differ: by the interval, and by a tes
 one for accuracy, else a randomization test.
 
 With --gate, the exit status is 0 where every B is better, equivalent within the margin, or not worse by it; 4 where one
-is worse, and 3 where one is undecided. Several B are judged so that 5 % is the chance of any wrong verdict (Holm).
+is worse, and 3 where one is undecided. Several B are judged so that 5 % is the chance that any is wrongly called better
+or worse, and 5 % the chance that any which loses by the margin passes (Holm).
 """
 
 import argparse
@@ -34,6 +35,8 @@ def main() -> None:
         "--margin", type=float, default=0.5, help="the loss that --gate accepts: points, or an error's units; 0.5"
     )
     arguments = parser.parse_args()
+    if not arguments.margin >= 0:
+        parser.error("--margin is below 0; it is the size of a loss")
     if arguments.form and len(arguments.b) > 1:
         parser.error("--md and --json are for one B")
     if hasattr(signal, "SIGPIPE"):  # not on Windows

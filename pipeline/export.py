@@ -113,7 +113,7 @@ def _require_equivalence(task: Task, labels: Any, reference: Scored, quantized: 
             f"int8 is not shown to be equivalent to fp32 within {_MARGIN}{unit} of {task.metrics[0]} ({outcome}); "
             "nothing is written: export without --int8"
         )
-    log.info("int8 is %s: within %s%s of fp32", outcome, _MARGIN, unit)
+    log.info("int8 is %s", "better than fp32" if outcome == "better" else f"equivalent: within {_MARGIN}{unit} of fp32")
 
 
 def main() -> None:

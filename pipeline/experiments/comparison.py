@@ -14,9 +14,9 @@ from pipeline.evaluation.metrics import METRICS, Floats, Values, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import Difference, mcnemar, paired_differences, randomization_test
+from pipeline.experiments.identity import SEED
 from pipeline.experiments.revisions import Run
 
-_SEED = "train.seed"
 OPTIMISTIC = (
     "There are no test labels: this rests on validation, by which the epoch is chosen too, so that its scores are "
     "slightly optimistic."
@@ -78,6 +78,7 @@ class Comparison:
     code: dict[str, tuple[Any, Any]]  # files by their hashes, the list of packages among them
     better: str | None  # A or B; None: no evidence, or two runs, which cannot tell
     verdict: str
+    identical: bool  # the outputs of the models, to the last bit
     caveats: list[str]  # sentences that belong to the verdict
 
 
@@ -117,7 +118,7 @@ def compare(a: Side, b: Side) -> Comparison:
     differ_in = [kind for kind, changes in kinds.items() if changes]
     judged = splits[task.verdict_split]
     groups, better = len(a.runs) > 1, _better(task, judged)
-    if _identical(a, b):
+    if identical := _identical(a, b):
         also = f"whatever else differs ({', '.join(differ_in)})" if differ_in else "and so are the parameters"
         verdict, caveats = f"no difference: the predictions are identical, {also}", []
     else:
@@ -134,12 +135,13 @@ def compare(a: Side, b: Side) -> Comparison:
         code=code,
         better=better if groups else None,
         verdict=verdict,
+        identical=identical,
         caveats=caveats,
     )
 
 
 def _seed(run: Run) -> int:
-    return int(run.parameters[_SEED])
+    return int(run.parameters[SEED])
 
 
 def _by_seed(side: Side) -> Side:
@@ -156,10 +158,10 @@ def _by_seed(side: Side) -> Side:
 def _faults(ordered: list[Run]) -> Iterator[str]:
     for one, two in pairwise(ordered):
         if _seed(one) == _seed(two):
-            yield f"{one.name} and {two.name} have one {_SEED}, {_seed(one)}"
+            yield f"{one.name} and {two.name} have one {SEED}, {_seed(one)}"
         of_one, of_two = (run.parameters | run.environment | run.code for run in (one, two))
         for key, (old, new) in _changes([of_one], [of_two]).items():
-            if key != _SEED:
+            if key != SEED:
                 yield f"{one.name} and {two.name} differ in {key}, {old} and {new}"
 
 

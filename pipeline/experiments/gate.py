@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pipeline.evaluation.metrics import METRICS, Values
 from pipeline.evaluation.uncertainty import Difference, holm, paired_differences
-from pipeline.experiments.comparison import Comparison, Contrast
+from pipeline.experiments.comparison import Comparison
 
 Outcome = Literal["better", "equivalent", "not worse", "undecided", "worse"]
 STATUS: dict[Outcome, int] = {"better": 0, "equivalent": 0, "not worse": 0, "undecided": 3, "worse": 4}
@@ -19,7 +19,7 @@ class Decision:
     """What is known of a candidate, on the split and in the metric on which verdicts rest.
 
     outcome: better; equivalent, within the margin on both sides; not worse, by the margin or more; worse; undecided.
-    p: of no difference, two-sided. p_worse: of a loss by the margin or more. Both are adjusted for the number of
+    p: under no difference, two-sided. p_worse: under a loss by the margin. Both are adjusted for the number of
     candidates. runs: a side, that would settle it in four of five cases if the true difference is that which was
     found; None where 100 would not, and for two single runs, which cannot tell.
     """
@@ -30,21 +30,54 @@ class Decision:
     runs: int | None
 
 
+class _Case(NamedTuple):
+    """A candidate: what it gains on the baseline, which is above 0 where it is better.
+
+    tested: the p-value of a further test of no difference, which must agree. unseen: the chance that a change by the
+    margin shows in no row. Where none shows, there is no variance to test with, and that chance is the p-value.
+    """
+
+    gain: Difference
+    tested: float
+    unseen: float
+
+    @property
+    def p_different(self) -> float:
+        return max(min(1.0, 2 * replace(self.gain, value=abs(self.gain.value)).p(0)), self.tested)
+
+    def p_loss(self, margin: float) -> float:
+        return self._p(self.gain.value, margin)
+
+    def p_gain(self, margin: float) -> float:
+        return self._p(-self.gain.value, margin)
+
+    def _p(self, value: float, margin: float) -> float:
+        shows = self.gain.models > 0 or self.gain.seeds > 0
+        return replace(self.gain, value=value).p(-margin) if shows else self.unseen
+
+
 def decide(comparisons: Sequence[Comparison], margin: float) -> list[Decision]:
     """Judge several candidates against one baseline. margin: in points, or of an error in its units.
 
-    The chance that any of them is wrongly called better, worse or no worse is 5 % (Holm 1979); equivalence is two
-    one-sided tests (Schuirmann 1987).
+    The chance that any of them is wrongly called better or worse is at most 5 %, and so is the chance that any which
+    loses by the margin passes as not worse or equivalent (Holm 1979, for each). Equivalence is two one-sided tests
+    (Schuirmann 1987).
     """
     name = comparisons[0].task.metrics[0]
-    gains = [_gain(name, _judged(of).difference[name]) for of in comparisons]
-    return _decide(gains, [_judged(of).p or 0.0 for of in comparisons], _as_share(name, margin))
+    share = _as_share(name, margin)
+    cases = []
+    for comparison in comparisons:
+        judged = comparison.splits[comparison.task.verdict_split]
+        unseen = 0.0 if comparison.identical else _unseen(share, judged.n)
+        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen))
+    return _decide(cases, share)
 
 
 def judge(name: str, labels: Values, a: Values, b: Values, margin: float) -> Outcome:
     """Judge the predictions of one run by those of another, in one metric. a, b: shape (1, n) or (1, n, labels)."""
+    share = _as_share(name, margin)
     found = paired_differences([name], labels, a, b, same_seeds=False)[name]
-    [decision] = _decide([_gain(name, found)], [0.0], _as_share(name, margin))
+    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, len(labels)))], share)
     return decision.outcome
 
 
@@ -52,33 +85,30 @@ def _as_share(name: str, margin: float) -> float:
     return margin if METRICS[name].kind == "error" else margin / 100
 
 
+def _unseen(margin: float, n: int) -> float:
+    """The chance that a model which errs in `margin` more of all rows does so in none of n."""
+    return max(0.0, 1 - margin) ** n
+
+
 def _gain(name: str, difference: Difference) -> Difference:
-    """Above 0 where B is better."""
     return replace(difference, value=METRICS[name].sign * difference.value)
 
 
-def _decide(gains: Sequence[Difference], tested: Sequence[float], margin: float) -> list[Decision]:
-    """tested: p-values of further tests of no difference, which must agree."""
-    different = [
-        max(min(1.0, 2 * replace(gain, value=abs(gain.value)).p(0)), p) for gain, p in zip(gains, tested, strict=True)
-    ]
-    worse = [gain.p(-margin) for gain in gains]
-    more = [replace(gain, value=-gain.value).p(-margin) for gain in gains]
+def _decide(cases: Sequence[_Case], margin: float) -> list[Decision]:
+    different = holm([case.p_different for case in cases])
+    loss = holm([case.p_loss(margin) for case in cases])
+    gain = holm([case.p_gain(margin) for case in cases])
     return [
-        Decision(_outcome(gain, *of), p=of[0], p_worse=of[1], runs=_runs_to_settle(gain, margin))
-        for gain, *of in zip(gains, *map(holm, (different, worse, more)), strict=True)
+        Decision(_outcome(case.gain, *of), p=of[0], p_worse=of[1], runs=_runs_to_settle(case.gain, margin))
+        for case, *of in zip(cases, different, loss, gain, strict=True)
     ]
 
 
-def _judged(comparison: Comparison) -> Contrast:
-    return comparison.splits[comparison.task.verdict_split]
-
-
-def _outcome(gain: Difference, different: float, worse: float, more: float) -> Outcome:
-    if different < _LEVEL and gain.value > 0:
+def _outcome(found: Difference, different: float, loss: float, gain: float) -> Outcome:
+    if different < _LEVEL and found.value > 0:
         return "better"
-    if worse < _LEVEL:
-        return "equivalent" if more < _LEVEL else "not worse"
+    if loss < _LEVEL:  # also where a loss is sure, but smaller than the margin
+        return "equivalent" if gain < _LEVEL else "not worse"
     return "worse" if different < _LEVEL else "undecided"
 
 

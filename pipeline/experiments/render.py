@@ -167,15 +167,18 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
     """Several candidates beside one baseline, for a terminal."""
     first = comparisons[0]
     split, name = first.task.verdict_split, first.task.metrics[0]
-    metric, rows = METRICS[name], [["", "", "B - A", "95 % interval", "p", ""]]
+    metric, rows = METRICS[name], [["", "", "B - A", "95 % interval", "detectable", "p", ""]]
     signatures = {"A": first.signatures[0]} | {of.b: of.signatures[1] for of in comparisons}
-    rows.append([f"A: {first.a}", metric.shown(first.splits[split].a[name], 2), "", "", "", ""])
+    rows.append([f"A: {first.a}", metric.shown(first.splits[split].a[name], 2), "", "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
         contrast = comparison.splits[split]
         of = contrast.difference[name]
         difference, low, high = (metric.shown_difference(value, 2) for value in (of.value, of.low, of.high))
         score = metric.shown(contrast.b[name], 2)
-        rows.append([comparison.b, score, difference, f"{low} to {high}", f"{decision.p:.2g}", decision.outcome])
+        rows.append(
+            [comparison.b, score, difference, f"{low} to {high}", metric.shown(of.detectable, 2), f"{decision.p:.2g}",
+             decision.outcome]
+        )  # fmt: skip
     return "\n".join(
         [
             f"{split} {metric.title}, {in_units([metric]).lower()}",
@@ -183,7 +186,8 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
             *aligned(rows, "right"),
             *(f"{name}: {as_line(of)}" for name, of in signatures.items()),
             "",
-            f"p of no difference, adjusted for {len(comparisons)} candidates (Holm); intervals are not adjusted.",
+            "Detectable: the true difference that such a comparison sees in four of five cases.",
+            f"p under no difference, adjusted for {len(comparisons)} candidates (Holm); intervals are not adjusted.",
             *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
         ]
     )
@@ -192,12 +196,12 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
 def as_gate(comparison: Comparison, decision: Decision, margin: float) -> str:
     """The line on which a script's exit status rests."""
     by = f"{margin:g}{'' if METRICS[comparison.task.metrics[0]].kind == 'error' else ' points'}"
-    loss = f"p = {decision.p_worse:.2g} of a loss by {by} or more"
+    loss = f"p = {decision.p_worse:.2g} under a loss by {by}"
     said = {
-        "better": f"passes: {comparison.b} is better, p = {decision.p:.2g} of no difference",
+        "better": f"passes: {comparison.b} is better, p = {decision.p:.2g} under no difference",
         "equivalent": f"passes: {comparison.b} is equivalent within {by}, {loss}",
         "not worse": f"passes: {comparison.b} is not worse by {by} or more, {loss}",
-        "worse": f"fails: {comparison.b} is worse, p = {decision.p:.2g} of no difference",
+        "worse": f"fails: {comparison.b} is worse, p = {decision.p:.2g} under no difference",
         "undecided": f"undecided: {comparison.b} may be worse by {by} or more, {loss}",
     }[decision.outcome]
     if comparison.seeds is None:
