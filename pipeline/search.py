@@ -38,14 +38,16 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
     space, directory = read_space(space_file), space_file.with_suffix("")
     steps = rungs(load_params().train.epochs, min_epochs, space)
     for parameter in space:  # raises UserError for a key or a value that cannot be
-        identity([f"{parameter.key}={parameter.text(parameter.first)}"])
+        for value in parameter.to_check:
+            identity([f"{parameter.key}={parameter.text(value)}"])
     sampler = Sampler(space, name)
     study = Study(directory, space, sampler, steps, jobs)
     trials = study.run(n)
     present, best = group_name([]), group_name(trials[0].settings)
     for settings in ([], trials[0].settings):
         run_seeds(_SEEDS, settings, jobs)
-    comparison = compare(*(Side(group, runs(group)) for group in (present, best)))
+    # The first seeds: a group may have more, of another command, and the other side has not.
+    comparison = compare(*(Side(group, runs(group)[:_SEEDS]) for group in (present, best)))
     adopt = f"dvc exp apply {best}-1"
     results = _results(study, space, trials, sampler.importances(), comparison, adopt)
     write_text(directory / "report.html", search_page(results))
@@ -64,10 +66,12 @@ def _best_trials(study: Study, trials: list[Trial]) -> list[str]:
             rows.append([str(trial.number), _shown(study.last_score(trial)), *trial.overrides.values()])
     expected = study.expected_best()
     shown = [k for k in (1, 2, 5, 10, 20, 50, 100, 200) if k < len(expected)] + [len(expected)]
+    epochs = study.rungs[0].epochs
+    after = "" if epochs is None else f" after {epochs} {'epoch' if epochs == 1 else 'epochs'}"
     curve = ", ".join(f"{expected[k - 1]:.4f} of {k}" for k in shown)
     return [
         *aligned(rows, "right"),
-        f"Means over {len(study.rungs[-1].seeds)} seeds. The expected best of one seed is {curve} trials.",
+        f"Means over {len(study.rungs[-1].seeds)} seeds. The expected best of one seed{after} is {curve} trials.",
     ]
 
 

@@ -18,6 +18,7 @@ from toy import toy_project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.revisions import experiment_names
+from pipeline.experiments.running import Experiment, run_experiment
 from pipeline.experiments.search import Rung, Study, expected_best, rungs
 from pipeline.experiments.space import Sampler, read_space
 from pipeline.params import keys_of
@@ -124,6 +125,7 @@ def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
     assert [study.reached(trial) for trial in (best, *others)] == [2, 2, 1, 1, 1, 1]
     failed = json.loads(Path("space", "failed.json").read_text())
     assert len(failed) == 2
+    assert all(re.search(r"failed \(error: .*loss", why) for why in failed.values()), failed
     table = rows("space")
     assert [row["score"] != "" for row in table if row["seed"] == "101"] == [True, True, False] * 2
     for name, reference in experiment_names().items():
@@ -142,6 +144,21 @@ def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
+def test_a_run_that_a_killed_command_has_left_is_waited_for(toy: Project, caplog: pytest.LogCaptureFixture) -> None:
+    command = ["dvc", "exp", "run", "--temp", "--name", "left", "--set-param", "train.seed=7"]
+    caplog.set_level("INFO")
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stdout=subprocess.PIPE, text=True) as left:
+        for line in left.stdout or ():
+            if line.startswith("Running stage 'train'"):
+                run_experiment(Experiment("left", ["train.seed=7"], "seed 7"))
+                break
+        assert left.wait() == 0
+    assert any("already under way" in message for message in caplog.messages), caplog.messages
+    assert not [message for message in caplog.messages if "Running stage" in message]
+    assert "left" in experiment_names()
+
+
 def run(project: Project, *arguments: str) -> str:
     return project.run(sys.executable, "-m", "pipeline.search", *arguments)
 
@@ -153,6 +170,8 @@ def run(project: Project, *arguments: str) -> str:
         ("train.seed: [1, 2]", 2, "tpe", r"train\.seed is chosen for each run"),
         ("train.lr: log(1e-5, 1e-4)", 2, "grid", r"a grid needs values to choose from, and train\.lr has none"),
         ("train.lr: log(1e-5, 1e-4)", 1, "tpe", r"--n is 1 .* at least 2 trials"),
+        ("train.warmup_ratio: uniform(0, 1.2)", 2, "tpe", r"train\.warmup_ratio.* 1\.2"),
+        ("train.batch_size: [8, 16, 2.5]", 2, "tpe", r"train\.batch_size.* 2\.5"),
     ],
 )
 def test_what_cannot_be_searched_is_told_before_anything_runs(

@@ -58,6 +58,12 @@ def run_experiment(experiment: Experiment) -> None:
     def tell(line: str) -> None:
         log.info("%s, %s: %s", what, timedelta(seconds=int(time.monotonic() - began)), line)
 
+    if left := _left_running(name):
+        tell(f"already under way (process {left.pid}), by a command that was killed; waiting for its end")
+        left.wait()
+        if name in experiment_names():
+            tell("done")
+            return
     command = [*DVC, "exp", "run", "--temp", "--name", name, *_settings(overrides), *stages]
     lines = []
     # A process group of its own: a signal to this command is forwarded to all of it, once.
@@ -72,8 +78,19 @@ def run_experiment(experiment: Experiment) -> None:
     if process.returncode or name not in experiment_names():
         for line in lines[-_TAIL:]:
             log.error("%s", line.rstrip())
-        raise UserError(f"{name} failed; see its last lines above")
+        reason = next((line for line in reversed(lines) if line.startswith("error: ")), "").strip()
+        raise UserError(f"{name} failed ({reason or 'its last lines are above'})")
     tell("done")
+
+
+def _left_running(name: str) -> psutil.Process | None:
+    """The process of DVC that runs an experiment of this repository already, in a temporary directory of it."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # it has ended, or is another user's
+            command = [word for word in process.cmdline() if word in ("exp", name)]
+            if command == ["exp", name] and Path(process.cwd()).is_relative_to(Path.cwd()):
+                return process
+    return None
 
 
 def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:

@@ -94,7 +94,7 @@ class Study:
         for before, rung in pairwise(self.rungs):
             left = [trial for trial in self._trials if trial.has_run(before) and trial.score(before) is not None]
             if not left:
-                raise UserError(f"no trial has a score; see the messages above, and {self._failures}")
+                raise UserError(f"no trial has a score; {self._failures} says why: correct that, and remove the file")
             self._run(sorted(left, key=lambda trial: self._order(trial, before))[: max(2, len(left) // _SHARE)], rung)
         return sorted(self._trials, key=lambda trial: (-self.reached(trial), self._order(trial, self._last(trial))))
 

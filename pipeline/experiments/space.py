@@ -32,9 +32,10 @@ class Parameter:
     distribution: BaseDistribution
 
     @property
-    def first(self) -> Any:
-        """A value, to try whether the key is one."""
-        return _values(self.distribution)[0]
+    def to_check(self) -> Sequence[Any]:
+        """Values to check before a search begins: all choices, or the bounds."""
+        values = _values(self.distribution)
+        return values if self.choices is not None else [values[0], values[-1]]
 
     @property
     def scale(self) -> Literal["linear", "log", "point"]:
