@@ -155,12 +155,14 @@ def main() -> None:
     parser.add_argument("texts", metavar="TEXT", nargs="*")
     parser.add_argument("--file", type=Path, help="csv, tsv, json, jsonl or parquet; -: standard input, JSON lines")
     parser.add_argument("--out", type=Path, help="csv, tsv, jsonl or parquet; default: standard output, JSON lines")
-    parser.add_argument("--model", type=Path, default=CLASSIFIER, help=f"what stage train has written; {CLASSIFIER}")
+    parser.add_argument(
+        "--model", type=Path, default=CLASSIFIER, help=f"what stage train has written; default: {CLASSIFIER}"
+    )
     parser.add_argument(
         "--on-error", choices=("stop", "skip"), default="stop",
-        help="skip: write the rows that cannot be used to OUT.errors.jsonl, and go on",
+        help="skip: write rows that cannot be used to a file of their own, named after --out or the input, and go on",
     )  # fmt: skip
-    parser.add_argument("--batch-size", type=int, default=64, help="rows of a forward pass on a GPU; 64")
+    parser.add_argument("--batch-size", type=int, default=64, help="rows of a forward pass on a GPU; default: 64")
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("give texts, or --file")

@@ -24,15 +24,22 @@ from pipeline.experiments.revisions import WORKSPACE, runs
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipeline.compare", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("a", metavar="A")
     parser.add_argument("b", metavar="B", nargs="*", help=f'default: "{WORKSPACE}"')
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--md", dest="form", action="store_const", const=as_markdown, help="Markdown, for a pull request")
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="JSON, for machines")
-    parser.add_argument("--gate", action="store_true", help="exit with 0 (passes), 3 (undecided) or 4 (fails)")
     parser.add_argument(
-        "--margin", type=float, default=0.5, help="the loss that --gate accepts: points, or an error's units; 0.5"
+        "--gate", action="store_true", help="exit with 0 (passes), 3 (undecided) or 4 (worse); 1 is an error"
+    )
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=0.5,
+        help="the loss that --gate accepts, in points, or an error's units; default: 0.5",
     )
     arguments = parser.parse_args()
     if not arguments.margin >= 0:

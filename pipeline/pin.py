@@ -33,7 +33,9 @@ def pin(checkpoint: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipeline.pin", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.pin", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", metavar="NAME")
     arguments = parser.parse_args()
     with as_command():

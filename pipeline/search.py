@@ -2,8 +2,8 @@
 
 SPACE names the parameters and where to search: "train.lr: log(1e-5, 1e-4)", or uniform(0, 0.2), int(1, 5), or a list.
 Each trial is a DVC experiment up to train, and is ranked by its score on validation; a third of the trials get a second
-seed. The best one and the present parameters then run with five fresh seeds, and are compared: only there test is
-scored. Trials are found again by name: after a kill, the same command goes on where it was, and to the same end.
+seed. The best one and the present parameters then run with five fresh seeds, and are compared: only then is test
+scored. Trials are found again by name: after a kill, the same command goes on where it was, to the same result.
 """
 
 import argparse
@@ -105,17 +105,22 @@ def _results(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipeline.search", description=__doc__)
-    parser.add_argument("space", metavar="SPACE", type=Path, help="as search.yaml")
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("space", metavar="SPACE", type=Path, help="a YAML file, as search.yaml")
     parser.add_argument("--n", type=int, required=True, help="trials, at least 2; a grid may have fewer")
     parser.add_argument(
-        "--sampler", choices=SAMPLERS, default="tpe", help="how points are chosen; random is Sobol's sequence; tpe"
+        "--sampler",
+        choices=SAMPLERS,
+        default="tpe",
+        help="how points are chosen; random is Sobol's sequence; default: tpe",
     )
     parser.add_argument(
         "--min-epochs", type=int, metavar="E",
         help="successive halving: all trials run E epochs, the best third three times as many, and so on",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, by DVC's queue; 1")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, by DVC's queue; default: 1")
     arguments = parser.parse_args()
     with as_command():
         require_locked()

@@ -13,13 +13,15 @@ from pipeline.experiments.groups import run_seeds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipeline.seeds", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.seeds", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, required=True, help="how many seeds: 1 to n, at least 2")
     parser.add_argument(
         "-S", "--set-param", dest="overrides", metavar="key=value", action="append", default=[],
         help='a parameter of every run, as for "dvc exp run"',
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, by DVC's queue; 1")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, by DVC's queue; default: 1")
     arguments = parser.parse_args()
     with as_command():
         if arguments.n < 2:
