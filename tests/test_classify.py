@@ -179,6 +179,12 @@ BAD = {
         2,
     ),
     "no JSON": ("in.jsonl", b'{"text": "good"\n{"text": "fine"}\n', r"in\.jsonl line 1 is not JSON", 1),
+    "half a character": (
+        "in.jsonl",
+        b'{"text": "\\ud83d"}\n{"text": "fine"}\n',
+        r"in\.jsonl line 1 has '.*' as text, which is no Unicode",
+        1,
+    ),
     "a list": ("in.jsonl", b'{"text": ["good"]}\n{"text": "fine"}\n', r"in\.jsonl line 1 has \['good'\] as text", 1),
 }
 
@@ -223,6 +229,9 @@ def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path
     with pytest.raises(UserError, match=r"in\.csv has no row that can be used; run without"):
         classify(model, given, tmp_path / "out.csv", True, 64)
     assert list(tmp_path.iterdir()) == [given]
+    given.write_text("text\ngood,\n")
+    with pytest.raises(UserError, match=r"in\.csv has no row that can be used; run without"):
+        classify(model, given, tmp_path / "out.csv", True, 64)
     for name, told in (
         ("nwe.csv", "is not there"),
         ("in.txt", r"cannot be read; save it as one of \.csv"),
@@ -235,6 +244,17 @@ def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path
         classify(model, [" "], None, False, 64)
     with pytest.raises(UserError, match=r"this model reads one text, text; 2 given"):
         classify(model, ["a", "b"], None, False, 64)
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.tsv"])
+def test_what_other_columns_hold_survives(name: str, trained: Trained, tmp_path: Path) -> None:
+    """A carriage return ends a line, also of a field without quotes; half a character is no UTF-8."""
+    given = tmp_path / "in.jsonl"
+    notes = ["a\rb", 'say "it"\r\nnow', "\ud83d"]
+    given.write_text("".join(json.dumps({"text": "Boston", "note": note}) + "\n" for note in notes))
+    classify(trained("classes") / "classifier", given, tmp_path / name, False, 64)
+    written = [row["note"] for row in read(tmp_path / name)]
+    assert written == [*notes[:2], notes[2] if name == "out.jsonl" else "\\ud83d"]
 
 
 def test_a_model_for_a_gpu_answers_on_a_cpu(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -119,7 +119,13 @@ def read_files(files: Sequence[Path], columns: Columns, refused: Callable[[Fault
     for path in files:
         _check_signature(path)
         empty = True
-        for batch in READERS[path.suffix](path, columns, refused):
+
+        def noted(fault: Fault) -> None:
+            nonlocal empty
+            empty = False
+            refused(fault)
+
+        for batch in READERS[path.suffix](path, columns, noted):
             empty = False
             yield batch
         if empty:

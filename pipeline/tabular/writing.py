@@ -1,6 +1,7 @@
 """Write rows, batch by batch, as CSV, TSV, JSON lines or parquet."""
 
 import csv
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output
 
+_HALVES = "backslashreplace"  # a half of a character in UTF-16, as JSON may have, becomes JSON's \ud83d again
 Columns = Mapping[str, Sequence[Any] | pa.Array]
 Write = Callable[[Columns], None]
 
@@ -26,6 +28,8 @@ def writing_rows(path: Path | None) -> Iterator[Write]:
     the function where a batch has other columns than the first, which JSON lines alone can take.
     """
     if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors=_HALVES)
         yield lambda columns: _write_json_lines(sys.stdout, columns)
         return
     if path.suffix not in _WRITERS:
@@ -36,7 +40,7 @@ def writing_rows(path: Path | None) -> Iterator[Write]:
 
 @contextmanager
 def _json_lines(path: Path, draft: Path) -> Iterator[Write]:
-    with draft.open("w", encoding="utf-8", newline="\n") as file:
+    with draft.open("w", encoding="utf-8", errors=_HALVES, newline="\n") as file:
         yield lambda columns: _write_json_lines(file, columns)
 
 
@@ -53,15 +57,20 @@ def _rows(columns: Columns) -> Iterator[tuple[Any, ...]]:
 @contextmanager
 def _csv(path: Path, draft: Path) -> Iterator[Write]:
     names: list[str] = []
-    with draft.open("w", encoding="utf-8", newline="") as file:
-        lines = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",", lineterminator="\n")
+    with draft.open("w", encoding="utf-8", errors=_HALVES, newline="") as file:
+        delimiter = "\t" if path.suffix == ".tsv" else ","
+        lines = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
 
         def write(columns: Columns) -> None:
             if not names:
                 names.extend(columns)
                 lines.writerow(names)
             _require_columns(path, names, columns)
-            lines.writerows(map(_cell, row) for row in _rows(columns))
+            for row in _rows(columns):
+                cells = list(map(_cell, row))
+                # Python quotes a field for its line feeds, not for carriage returns, which end a line too.
+                (quoted if any("\r" in cell for cell in cells if isinstance(cell, str)) else lines).writerow(cells)
 
         yield write
 
