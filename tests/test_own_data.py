@@ -69,6 +69,11 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
     "lists": ({"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
     "a bar": ({"train.csv": csv(rows(60, ["b|a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
     "semicolons": ({"train.csv": csv(rows(60, ["b; a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
+    "a separator at the end": (
+        {"train.csv": csv([*rows(60, ["spam", "ham"]), ("more", "spam;")])},
+        {},
+        (SEVERAL, ["ham", "spam"], ["f1_micro"]),
+    ),
     "commas": (
         {"train.csv": csv(rows(60, ['"b,a"', "c"]))},
         {"problem_type": SEVERAL},

@@ -162,6 +162,11 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
         {"type": "datetime", "column": "when"},
         r"train\.csv line 2: when is '3/4/2024'; .*2024-12-31",
     ),
+    "no time at all": (
+        {"train.csv": csv([(*row, "nan") for row in rows(40, ["a", "b"])], "text,label,when")},
+        {"type": "datetime", "column": "when"},
+        r"train\.csv line 2: when is 'nan'; .*2024-12-31",
+    ),
     "no split's name": (
         {"train.csv": DATED},
         {"type": "fixed", "column": "when"},

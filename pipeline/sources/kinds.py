@@ -100,7 +100,9 @@ class LabelReader:
                     "data.problem_type=multi_label_classification a list"
                 )
             texts = items(value, self._separator)
-            if not self._several and (several or len(texts) > 1):
+            # Also "spam;", which would be another label than "spam" if it stood for one.
+            separated = isinstance(value, str) and texts != items(value, None)
+            if not self._several and (several or len(texts) > 1 or separated):
                 self._several = f"{shown(value)} in {batch.where(row)}"
             for text in texts:
                 if len(self._first) < _KEPT:

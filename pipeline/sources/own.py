@@ -1,6 +1,7 @@
 """The user's own files as a task and rows."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -120,7 +121,9 @@ def _filled(text: str) -> float:
 
 def _seconds(text: str) -> float:
     try:
-        return float(text)
+        if not math.isfinite(number := float(text)):
+            raise ValueError  # nan would be later than all others
+        return number
     except ValueError:
         time = datetime.fromisoformat(text)
         return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
