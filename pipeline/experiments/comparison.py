@@ -272,7 +272,7 @@ def _mean(of_runs: list[dict[str, float]]) -> dict[str, float]:
 def _better(task: Task, judged: Contrast) -> str | None:
     """The side with the better score, A or B; None: no evidence of a difference."""
     of = judged.difference[task.metrics[0]]
-    if of.low <= 0 <= of.high or (judged.p is not None and judged.p >= 0.05):
+    if not (of.low > 0 or of.high < 0) or (judged.p is not None and judged.p >= 0.05):
         return None
     return "B" if METRICS[task.metrics[0]].sign * of.value > 0 else "A"
 

@@ -120,7 +120,8 @@ class Revision:
             raw = {split: read_split(directory, split, "download") for split in task.scored}
         texts = {}
         for split, table in raw.items():
-            rows = table.sort_by("idx").to_pydict()
+            # The first rows, where predict.max_samples is set.
+            rows = table.slice(0, len(predictions[split].idx)).sort_by("idx").to_pydict()
             if rows["idx"] != predictions[split].idx.tolist():
                 raise UserError(f"{self.name}: {PREDICTIONS} and {RAW} hold different {split} rows; {self._rerun()}")
             texts[split] = list(zip(*(rows[column] for column in task.text_columns), strict=True))
@@ -197,11 +198,14 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
     Raises NoSuchRevision, and UserError where there is no repository.
     """
     from dvc.api import DVCFileSystem
+    from dvc.repo import Repo
 
     _require_repository()
     commit = None if name == WORKSPACE else _commit(reference or name)
+    with closing(Repo()) as workspace:
+        cache = workspace.cache.local_cache_dir  # a commit may name another, or a path that starts elsewhere
     # No remote: what is not in the cache is not waited for.
-    with closing(DVCFileSystem(rev=commit, config={"core": {"remote": ""}})) as files:
+    with closing(DVCFileSystem(rev=commit, config={"core": {"remote": ""}, "cache": {"dir": cache}})) as files:
         yield Revision(name, commit, files)
 
 
@@ -251,6 +255,12 @@ def experiments(group: str) -> dict[int, str]:
 def experiment_names() -> dict[str, str]:
     """The references of all experiments by name; of those of one name, the newest."""
     return dict(_experiments())
+
+
+def is_of_head(name: str) -> bool:
+    """Whether an experiment is based on the commit that is checked out."""
+    base = "".join(experiment_names()[name].split("/")[2:4])
+    return base == (_git("rev-parse", "HEAD") or "").strip()
 
 
 def runs(name: str) -> list[Run]:
