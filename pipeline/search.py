@@ -7,6 +7,7 @@ scored. Trials are found again by name: after a kill, the same command goes on w
 """
 
 import argparse
+import shlex
 from pathlib import Path
 
 from pipeline.cli import as_command
@@ -18,8 +19,8 @@ from pipeline.experiments.comparison import Comparison, Side, compare
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import identity
 from pipeline.experiments.render import as_text, score_rows
-from pipeline.experiments.revisions import runs
-from pipeline.experiments.search import Study, Trial, rungs
+from pipeline.experiments.revisions import is_of_head, runs
+from pipeline.experiments.search import Study, Trial, require_comparable, rungs
 from pipeline.experiments.space import SAMPLERS, Parameter, Sampler, read_space
 from pipeline.params import load_params
 from pipeline.reporting.learning_curves import title
@@ -36,6 +37,7 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
     if n < 2 or jobs < 1:
         raise UserError(f"--n is {n} and --jobs {jobs}; at least 2 trials, and 1 job, make a search")
     space, directory = read_space(space_file), space_file.with_suffix("")
+    require_comparable(space)
     steps = rungs(load_params().train.epochs, min_epochs, space)
     for parameter in space:  # raises UserError for a key or a value that cannot be
         for value in parameter.to_check:
@@ -48,7 +50,7 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
         run_seeds(_SEEDS, settings, jobs)
     # The first seeds: a group may have more, of another command, and the other side has not.
     comparison = compare(*(Side(group, runs(group)[:_SEEDS]) for group in (present, best)))
-    adopt = f"dvc exp apply {best}-1"
+    adopt = _adopt(best, trials[0].settings)
     results = _results(study, space, trials, sampler.importances(), comparison, adopt)
     write_text(directory / "report.html", search_page(results))
     print("\n".join([*_best_trials(study, trials), "", as_text(comparison), ""]))
@@ -56,6 +58,16 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
         f"{'To adopt B' if comparison.better == 'B' else 'Keep params.yaml as it is; to take B all the same'}: {adopt}"
     )
     print(f"All trials: {directory / 'report.html'}")
+
+
+def _adopt(best: str, settings: list[str]) -> str:
+    """The command that takes the best trial's parameters.
+
+    "dvc exp apply" checks out all files as the run had them, and would undo what has been committed since.
+    """
+    if is_of_head(f"{best}-1"):
+        return f"dvc exp apply {best}-1"
+    return shlex.join(["dvc", "exp", "run", *(word for setting in settings for word in ("-S", setting))])
 
 
 def _best_trials(study: Study, trials: list[Trial]) -> list[str]:

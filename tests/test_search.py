@@ -1,5 +1,6 @@
 """`python -m pipeline.search`: trials as real experiments of a toy pipeline, found again after a kill."""
 
+import contextlib
 import csv
 import json
 import re
@@ -87,6 +88,13 @@ def test_a_space_that_makes_no_sense_is_told_in_one_line(
     assert "\n" not in str(error.value)
 
 
+def test_the_directory_of_the_results_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("search").mkdir()
+    with pytest.raises(UserError, match=r"search must be a YAML file; name it search\.yaml"):
+        read_space(Path("search"))
+
+
 def test_the_space_beside_params_yaml_names_its_parameters() -> None:
     names = {parameter.key for parameter in read_space(ROOT / "search.yaml")}
     assert names and names <= set(keys_of("train"))
@@ -170,6 +178,12 @@ def run(project: Project, *arguments: str) -> str:
         ("train.seed: [1, 2]", 2, "tpe", r"train\.seed is chosen for each run"),
         ("train.lr: log(1e-5, 1e-4)", 2, "grid", r"a grid needs values to choose from, and train\.lr has none"),
         ("train.lr: log(1e-5, 1e-4)", 1, "tpe", r"--n is 1 .* at least 2 trials"),
+        (
+            "train.metric_for_best_model: [f1, loss]",
+            2,
+            "tpe",
+            r"train\.metric_for_best_model chooses the score .* leave it out",
+        ),
         ("train.warmup_ratio: uniform(0, 1.2)", 2, "tpe", r"train\.warmup_ratio.* 1\.2"),
         ("train.batch_size: [8, 16, 2.5]", 2, "tpe", r"train\.batch_size.* 2\.5"),
     ],
@@ -206,6 +220,10 @@ def test_a_killed_search_comes_to_the_same_end_to_the_byte(toy: Project) -> None
         assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
     epochs = [row["epochs"] for row in rows("whole")]
     assert [epochs.count(of) for of in ("1", "")] == [6, 4]
+    Path("notes.md").write_text("more\n")
+    toy.commit("notes")
+    assert re.search(r"To adopt B: dvc exp run -S train\.lr=\S+$", run(toy, "whole.yaml", *arguments), re.M)
+    toy.git("reset", "--quiet", "--hard", "HEAD~1")
     best = out.split("To adopt B: ")[1].splitlines()[0]
     toy.git("checkout", "--quiet", ".")
     toy.run(*best.split())
@@ -230,6 +248,39 @@ def alive(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.slow
+def test_what_was_killed_or_has_failed_in_the_queue_runs_again(tmp_path: Path) -> None:
+    toy = toy_project(tmp_path)
+    command = [sys.executable, "-m", "pipeline.seeds", "--n", "2", "--jobs", "2", "-S", "train.warmup_ratio=0.9"]
+
+    def processes(word: str) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if word in process.cmdline() and Path(process.cwd()).is_relative_to(toy.root):
+                    found.append(process)
+        return found
+
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.DEVNULL) as process:
+        while len(processes("toy.py")) < 2:
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.kill()
+        for word in ("queue-worker", "exec-run", "toy.py"):  # as where the machine goes down
+            for killed in processes(word):
+                killed.kill()
+    assert toy.run("dvc", "queue", "status").count("Running") == 2, "DVC does not know"
+    out = toy.run(*command)
+    assert "seed 1 of 2: done" in out
+    assert "seed 2 of 2: done" in out
+
+    failing = [*command[:-1], "train.lr=2"]
+    for times in (1, 2):
+        assert "failed; see dvc queue logs" in toy.run(*failing, ok=False)
+        states = [line.split()[-1] for line in toy.run("dvc", "queue", "status").splitlines() if line.strip()]
+        assert states.count("Failed") == times, "it has run to its end again"
 
 
 @pytest.mark.slow

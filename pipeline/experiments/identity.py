@@ -9,19 +9,20 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.core.messages import UserError
+from pipeline.core.paths import users_path
 from pipeline.core.yaml12 import read_yaml
 from pipeline.params import PARAMS, Params, load_params
 
 SEED = "train.seed"
-_PIPELINE = Path("dvc.yaml")
+_PIPELINE, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
 _CODE = {".py", ".jinja", ".js"}  # of a sub-package's files, those that are DVC's: see .dvcignore
 
 
 def identity(overrides: list[str]) -> str:
     """A digest of all that may determine the results except the seed.
 
-    That is the parameters, dvc.yaml, the code and the lock file that it names, the user's own data, and the environment
-    of this machine.
+    That is the parameters, dvc.yaml, the code and the lock file that it names, the user's own data, a checkpoint of
+    their own, and the environment of this machine.
     overrides: as for `dvc exp run -S`. Raises UserError for one that DVC or `load_params` refuses.
     """
     from pipeline.modeling.device import usable_device
@@ -32,6 +33,8 @@ def identity(overrides: list[str]) -> str:
     del params["train"]["seed"]
     params["runtime"] = params["runtime"]["launcher"]  # the other keys cannot change a result
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
+    if users_path(params["model"]["checkpoint"]).is_dir():  # whose files may change under the same name
+        digest.update(_pretrained().encode())
     for file in _code() + (_own_data(Path(params["data"]["directory"])) if params["data"]["task"] == "own" else []):
         with file.open("rb") as content:
             digest.update(f"{file} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
@@ -74,6 +77,12 @@ def _code() -> list[Path]:
     sources = [dep for dep in deps if written.isdisjoint([dep, *dep.parents])]
     files = {file for dep in sources if dep.is_dir() for file in dep.rglob("*") if file.suffix in _CODE}
     return [_PIPELINE, *sorted(files | {dep for dep in sources if dep.is_file()})]
+
+
+def _pretrained() -> str:
+    """The hash of the checkpoint that DVC has, and takes until the stage is forced to read it again."""
+    stages = read_yaml(_LOCK)["stages"] if _LOCK.exists() else {}
+    return "".join(out["md5"] for out in stages.get("pretrained", {}).get("outs", []))
 
 
 def _own_data(directory: Path) -> list[Path]:

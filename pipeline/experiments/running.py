@@ -30,7 +30,7 @@ _POLL_SECONDS = 2
 # https://github.com/treeverse/dvc/issues/10428. So they are rarely asked, and started again; and so may a look fail.
 _LOOK_SECONDS = 30
 _TRIES = 3  # of a look
-_UNDER_WAY = ("Queued", "Running")  # in DVC's queue
+_STARTS_SECONDS = 5  # from the queue's "Running" to the process
 _TAIL = 20  # lines shown of a run that failed
 
 
@@ -108,9 +108,13 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str,
 
 def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
     """By DVC's queue, whose workers go on where this process is killed: what it has of a name already is waited for."""
-    states = _queue()
+    under_way, lost = _queue()
+    if lost:  # or just about to start
+        time.sleep(_STARTS_SECONDS)
+        under_way, still = _queue()
+        under_way -= lost & still
     for experiment in experiments:
-        if states.get(experiment.name) not in _UNDER_WAY:
+        if experiment.name not in under_way:
             settings = _settings(experiment.overrides)
             _dvc("exp", "run", "--queue", "--name", experiment.name, *settings, *experiment.stages)
     waiting = {experiment.name: experiment for experiment in experiments}
@@ -120,8 +124,9 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
         if time.monotonic() - looked > _LOOK_SECONDS:
             if _workers() < jobs:
                 _dvc("queue", "start", "--jobs", str(jobs), tries=_TRIES)  # those that do not run
-            states, looked = _queue(), time.monotonic()
-            ended |= {name for name in waiting if states.get(name) not in _UNDER_WAY}
+            before = lost
+            (under_way, lost), looked = _queue(), time.monotonic()
+            ended |= waiting.keys() - under_way | waiting.keys() & lost & before
         for name in [name for name in waiting if name in ended]:
             failed = name not in experiment_names()
             log.info("%s: %s", waiting.pop(name).what, "failed" if failed else "done")
@@ -138,11 +143,27 @@ def _workers() -> int:
     return running
 
 
-def _queue() -> dict[str, str]:
-    """The state of each experiment in DVC's queue by name."""
-    lines = _dvc("queue", "status", tries=_TRIES).splitlines()
-    rows = [line.split() for line in lines]
-    return {row[1]: row[-1] for row in rows if len(row) > 2}
+def _queue() -> tuple[set[str], set[str]]:
+    """The names of the experiments in DVC's queue that wait or run; and of these, those that no process runs.
+
+    DVC takes what a worker has begun for running, also where that worker was killed. It lists an experiment that is
+    queued again beside its failure.
+    """
+    rows = [line.split() for line in _dvc("queue", "status", tries=_TRIES).splitlines()]
+    names = {state: {(row[0], row[1]) for row in rows if row[-1:] == [state]} for state in ("Queued", "Running")}
+    running = {name for _, name in names["Running"]}
+    alive = {name for _, name in names["Queued"]} | {name for task, name in names["Running"] if _executes(task)}
+    return running | alive, running - alive
+
+
+def _executes(task: str) -> bool:
+    """Whether a process runs this task of the queue."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            command = process.cmdline()
+            if "exec-run" in command and any(f"{os.sep}{task}" in word for word in command):
+                return True
+    return False
 
 
 def _dvc(*arguments: str, tries: int = 1) -> str:

@@ -27,7 +27,7 @@ from pipeline.experiments.space import Parameter, Sampler
 
 _SEEDS = (101, 102)  # 1 to 5 are left for the end
 _SHARE = 3  # one of so many trials goes on to the next rung, but at least two
-_EPOCHS = "train.epochs"
+_EPOCHS, _METRIC = "train.epochs", "train.metric_for_best_model"
 
 
 class Rung(NamedTuple):
@@ -159,6 +159,12 @@ class Study:
             for (epochs, seed), score in trial.scores.items():
                 writer.writerow([trial.number, epochs, seed, score, *(trial.overrides[key] for key in keys)])
         write_text(self._directory / "trials.csv", out.getvalue())
+
+
+def require_comparable(space: Sequence[Parameter]) -> None:
+    """Raise UserError where trials would have scores of different metrics."""
+    if any(parameter.key == _METRIC for parameter in space):
+        raise UserError(f"{_METRIC} chooses the score by which trials are ranked; leave it out")
 
 
 def rungs(epochs: int, least: int | None, space: Sequence[Parameter]) -> list[Rung]:
