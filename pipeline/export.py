@@ -51,6 +51,8 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     from pipeline.modeling.loading import load_classifier, load_tokenizer
     from pipeline.serving import onnx_model
 
+    if out.exists() and not (out / "model.onnx").is_file():  # it would be replaced, with all that is in it
+        raise UserError(f"{out} is there, and is no earlier export; name another directory")
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     split = task.verdict_split
     rows = open_arrow(tokenized, split, "tokenize")

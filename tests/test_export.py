@@ -120,6 +120,9 @@ def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path
     assert done.returncode == 1
     assert re.search(r"^error: int8 is not shown to be equivalent to fp32 within 0\.5 points", done.stderr, re.M)
     assert not (out / "another").exists()
+    done = run(out, "-m", "pipeline.export", "--onnx", "models")
+    assert done.stderr == "error: models is there, and is no earlier export; name another directory\n"
+    assert (out / "models" / "classifier").is_dir()
 
 
 def test_without_its_packages_the_extra_is_named(tmp_path: Path) -> None:
