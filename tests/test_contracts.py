@@ -4,6 +4,7 @@ import ast
 import inspect
 import subprocess
 from collections.abc import Callable
+from contextlib import chdir, closing
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,15 @@ def overrides_are_applied(scratch: Path) -> None:
     with pytest.raises(InvalidArgumentError) as error:
         apply_overrides(params, ["train.lrr=1"])
     assert "train.lrr" in str(error.value.__cause__)
+
+
+def the_cache_has_a_directory(scratch: Path) -> None:
+    from dvc.repo import Repo
+
+    for command in (["git", "init", "--quiet"], ["dvc", "init", "--quiet"], ["dvc", "cache", "dir", "../elsewhere"]):
+        subprocess.run(command, cwd=scratch, check=True, capture_output=True)
+    with chdir(scratch), closing(Repo()) as repo:
+        assert Path(repo.cache.local_cache_dir).resolve() == (scratch.parent / "elsewhere").resolve()
 
 
 def experiments_are_git_references(scratch: Path) -> None:
@@ -88,6 +98,7 @@ CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "transformers.Trainer._save_checkpoint": ("training/trainer.py", a_checkpoint_is_saved_by_one_method),
     "accelerate.state.AcceleratorState._reset_state": ("training/loop.py", accelerate_forgets_its_state),
     "transformers.TrainingArguments._n_gpu": ("training/arguments.py", the_number_of_gpus_can_be_set),
+    "dvc.repo.Repo": ("experiments/revisions.py", the_cache_has_a_directory),
     "refs/exps": ("experiments/revisions.py", experiments_are_git_references),
 }
 
