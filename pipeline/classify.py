@@ -5,14 +5,13 @@ others, which are kept. Each row gets a prediction, and the probability of each 
 Several processes share the rows of a file: torchrun --nproc-per-node 2 -m pipeline.classify --file ...
 """
 
-import argparse
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli import as_command
+from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import CLASSIFIER
 from pipeline.core.tables import from_numpy
@@ -20,7 +19,16 @@ from pipeline.evaluation.metrics import predicted, probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.settings import InferenceSettings, read_settings
 from pipeline.serving.classifier import Classifier
-from pipeline.tabular.reading import READERS, Batch, Columns, Fault, read_files, read_standard_input, refuse, texts
+from pipeline.tabular.reading import (
+    Batch,
+    Columns,
+    Fault,
+    read_files,
+    read_standard_input,
+    refuse,
+    require_form,
+    texts,
+)
 from pipeline.tabular.writing import Write, writing_rows
 
 if TYPE_CHECKING:
@@ -70,8 +78,7 @@ def _rows(given: list[str] | Path, names: list[str]) -> Callable[[Callable[[Faul
         return lambda refused: read_standard_input(columns, refused)
     if not given.is_file():
         raise UserError(f"{given} is not {'a file' if given.exists() else 'there'}; name a file of rows")
-    if given.suffix not in READERS:
-        raise UserError(f"{given} cannot be read; save it as one of {', '.join(READERS)}")
+    require_form(given)
     given.open("rb").close()  # what it raises later would be taken for a fault of the output
     return lambda refused: read_files([given], columns, refused)
 
@@ -149,9 +156,7 @@ def _answers(settings: InferenceSettings, logits: "Floats", rows: Batch) -> dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.classify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("classify", __doc__)
     parser.add_argument("texts", metavar="TEXT", nargs="*")
     parser.add_argument("--file", type=Path, help="csv, tsv, json, jsonl or parquet; -: standard input, JSON lines")
     parser.add_argument("--out", type=Path, help="csv, tsv, jsonl or parquet; default: standard output, JSON lines")

@@ -35,6 +35,13 @@ def run(stage: Callable[..., None], keys: Sequence[str] = (), **flags: str) -> N
         stage(**arguments)
 
 
+def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """The parser of a command with arguments of its own: `--help` shows the module's docstring with its paragraphs."""
+    return argparse.ArgumentParser(
+        prog=f"python -m pipeline.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 @contextmanager
 def as_command() -> Iterator[None]:
     """Run the block as every command does: log to stderr, UserError as one printable line and status 1.

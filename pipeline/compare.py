@@ -12,11 +12,10 @@ is worse, and 3 where one is undecided. Several B are judged so that 5 % is the 
 or worse, and 5 % the chance that any which loses by the margin passes (Holm).
 """
 
-import argparse
 import signal
 import sys
 
-from pipeline.cli import as_command
+from pipeline.cli import as_command, command_parser
 from pipeline.experiments.comparison import Side, compare
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
@@ -24,9 +23,7 @@ from pipeline.experiments.revisions import WORKSPACE, runs
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("compare", __doc__)
     parser.add_argument("a", metavar="A")
     parser.add_argument("b", metavar="B", nargs="*", help=f'default: "{WORKSPACE}"')
     form = parser.add_mutually_exclusive_group()
@@ -36,11 +33,9 @@ def main() -> None:
         "--gate", action="store_true", help="exit with 0 (passes), 3 (undecided) or 4 (worse); 1 is an error"
     )
     parser.add_argument(
-        "--margin",
-        type=float,
-        default=0.5,
+        "--margin", type=float, default=0.5,
         help="the loss that --gate accepts, in points, or an error's units; default: 0.5",
-    )
+    )  # fmt: skip
     arguments = parser.parse_args()
     if not arguments.margin >= 0:
         parser.error("--margin is below 0; it is the size of a loss")

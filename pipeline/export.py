@@ -6,14 +6,13 @@ or equivalent within half a point, the command fails and writes nothing. The tab
 and how many answers agree. Needs the packages of the extra "onnx".
 """
 
-import argparse
 import importlib.util
 import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.cli import as_command
+from pipeline.cli import as_command, command_parser
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output
@@ -119,9 +118,7 @@ def _require_equivalence(task: Task, labels: Any, reference: Scored, quantized: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("export", __doc__)
     parser.add_argument("--onnx", metavar="DIR", type=Path, required=True, help="the directory to write")
     parser.add_argument("--int8", action="store_true", help="also with int8 weights; fails where they are not as good")
     arguments = parser.parse_args()

@@ -5,9 +5,7 @@ a tag instead of the default branch. Only NAME@COMMIT goes to stdout:
 dvc exp run -S model.checkpoint=$(python -m pipeline.pin FacebookAI/roberta-base)
 """
 
-import argparse
-
-from pipeline.cli import as_command
+from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.sources.checkpoints import is_path, named, needed
 from pipeline.sources.fetch import Unavailable, hub_model
@@ -33,9 +31,7 @@ def pin(checkpoint: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.pin", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("pin", __doc__)
     parser.add_argument("name", metavar="NAME")
     arguments = parser.parse_args()
     with as_command():

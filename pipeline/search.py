@@ -6,11 +6,10 @@ seed. The best one and the present parameters then run with five fresh seeds, an
 scored. Trials are found again by name: after a kill, the same command goes on where it was, to the same result.
 """
 
-import argparse
 import shlex
 from pathlib import Path
 
-from pipeline.cli import as_command
+from pipeline.cli import as_command, command_parser
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
@@ -78,8 +77,8 @@ def _best_trials(study: Study, trials: list[Trial]) -> list[str]:
             rows.append([str(trial.number), _shown(study.last_score(trial)), *trial.overrides.values()])
     expected = study.expected_best()
     shown = [k for k in (1, 2, 5, 10, 20, 50, 100, 200) if k < len(expected)] + [len(expected)]
-    epochs = study.rungs[0].epochs
-    after = "" if epochs is None else f" after {epochs} {'epoch' if epochs == 1 else 'epochs'}"
+    length = study.rungs[0].length
+    after = f" after {length}" if length else ""
     curve = ", ".join(f"{expected[k - 1]:.4f} of {k}" for k in shown)
     return [
         *aligned(rows, "right"),
@@ -112,22 +111,18 @@ def _results(
         scales={parameter.key: parameter.scale for parameter in space},
         importances=importances,
         expected=study.expected_best(),
-        epochs=first.epochs,
+        length=first.length,
     )  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.search", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("search", __doc__)
     parser.add_argument("space", metavar="SPACE", type=Path, help="a YAML file, as search.yaml")
     parser.add_argument("--n", type=int, required=True, help="trials, at least 2; a grid may have fewer")
     parser.add_argument(
-        "--sampler",
-        choices=SAMPLERS,
-        default="tpe",
+        "--sampler", choices=SAMPLERS, default="tpe",
         help="how points are chosen; random is Sobol's sequence; default: tpe",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--min-epochs", type=int, metavar="E",
         help="successive halving: all trials run E epochs, the best third three times as many, and so on",

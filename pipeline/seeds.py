@@ -4,18 +4,14 @@ Each seed is a DVC experiment, run in a temporary directory: the workspace is no
 found by name and not repeated; after Ctrl-C, the next call continues.
 """
 
-import argparse
-
-from pipeline.cli import as_command
+from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.packages import require_locked
 from pipeline.experiments.groups import run_seeds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.seeds", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser("seeds", __doc__)
     parser.add_argument("--n", type=int, required=True, help="how many seeds: 1 to n, at least 2")
     parser.add_argument(
         "-S", "--set-param", dest="overrides", metavar="key=value", action="append", default=[],

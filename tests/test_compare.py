@@ -58,9 +58,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
         for seed in "12":
             experiment(project, f"{group}-{seed}", data__task="stsb", train__lr=lr, train__seed=seed)
     experiment(project, "few", predict__max_samples="50")
-    for group, lr in (("dim", "5e-4"), ("bright", "2e-3")):
-        for seed in "28":
-            experiment(project, f"{group}-{seed}", predict__max_samples="1", train__lr=lr, train__seed=seed)
     experiment(project, "forged", train__lr="2e-3", train__extra=json.dumps({"note": FORGED}))
     project.run("dvc", "checkout", "--quiet", "--force")
     return project
@@ -410,12 +407,6 @@ def test_a_cache_in_another_place_is_found(toy: Project) -> None:
 
 def test_runs_of_the_first_rows_alone_are_compared(toy: Project) -> None:
     assert compared("few", "few").splits["test"].n == 50
-
-
-def test_one_row_is_no_evidence(toy: Project) -> None:
-    found = compared("dim", "bright")
-    assert found.better is None
-    assert found.verdict.startswith("no evidence of a difference")
 
 
 def test_an_edited_params_yaml_is_not_taken_for_the_runs(toy: Project, caplog: pytest.LogCaptureFixture) -> None:

@@ -161,6 +161,17 @@ def test_groups_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
     assert equal.verdict.startswith(f"no evidence of a difference in {task.verdict_split} ")
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")  # the accuracy without the only row
+def test_one_row_is_no_evidence(made: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("test_compare_kinds.N", 1)
+    task = TASKS["classes"]
+    a, b = made(task, "a", 9.0, (1, 2, 3)), made(task, "b", 0.1, (1, 2, 3))
+    assert not all(run.predictions[task.verdict_split].right.all() for run in a.runs)
+    found = compare(a, b)
+    assert found.better is None
+    assert found.verdict.startswith("no evidence of a difference")
+
+
 def test_examples_with_several_labels_name_them(made: Callable[..., Side]) -> None:
     found = compare(made(SEVERAL, "a", 1.4), made(SEVERAL, "b", 0.5)).splits["test"]
     labels = {of.label for of in found.fixed}

@@ -123,9 +123,8 @@ def predict(root: Path, params: Params) -> None:
     (root / PREDICTIONS / PROVENANCE).write_text(json.dumps(provenance))
     for split in ("validation", "test"):
         rows = []
-        for row in pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()[: params.predict.max_samples][
-            ::-1
-        ]:
+        given = pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()
+        for row in given[: params.predict.max_samples][::-1]:
             die = random.Random(f"{train.seed} {row['idx']}").random()
             if task.labels:
                 prediction = row["label"] if die < 0.7 + 100 * train.lr else 1 - row["label"]

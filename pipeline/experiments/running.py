@@ -85,11 +85,10 @@ def run_experiment(experiment: Experiment) -> None:
 
 def _left_running(name: str) -> psutil.Process | None:
     """The process of DVC that runs an experiment of this repository already, in a temporary directory of it."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):  # it has ended, or is another user's
-            command = [word for word in process.cmdline() if word in ("exp", name)]
-            if command == ["exp", name] and Path(process.cwd()).is_relative_to(Path.cwd()):
-                return process
+    for process in psutil.process_iter(["cmdline", "cwd"]):  # None where it is another user's
+        command = [word for word in process.info["cmdline"] or () if word in ("exp", name)]
+        if command == ["exp", name] and Path(process.info["cwd"] or "/").is_relative_to(Path.cwd()):
+            return process
     return None
 
 
@@ -158,12 +157,8 @@ def _queue() -> tuple[set[str], set[str]]:
 
 def _executes(task: str) -> bool:
     """Whether a process runs this task of the queue."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            command = process.cmdline()
-            if "exec-run" in command and any(f"{os.sep}{task}" in word for word in command):
-                return True
-    return False
+    commands = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))
+    return any("exec-run" in command and any(f"{os.sep}{task}" in word for word in command) for command in commands)
 
 
 def _dvc(*arguments: str, tries: int = 1) -> str:

@@ -36,6 +36,11 @@ class Rung(NamedTuple):
     epochs: int | None
     seeds: Sequence[int]
 
+    @property
+    def length(self) -> str:
+        """The epochs in words; empty for None."""
+        return "" if self.epochs is None else f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}"
+
 
 @dataclass
 class Trial:
@@ -52,9 +57,7 @@ class Trial:
 
     def experiment(self, rung: Rung, seed: int) -> Experiment:
         settings = self.settings + ([] if rung.epochs is None else [f"{_EPOCHS}={rung.epochs}"])
-        what = f"trial {self.number}, seed {seed}"
-        if rung.epochs is not None:
-            what += f", {rung.epochs} {'epoch' if rung.epochs == 1 else 'epochs'}"
+        what = f"trial {self.number}, seed {seed}" + (f", {rung.length}" if rung.length else "")
         return Experiment(f"trial-{identity(settings)}-{seed}", [*settings, f"{SEED}={seed}"], what, ["train"])
 
     def has_run(self, rung: Rung) -> bool:

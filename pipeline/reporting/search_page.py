@@ -15,7 +15,8 @@ class SearchResults:
     (B) beside params.yaml (A), the scores as rows of a table. adopt: the command that takes B. trials: best first, each
     with its `number`, `score` (None where it failed), `rung`, `first`, its score in the first rung, and `overrides`,
     text by key. parameters: the values to draw by key, in the order of `trials`. scales: to draw them on, by key.
-    importances: shares by key, or none. expected: the expected best of 1, 2, ... trials. epochs: of the first rung.
+    importances: shares by key, or none. expected: the expected best of 1, 2, ... trials. length: of the
+    first rung, as "3 epochs"; empty: the whole training.
     """
 
     title: str
@@ -29,7 +30,7 @@ class SearchResults:
     scales: Mapping[str, Literal["linear", "log", "point"]]
     importances: Mapping[str, float]
     expected: Sequence[float]
-    epochs: int | None
+    length: str
 
 
 def search_page(results: SearchResults) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
-from pipeline.tabular.reading import READERS, listing
+from pipeline.tabular.reading import READERS, listing, require_form
 
 # What a split is called in the name of a file, as on the Hub.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
@@ -54,8 +54,7 @@ def _listed(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list[str
         found.setdefault(split, {}).setdefault(name, []).extend(files)
     for name, files in chain.from_iterable(of.items() for of in found.values()):
         for file in files:
-            if file.suffix not in READERS:
-                raise UserError(f"{file} cannot be read; save it as one of {', '.join(READERS)}")
+            require_form(file)
         if (number := re.search(r"-of-(\d{5})", name)) and len(files) != int(number[1]):
             raise UserError(f"{directory} has {len(files)} of the {int(number[1])} files {name}; add the others")
     return found, others

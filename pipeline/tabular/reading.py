@@ -286,6 +286,12 @@ READERS: dict[str, Callable[[Path, Columns, Callable[[Fault], None]], Iterator[B
 }  # fmt: skip
 
 
+def require_form(path: Path) -> None:
+    """Raise UserError for an ending that is none of these."""
+    if path.suffix not in READERS:
+        raise UserError(f"{path} cannot be read; save it as one of {', '.join(READERS)}")
+
+
 def shown(value: object) -> str:
     """A value for a message, cut to a readable length."""
     text = repr(value)
