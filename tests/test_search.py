@@ -19,7 +19,7 @@ from toy import toy_project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.revisions import experiment_names
-from pipeline.experiments.running import Experiment, run_experiment
+from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.search import Rung, Study, expected_best, rungs
 from pipeline.experiments.space import Sampler, read_space
 from pipeline.params import keys_of
@@ -159,7 +159,7 @@ def test_a_run_that_a_killed_command_has_left_is_waited_for(toy: Project, caplog
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stdout=subprocess.PIPE, text=True) as left:
         for line in left.stdout or ():
             if line.startswith("Running stage 'train'"):
-                run_experiment(Experiment("left", ["train.seed=7"], "seed 7"))
+                assert list(run_all([Experiment("left", ["train.seed=7"], "seed 7")], jobs=1)) == [("left", "")]
                 break
         assert left.wait() == 0
     assert any("already under way" in message for message in caplog.messages), caplog.messages
@@ -250,26 +250,48 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
+def processes(word: str, root: Path) -> list[psutil.Process]:
+    """Those of a project with this word in their command."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if word in process.cmdline() and Path(process.cwd()).is_relative_to(root):
+                found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_what_ctrl_c_leaves_in_the_queue_is_told_and_not_run_twice(tmp_path: Path) -> None:
+    toy = toy_project(tmp_path)
+    seeds = [sys.executable, "-m", "pipeline.seeds", "--n", "3"]
+    first, second = [*seeds, "-S", "train.warmup_ratio=0.9", "-S", "train.epochs=15"], [*seeds, "-S", "train.lr=2e-4"]
+    queued = [*first, "--jobs", "2"]
+    with subprocess.Popen(queued, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as stopped:
+        while len(processes("toy.py", toy.root)) < 2:
+            assert stopped.poll() is None
+            time.sleep(0.1)
+        stopped.send_signal(signal.SIGINT)
+        lines = list(stopped.stderr or ())
+    assert stopped.returncode == 130
+    assert lines[-1] == "DVC's queue goes on without this command; to stop it: dvc queue stop --kill\n"
+    out = toy.run(*second)
+    assert re.search(r"^other experiments in DVC's queue, which come first: [123]; dvc queue status lists", out, re.M)
+    assert "seed 3 of 3: done" in out
+    assert "3 of 3 seeds are finished" in toy.run(*first), "before those of the second command"
+
+
 @pytest.mark.slow
 def test_what_was_killed_or_has_failed_in_the_queue_runs_again(tmp_path: Path) -> None:
     toy = toy_project(tmp_path)
     command = [sys.executable, "-m", "pipeline.seeds", "--n", "2", "--jobs", "2", "-S", "train.warmup_ratio=0.9"]
 
-    def processes(word: str) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if word in process.cmdline() and Path(process.cwd()).is_relative_to(toy.root):
-                    found.append(process)
-        return found
-
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.DEVNULL) as process:
-        while len(processes("toy.py")) < 2:
+        while len(processes("toy.py", toy.root)) < 2:
             assert process.poll() is None
             time.sleep(0.1)
         process.kill()
         for word in ("queue-worker", "exec-run", "toy.py"):  # as where the machine goes down
-            for killed in processes(word):
+            for killed in processes(word, toy.root):
                 killed.kill()
     assert toy.run("dvc", "queue", "status").count("Running") == 2, "DVC does not know"
     out = toy.run(*command)

@@ -50,7 +50,25 @@ class Experiment(NamedTuple):
     stages: Sequence[str] = ()
 
 
-def run_experiment(experiment: Experiment) -> None:
+def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
+    """Run experiments that have not ended, `jobs` at a time. Yields the name and the error, or nothing, of each."""
+    for experiment in experiments:
+        _await_left(experiment)
+    known = experiment_names()
+    yield from ((experiment.name, "") for experiment in experiments if experiment.name in known)
+    missing = [experiment for experiment in experiments if experiment.name not in known]
+    if missing and (jobs > 1 or _workers()):  # which an earlier command has left, perhaps with some of the experiments
+        yield from _run_queued(missing, jobs)
+        return
+    for experiment in missing:
+        try:
+            _run(experiment)
+            yield experiment.name, ""
+        except UserError as error:
+            yield experiment.name, str(error)
+
+
+def _run(experiment: Experiment) -> None:
     """Run one experiment. Raises UserError where it fails."""
     name, overrides, what, stages = experiment
     began = time.monotonic()
@@ -58,12 +76,6 @@ def run_experiment(experiment: Experiment) -> None:
     def tell(line: str) -> None:
         log.info("%s, %s: %s", what, timedelta(seconds=int(time.monotonic() - began)), line)
 
-    if left := _left_running(name):
-        tell(f"already under way (process {left.pid}), by a command that was killed; waiting for its end")
-        left.wait()
-        if name in experiment_names():
-            tell("done")
-            return
     command = [*DVC, "exp", "run", "--temp", "--name", name, *_settings(overrides), *stages]
     lines = []
     # A process group of its own: a signal to this command is forwarded to all of it, once.
@@ -83,6 +95,16 @@ def run_experiment(experiment: Experiment) -> None:
     tell("done")
 
 
+def _await_left(experiment: Experiment) -> None:
+    """Wait for the end of an experiment that a killed command has left running, outside DVC's queue."""
+    if left := _left_running(experiment.name):
+        log.info(
+            "%s: already under way (process %d), by a command that was killed; waiting for its end",
+            experiment.what, left.pid,
+        )  # fmt: skip
+        left.wait()
+
+
 def _left_running(name: str) -> psutil.Process | None:
     """The process of DVC that runs an experiment of this repository already, in a temporary directory of it."""
     for process in psutil.process_iter(["cmdline", "cwd"]):  # None where it is another user's
@@ -90,19 +112,6 @@ def _left_running(name: str) -> psutil.Process | None:
         if command == ["exp", name] and Path(process.info["cwd"] or "/").is_relative_to(Path.cwd()):
             return process
     return None
-
-
-def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
-    """Run experiments, `jobs` at a time. Yields the name of each that has ended, and its error, or nothing."""
-    if jobs > 1:
-        yield from _run_queued(experiments, jobs)
-        return
-    for experiment in experiments:
-        try:
-            run_experiment(experiment)
-            yield experiment.name, ""
-        except UserError as error:
-            yield experiment.name, str(error)
 
 
 def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
@@ -117,7 +126,21 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
             settings = _settings(experiment.overrides)
             _dvc("exp", "run", "--queue", "--name", experiment.name, *settings, *experiment.stages)
     waiting = {experiment.name: experiment for experiment in experiments}
-    looked = -math.inf
+    if others := under_way - waiting.keys():
+        log.info(
+            "other experiments in DVC's queue, which come first: %d; dvc queue status lists them, "
+            "dvc queue remove NAME takes one out", len(others),
+        )  # fmt: skip
+    try:
+        yield from _ended(waiting, jobs)
+    except SystemExit:
+        log.info("DVC's queue goes on without this command; to stop it: dvc queue stop --kill")
+        raise
+
+
+def _ended(waiting: dict[str, Experiment], jobs: int) -> Iterator[tuple[str, str]]:
+    """Keep `jobs` workers at the queue until all these experiments have ended. Yields as `run_all`."""
+    looked, lost = -math.inf, set[str]()
     while waiting:
         ended = waiting.keys() & experiment_names().keys()
         if time.monotonic() - looked > _LOOK_SECONDS:
