@@ -257,6 +257,7 @@ def test_a_failing_hub_is_reported_in_one_line(
     assert not (tmp_path / "data" / "raw").exists()
 
 
+@pytest.mark.slow
 def test_a_stalled_hub_is_retried_and_given_up(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """huggingface_hub tries five times, with a timeout of HF_HUB_DOWNLOAD_TIMEOUT: one second here, ten by default."""
     with serve() as hub:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import ROOT, TinyMaker, params_file
 from test_cli import STAGES
 from test_declarations import ALL, TOP
@@ -44,6 +45,7 @@ for name in {names}:
     assert run_hidden(code, tmp_path).split() == names
 
 
+@pytest.mark.slow
 def test_every_module_is_imported_without_posix(tmp_path: Path) -> None:
     run_hidden(f"for name in {ALL}: importlib.import_module('pipeline.' + name)", tmp_path)
 
@@ -64,6 +66,7 @@ for name in {commands}:
     assert out.count("usage: ") == len(commands) - 1  # the list of commands has no usage
 
 
+@pytest.mark.slow
 def test_every_stage_runs_without_posix(tiny: TinyMaker, tmp_path: Path) -> None:
     params_file(tmp_path, {"model.checkpoint": tiny()})
     (tmp_path / "metrics").mkdir()
