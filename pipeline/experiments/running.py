@@ -121,8 +121,9 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
         time.sleep(_STARTS_SECONDS)
         under_way, still = _queue()
         under_way -= lost & still
+    known = experiment_names()  # what has ended in the meantime, and is not in the queue any more
     for experiment in experiments:
-        if experiment.name not in under_way:
+        if experiment.name not in under_way | known.keys():
             settings = _settings(experiment.overrides)
             _dvc("exp", "run", "--queue", "--name", experiment.name, *settings, *experiment.stages)
     waiting = {experiment.name: experiment for experiment in experiments}
@@ -192,10 +193,11 @@ def _dvc(*arguments: str, tries: int = 1) -> str:
                 [*DVC, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dvc_environ()
             )
             out.seek(0), err.seek(0)
-            printed, errors = out.read(), err.read().strip().splitlines()
+            printed, errors = out.read(), err.read().splitlines()
         if done.returncode == 0:
             return printed
-    raise UserError(f"dvc {' '.join(arguments[:2])} fails: {errors[-1] if errors else f'status {done.returncode}'}")
+    reason = next((line for line in errors if line.startswith("ERROR: ")), f"status {done.returncode}")
+    raise UserError(f"dvc {' '.join(arguments[:2])} fails: {reason.removeprefix('ERROR: ')}")
 
 
 def _settings(overrides: list[str]) -> list[str]:
