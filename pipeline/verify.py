@@ -100,8 +100,9 @@ def compare(committed: Path, here: Path) -> None:
 
 _TITLES = {"cpu": "CPU", "instruction_set": "instruction set", "threads": "CPU threads"}
 _WHY = f"""
-Data, checkpoint and tokens are byte for byte the committed ones. The weights cannot be: another environment rounds sums
-in another order, and over many steps training drifts about as far as with another seed.
+Data, checkpoint and tokens are byte for byte the committed ones. What names its environment, as the model's
+provenance.json and the report, differs. The weights may: most other environments round sums in another order, and over
+many steps training then drifts about as far as with another seed.
 So the scores, in percent, may differ by {TOLERANCE:g} points:
 """
 
