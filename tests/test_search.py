@@ -163,6 +163,7 @@ def test_a_run_that_a_killed_command_has_left_is_waited_for(toy: Project, caplog
                 break
         assert left.wait() == 0
     assert any("already under way" in message for message in caplog.messages), caplog.messages
+    assert caplog.messages[-1] == "seed 7: done"
     assert not [message for message in caplog.messages if "Running stage" in message]
     assert "left" in experiment_names()
 

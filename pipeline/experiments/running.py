@@ -54,9 +54,13 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str,
     """Run experiments that have not ended, `jobs` at a time. Yields the name and the error, or nothing, of each."""
     for experiment in experiments:
         _await_left(experiment)
-    known = experiment_names()
-    yield from ((experiment.name, "") for experiment in experiments if experiment.name in known)
-    missing = [experiment for experiment in experiments if experiment.name not in known]
+    known, missing = experiment_names(), []
+    for experiment in experiments:
+        if experiment.name in known:
+            log.info("%s: done", experiment.what)
+            yield experiment.name, ""
+        else:
+            missing.append(experiment)
     if missing and (jobs > 1 or _workers()):  # which an earlier command has left, perhaps with some of the experiments
         yield from _run_queued(missing, jobs)
         return
