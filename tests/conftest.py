@@ -18,6 +18,8 @@ import yaml
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test may reach the Hub
 os.environ["TQDM_DISABLE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+# Tests and stages call `dvc` and `python` by name: those of this environment, also where nobody has activated it.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
@@ -201,7 +203,6 @@ class Project:
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "DVC_"))}
         self.env = {
             **bare,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(home),  # no git user name, no caches
             "GIT_CONFIG_NOSYSTEM": "1",
             "OMP_NUM_THREADS": "1",

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -56,7 +55,7 @@ CURVE = {"tensorboard": ("train/loss", "eval/loss"), "mlflow": ("loss", "eval_lo
 def with_trackers(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A PATH whose python has the packages of this environment, TensorBoard and MLflow, as docs/trackers.md says."""
     python = with_extras(tmp_path_factory.mktemp("trackers"), "tensorboard", "mlflow")
-    return f"{python.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.mark.slow
