@@ -76,6 +76,16 @@ def test_drafts_of_killed_processes_are_removed_and_others_kept(tmp_path: Path) 
             assert draft.exists(), "another process is still writing it"
 
 
+def test_a_users_own_hidden_directory_is_no_draft(tmp_path: Path) -> None:
+    (tmp_path / ".out.backup").mkdir()
+    (tmp_path / ".out.backup" / "config.json").touch()
+    (tmp_path / ".out.txt").touch()
+    for path in tmp_path.iterdir():
+        os.utime(path, times=(time.time() - 61,) * 2)
+    write_json(tmp_path / "out", {})
+    assert {path.name for path in tmp_path.rglob("*")} == {".out.backup", "config.json", ".out.txt", "out"}
+
+
 def test_a_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
     target = tmp_path / "out"
     for content in ("first", "second"):
@@ -96,6 +106,15 @@ def test_a_failure_keeps_the_earlier_output(tmp_path: Path) -> None:
         raise KeyError
     assert [path.name for path in target.iterdir()] == ["earlier"]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_draft_that_cannot_take_its_place_gives_the_earlier_output_back(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "earlier").touch()
+    with pytest.raises(FileNotFoundError), atomic_output(target):
+        pass  # nothing was written
+    assert [path.name for path in target.iterdir()] == ["earlier"]
 
 
 def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path) -> None:

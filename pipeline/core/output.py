@@ -58,8 +58,9 @@ def atomic_output(target: Path) -> Iterator[Path]:
     with output_errors(target), ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in target.parent.glob(f".{target.name}.*"):
-            with suppress(FileNotFoundError):  # another process is removing it
-                if time.time() - left.stat().st_mtime < _YOUNG_SECONDS:
+            with suppress(FileNotFoundError, NotADirectoryError):  # another process is removing it; a user's file
+                young = time.time() - left.stat().st_mtime < _YOUNG_SECONDS
+                if young or (any(left.iterdir()) and not (left / LOCK_FILE).exists()):  # the latter is a user's own
                     continue
                 with directory_lock(left) as mine:
                     if mine:
@@ -69,9 +70,15 @@ def atomic_output(target: Path) -> Iterator[Path]:
         stack.enter_context(directory_lock(workshop))
         draft = workshop / target.name
         yield draft
-        if target.is_dir():  # a rename does not replace a directory that has files in it
-            target.rename(workshop / "previous")
-        draft.replace(target)
+        previous = workshop / "previous"
+        try:
+            if target.is_dir():  # a rename does not replace a directory that has files in it
+                target.rename(previous)
+            draft.replace(target)
+        except BaseException:  # a signal, too
+            if previous.exists() and not target.exists():
+                previous.rename(target)
+            raise
 
 
 _YOUNG_SECONDS = 60  # a draft that has just been made may not be locked yet
