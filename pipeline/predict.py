@@ -54,6 +54,7 @@ def predict(
 
     from pipeline.core.tables import from_numpy, kind_of, open_arrow, schema, write_split
     from pipeline.evaluation.metrics import predicted
+    from pipeline.modeling.failures import memory_for_model
     from pipeline.modeling.inference import logits
 
     task = read_task(tokenized, "tokenize")
@@ -61,8 +62,9 @@ def predict(
     splits = {name: open_arrow(tokenized, name, "tokenize") for name in names}
     if params.max_samples is not None:
         splits = {name: of.slice(0, params.max_samples) for name, of in splits.items()}
-    model: Any = load_classifier(classifier, device.kind)
-    model.to(device.kind)
+    model: Any = load_classifier(classifier, device.kind, trained=True)
+    with memory_for_model(training=False):
+        model.to(device.kind)
     tokenizer = load_tokenizer(classifier)
     # All splits at once, so that few batches of a length lack rows.
     every = pa.concat_tables([rows.select([*tokenizer.model_input_names, "length"]) for rows in splits.values()])

@@ -90,6 +90,23 @@ def test_a_damaged_or_malicious_model_is_reported_in_one_line(
     assert peak_memory() - before < 50_000
 
 
+def test_no_weight_of_a_trained_model_is_drawn_at_random(tiny: TinyMaker, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    directory = tmp_path / "model"
+    shutil.copytree(tiny(), directory)
+    load_classifier(directory, "cpu")
+    with pytest.raises(UserError, match=r"model: its weights lack classifier\.\w+.* run .dvc repro., or name another$"):
+        load_classifier(directory, "cpu", trained=True)
+    weights = load_file(directory / "model.safetensors")
+    renamed = {f"0.auto_model.{name}": tensor for name, tensor in weights.items()}
+    save_file(renamed, directory / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        UserError, match=r"model: its weights lack .* and \d+ more, most of the model; take a checkpoint"
+    ):
+        load_classifier(directory, "cpu")
+
+
 def peak_memory() -> int:
     """Peak resident memory in KiB."""
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])  # type: ignore[index]

@@ -46,8 +46,8 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         keep_memory()
         if device.precision == "bf16" and not cpu_bf16():
             log.warning(  # measured with benchmarks/cpus.py
-                "this CPU emulates bf16: training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32; "
-                "set train.precision to auto"
+                "this CPU emulates bf16: training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
+                "and scoring takes longer too; with train.precision auto both are in fp32 here"
             )
     chosen = " (train.precision is auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.kind, _device()[1], device.precision, chosen)

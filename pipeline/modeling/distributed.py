@@ -37,7 +37,7 @@ def process_group(timeout: int) -> Iterator[None]:
     if {"ACCELERATE_USE_CPU", "MASTER_ADDR"} <= os.environ.keys() and "WORLD_SIZE" not in os.environ:
         raise UserError(
             "accelerate launch has started one process of several, as it does without a second GPU; "
-            "add --multi_gpu to runtime.launcher: it starts them all, also on CPUs"
+            "add --multi_gpu to runtime.launcher, or to your command: it starts them all, also on CPUs"
         )
     if world_size() == 1:
         yield
@@ -59,7 +59,7 @@ def process_group(timeout: int) -> Iterator[None]:
         reason = " ".join(str(error).split()).split(". ")[0]
         raise UserError(
             f"rank {rank()} of {world_size()} lost the others: {reason}; "
-            "fix what ended them, such as an error above, and run again: it resumes"
+            "fix what ended them, such as an error above, and run again; training resumes"
         ) from error
 
 

@@ -15,30 +15,35 @@ from pipeline.core.messages import UserError
 def memory_for_batch(input_ids: torch.Tensor, training: bool) -> Iterator[None]:
     """Raise UserError where memory runs out in the block, a pass over `input_ids` of shape (rows, tokens)."""
     rows, tokens = input_ids.shape
-    lower = "train.batch_size and raise train.gradient_accumulation_steps as much, or set train.gradient_checkpointing"
-    with _memory(
-        f"{rows} rows of {tokens} tokens",
-        lower if training else "tokenize.max_length, or on a GPU predict.batch_size (train.batch_size in training)",
-    ):
+    if training:
+        do = "lower train.batch_size and raise train.gradient_accumulation_steps as much, or set "
+        do += "train.gradient_checkpointing"
+    else:
+        do = "lower tokenize.max_length, or on a GPU the rows of a pass: predict.batch_size, in training "
+        do += "train.batch_size, in classify --batch-size"
+    with _memory(f"{rows} rows of {tokens} tokens", do):
         yield
 
 
 @contextmanager
-def memory_for_model() -> Iterator[None]:
-    """As `memory_for_batch`, for what a run holds from step to step."""
-    with _memory("the model and the state of its optimizer", "train.batch_size, or take a smaller model"):
+def memory_for_model(training: bool) -> Iterator[None]:
+    """As `memory_for_batch`, for what a run holds from batch to batch."""
+    holding, lower = "the model", ""
+    if training:
+        holding, lower = "the model and the state of its optimizer", "lower train.batch_size, "
+    with _memory(holding, f"{lower}take a smaller model, or end what else uses the memory"):
         yield
 
 
 @contextmanager
-def _memory(holding: str, lower: str) -> Iterator[None]:
+def _memory(holding: str, do: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
         # CUDA's error has a class of its own; the CPU's and Apple's are recognised by their text.
         if not isinstance(error, torch.OutOfMemoryError) and not re.search("out of memory|allocate memory", str(error)):
             raise
-        raise UserError(f"out of memory with {holding}; lower {lower}") from error
+        raise UserError(f"out of memory with {holding}; {do}") from error
 
 
 def demand_finite(what: str, value: Any, step: int, finite_loss: float | None) -> None:

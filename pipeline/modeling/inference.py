@@ -58,9 +58,8 @@ def logits(
     scored = []
     with torch.no_grad(), autocast:
         for batch in bar:
-            inputs = batch.to(device)
-            with memory_for_batch(inputs["input_ids"], training=False):
-                scored.append(model(**inputs).logits.float().cpu().numpy())
+            with memory_for_batch(batch["input_ids"], training=False):
+                scored.append(model(**batch.to(device)).logits.float().cpu().numpy())
     of_ranks = np.stack(distributed.all_gather(np.stack(scored)), axis=1)  # batches, ranks, rows, outputs
     gathered = of_ranks.reshape(len(batches.order), -1)
     in_order = np.empty((len(rows), gathered.shape[1]), dtype=gathered.dtype)

@@ -66,11 +66,12 @@ def _known_tokenizer(directory: Path) -> tuple[str, int] | None:
     return (own, vocab_size) if plain else None
 
 
-def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedModel":
+def load_classifier(directory: Path, device: str, trained: bool = False, **config: Any) -> "PreTrainedModel":
     """A sequence classifier in fp32, in main memory, with entries of its config changed.
 
     Weights that the directory lacks are drawn at random, and logged; so is a head for another number of classes.
-    Raises UserError where it does not load.
+    Raises UserError where it does not load, where weights are to be drawn of a model that is `trained`, and where most
+    would be: their names are those of another library then.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -93,6 +94,16 @@ def load_classifier(directory: Path, device: str, **config: Any) -> "PreTrainedM
         parameter.data = parameter.data.clone()
     drawn = sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])})
     if drawn:
+        sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        lacks = f"its weights lack {drawn[0]}" + (f" and {len(drawn) - 1} more" if len(drawn) > 1 else "")
+        if trained:
+            raise UserError(
+                f'{directory}: {lacks}, so it is not what stage train has written; run "dvc repro", or name another'
+            )
+        if 2 * sum(sizes.get(name, 0) for name in drawn) > sum(sizes.values()):
+            raise UserError(
+                f"{directory}: {lacks}, most of the model; take a checkpoint with the names of transformers"
+            )
         log.info("drawn at random, not in %s: %s", directory, ", ".join(drawn))
     first_token_only(model)
     if device == "cpu":

@@ -40,8 +40,12 @@ class Classifier:
             log.warning("the model was trained in %s, which this machine cannot do", settings.precision)
             self._device = set_up_device("auto", None)
         self._tokenizer = load_tokenizer(directory)
-        model: Any = load_classifier(directory, self._device.kind)
-        self._model = model.to(self._device.kind)
+        model: Any = load_classifier(directory, self._device.kind, trained=True)
+
+        from pipeline.modeling.failures import memory_for_model
+
+        with memory_for_model(training=False):
+            self._model = model.to(self._device.kind)
 
     def score(self, texts: Sequence["pa.Array"], batch_size: int, desc: str = "scoring") -> Scored:
         """Score n rows. texts: of each text column, an array of n strings. batch_size: rows of a forward pass on a GPU.

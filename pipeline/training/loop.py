@@ -36,6 +36,7 @@ from pipeline.training.interruption import Interruption
 _STATE = "state.pt"
 
 
+@memory_for_model(training=True)
 def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
     """As `fit` of trainer.py; also raises UserError for a parameter that only the Trainer supports."""
     check_loop(params, runtime)
@@ -82,7 +83,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         watch.earlier = progress["seconds"]
     bar = tqdm(total=steps, initial=step, disable=not sys.stderr.isatty() or rank > 0)
     dropout = fast_dropout() if device == "cpu" else nullcontext()
-    with logging_redirect_tqdm(), bar, dropout, memory_for_model(), Interruption() as interruption, watch:
+    with logging_redirect_tqdm(), bar, dropout, Interruption() as interruption, watch:
         while step < steps and epochs_since_best < (params.early_stopping_patience or math.inf):
             epoch, step_in_epoch = divmod(step, steps_in_epoch)
             batches.set_epoch(epoch)

@@ -30,6 +30,7 @@ from pipeline.training.interruption import Interruption
 from pipeline.training.losses import SummedLoss
 
 
+@memory_for_model(training=True)
 def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
     """Fine-tune `inputs.model`, scored each epoch on `inputs.validation`.
 
@@ -117,7 +118,7 @@ class CorrectedTrainer(Trainer):
         dropout = fast_dropout() if self.args.use_cpu else nullcontext()
         if self.args.process_index:  # else all ranks would drop the same units
             torch.manual_seed(self.args.seed + self.args.process_index)
-        with dropout, memory_for_model():
+        with dropout:
             return super().train(*args, **kwargs)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
