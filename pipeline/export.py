@@ -16,7 +16,7 @@ from pipeline.cli import as_command, command_parser
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output
-from pipeline.core.paths import CLASSIFIER, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, SETTINGS, TOKENIZED
 from pipeline.core.task import Task, read_task
 from pipeline.modeling.settings import read_settings
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_FP32, _INT8 = "model.onnx", "model_int8.onnx"
 _TOLERANCE = 1e-4  # of a logit in fp32
 _MARGIN = 0.5  # points, or units of an error, by which int8 may be worse
 
@@ -50,12 +51,11 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     from pipeline.modeling.loading import load_classifier, load_tokenizer
     from pipeline.serving import onnx_model
 
-    if out.exists() and not (out / "model.onnx").is_file():  # it would be replaced, with all that is in it
-        raise UserError(f"{out} is there, and is no earlier export; name another directory")
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
+    _require_free(out, classifier)
     split = task.verdict_split
     rows = open_arrow(tokenized, split, "tokenize")
-    tokenizer, model = load_tokenizer(classifier), load_classifier(classifier, "cpu")
+    tokenizer, model = load_tokenizer(classifier), load_classifier(classifier, "cpu", trained=True)
     names = list(tokenizer.model_input_names)
 
     def score(engine: str, file: Path, scorer: Any, precision: Any = "fp32") -> Scored:
@@ -66,18 +66,19 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
 
     with atomic_output(out) as draft:
         shutil.copytree(classifier, draft, ignore=shutil.ignore_patterns("*.safetensors"))
-        file = draft / "model.onnx"
+        file = draft / _FP32
         onnx_model.export(model, names, settings.max_length, file)
         weights = classifier / "model.safetensors"
         scored = [score("torch fp32", weights, model)]
-        if usable_device("auto").precision == "bf16":
+        if usable_device("auto") == ("cpu", "bf16"):  # else this CPU would emulate it
             scored.append(score("torch bf16", weights, model, "bf16"))
         scored.append(score("ONNX fp32", file, onnx_model.OnnxModel(file)))
-        if (error := float(abs(scored[-1].logits - scored[0].logits).max())) > _TOLERANCE:
+        error = float(abs(scored[-1].logits - scored[0].logits).max())
+        if not error <= _TOLERANCE:  # NaN, too
             raise UserError(f"the logits of the ONNX model differ by up to {error:.2g} from torch's; it is not written")
         log.info("the logits differ by at most %.2g from torch's", error)
         if int8:
-            quantized = draft / "model_int8.onnx"
+            quantized = draft / _INT8
             onnx_model.quantize(file, quantized)
             scored.append(score("ONNX int8", quantized, onnx_model.OnnxModel(quantized)))
         print("\n".join(_table(task, scored, to_numpy(rows["labels"]))))
@@ -85,6 +86,20 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         if int8:
             _require_equivalence(task, to_numpy(rows["labels"]), scored[0], scored[-1])
     log.info("wrote %s", out)
+
+
+def _require_free(out: Path, classifier: Path) -> None:
+    """Raise UserError where `out` has what is no export, which would be replaced, or is in the model's directory."""
+    if out.resolve().is_relative_to(classifier.resolve()):
+        raise UserError(f"{out} is in {classifier}, which is the model's own, and DVC's; name another directory")
+    if out.is_file():
+        raise UserError(f"{out} is a file; name a directory")
+    if not out.exists():
+        return
+    found, written = ({file.name for file in of.iterdir()} for of in (out, classifier))
+    ours = {_FP32, SETTINGS} <= found or not found
+    if others := sorted(found - written - {_FP32, _INT8} if ours else found):
+        raise UserError(f"{out} has {others[0]}, which is not of an earlier export; name another directory")
 
 
 def _table(task: Task, scored: list[Scored], labels: Any) -> list[str]:
@@ -103,12 +118,12 @@ def _table(task: Task, scored: list[Scored], labels: Any) -> list[str]:
 
 
 def _require_equivalence(task: Task, labels: Any, reference: Scored, quantized: Scored) -> None:
-    from pipeline.evaluation.metrics import predicted
+    from pipeline.evaluation.metrics import METRICS, predicted
     from pipeline.experiments.gate import judge
 
     a, b = (predicted(task.problem_type, of.logits)[None] for of in (reference, quantized))
     outcome = judge(task.metrics[0], labels, a, b, _MARGIN)
-    unit = "" if task.problem_type == "regression" else " points"
+    unit = "" if METRICS[task.metrics[0]].kind == "error" else " points"
     if outcome not in ("better", "equivalent"):
         raise UserError(
             f"int8 is not shown to be equivalent to fp32 within {_MARGIN}{unit} of {task.metrics[0]} ({outcome}); "
