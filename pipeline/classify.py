@@ -171,6 +171,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("give texts, or --file")
+    if arguments.out is not None and not arguments.out.name:
+        parser.error("--out is empty; name a file")
+    if arguments.batch_size < 1:
+        parser.error(f"--batch-size is {arguments.batch_size}; it must be 1 or more")
     if arguments.file == _STANDARD and distributed.world_size() > 1:
         parser.error("several processes cannot share standard input; name a file")
     if hasattr(signal, "SIGPIPE"):  # not on Windows

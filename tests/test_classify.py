@@ -21,7 +21,7 @@ import torch
 from conftest import ROOT, TinyMaker, sections
 from kinds import TASKS, download_kind
 
-from pipeline.classify import classify
+from pipeline.classify import classify, main
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SETTINGS
 from pipeline.core.task import read_task
@@ -222,7 +222,7 @@ def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path
     clash = "in.csv has a column prediction, which is also the name of an answer; rename"
     assert clash in message("text,prediction\na,b\n")
     assert "out.xlsx cannot be written; name a file that ends in one of .csv" in message("text\na\n", "out.xlsx")
-    untrained = f"has no {SETTINGS}; name a directory that stage train has written"
+    untrained = f'has no {SETTINGS}; run "dvc repro", or name a directory that stage train has written'
     assert untrained in message("text\na\n", directory=tmp_path)
     assert "nowhere is not there" in message("text\na\n", directory=tmp_path / "nowhere")
     given.write_text("text\n \n")
@@ -244,6 +244,22 @@ def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path
         classify(model, [" "], None, False, 64)
     with pytest.raises(UserError, match=r"this model reads one text, text; 2 given"):
         classify(model, ["a", "b"], None, False, 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", ""], "--out is empty; name a file"),
+        (["--batch-size", "0"], "--batch-size is 0; it must be 1 or more"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_told(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["classify", "--file", "in.csv", "--on-error", "skip", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.tsv"])

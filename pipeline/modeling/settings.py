@@ -39,6 +39,8 @@ def read_settings(directory: Path) -> InferenceSettings:
         return InferenceSettings(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         has = "is not there" if not directory.is_dir() else f"has no {SETTINGS}"
-        raise UserError(f"{directory} {has}; name a directory that stage train has written") from None
+        raise UserError(
+            f'{directory} {has}; run "dvc repro", or name a directory that stage train has written'
+        ) from None
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}); train the model again") from None
