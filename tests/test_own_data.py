@@ -56,10 +56,15 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
         {},
         (NUMBERS, [], ["pearson", "spearmanr", "rmse"]),
     ),
-    "floats that are classes": (
+    "whole numbers that pandas writes as floats": (
         {"train.csv": csv(rows(60, ["1.0", "2.0"]))},
-        {"problem_type": CLASSES},
+        {},
         (CLASSES, ["1.0", "2.0"], ["accuracy"]),
+    ),
+    "floats that are classes": (
+        {"train.csv": csv(rows(60, ["1.5", "2.5"]))},
+        {"problem_type": CLASSES},
+        (CLASSES, ["1.5", "2.5"], ["accuracy"]),
     ),
     "integers that are numbers": (
         {"train.csv": csv(rows(60, [1, 2]))},
@@ -370,7 +375,7 @@ def test_classes_that_train_has_not_or_few_of_are_told() -> None:
     files = {"train.csv": csv(rows(120, ["a", "a", "b"])), "dev.csv": csv([*rows(3, ["a"], 1), ("x", "new")])}
     raw = own(files, split={"type": "fixed"})  # type: ignore[arg-type]
     assert content(raw, "task")["labels"] == ["a", "b", "new"]
-    assert "validation: rows with a label that train has not ('new'): 1 (idx 3)" in warnings(raw)
+    assert "validation: rows with a label that train does not have ('new'): 1 (idx 3)" in warnings(raw)
     assert re.search(r"train: classes with under 50 rows.*: 'b' \(40\), 'new' \(0\)$", warnings(raw), re.M)
 
 
@@ -388,7 +393,7 @@ def test_labels_that_are_distributed_otherwise_are_told(train: list[Any], dev: l
     )
     shift = read_data_card(shifted).shifts["validation"]
     assert shift.significant and shift.label == label
-    assert "validation: its labels are distributed otherwise than train's" in warnings(shifted)
+    assert "validation: its labels are distributed differently from train's" in warnings(shifted)
     alike = own({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
     assert not read_data_card(alike).shifts["validation"].significant
     assert "distributed" not in warnings(alike)

@@ -26,7 +26,7 @@ METRICS = {
 _MOST_INTEGERS = 20  # different whole numbers that are taken for classes
 _MOST_CLASSES = 1000
 _KEPT = 20_000  # different labels, beyond which they are not classes
-_INTEGER = re.compile(r"[+-]?\d+")
+_INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers so where one is missing
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 

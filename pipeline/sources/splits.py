@@ -58,7 +58,7 @@ def _proportional(strata: NDArray[Any], validation: int, test: int, seed: int) -
     left = rng.permutation(len(strata))
     left = left[np.argsort(strata[left], kind="stable")]
     for code, count in ((2, test), (1, validation)):
-        steps = np.arange(len(left) + 1) * count // max(len(left), 1)  # of the sorted rows every so-manieth
+        steps = np.arange(len(left) + 1) * count // max(len(left), 1)  # every k-th of the sorted rows
         chosen = np.diff(steps) > 0
         codes[left[chosen]] = code
         left = left[~chosen]

@@ -97,7 +97,7 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
             if shift.label is not None:
                 share, other = (counts[of][shift.label] / cards[of].rows for of in (split, TRAIN))
                 most = f"; most of all {shown(task.labels[shift.label])}: {share:.1%}, in train {other:.1%}"
-            warnings.append(f"{split}: its labels are distributed otherwise than train's (p = {shift.p:.2g}){most}")
+            warnings.append(f"{split}: its labels are distributed differently from train's (p = {shift.p:.2g}){most}")
     return DataCard(splits=cards, leakage=leakage, shifts=shifts, warnings=warnings)
 
 
@@ -126,7 +126,7 @@ def _counts(task: Task, raw: Path, split: str) -> NDArray[np.int64]:
 def _of_classes(
     task: Task, raw: Path, columns: Columns, codes: Codes, counts: dict[str, NDArray[np.int64]]
 ) -> list[str]:
-    """Warnings of classes that train has not, or few of."""
+    """Warnings of classes that train does not have, or has few rows of."""
     warnings = []
     for split, of in counts.items():
         if len(absent := np.flatnonzero((counts[TRAIN] == 0) & (of > 0))):
@@ -134,7 +134,9 @@ def _of_classes(
             chosen = codes == task.splits.index(split)
             chosen[chosen] = np.concatenate(has)
             names = listing(shown(task.labels[label]) for label in absent)
-            warnings.append(f"{split}: rows with a label that train has not ({names}): {found_rows(columns, chosen)}")
+            warnings.append(
+                f"{split}: rows with a label that train does not have ({names}): {found_rows(columns, chosen)}"
+            )
     few = [f"{shown(name)} ({n})" for name, n in zip(task.labels, counts[TRAIN], strict=True) if n < _FEW]
     if few:
         warnings.append(f"train: classes with under {_FEW} rows, too few to learn them well: {listing(few)}")
