@@ -294,7 +294,7 @@ def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edited", "resumes"), [("train.py", False), pytest.param("evaluate.py", True, marks=pytest.mark.slow)]
+    ("edited", "resumes"), [("train.py", False), pytest.param("cli.py", True, marks=pytest.mark.slow)]
 )
 def test_a_run_resumes_only_with_the_same_training_code(edited: str, resumes: bool, stage_directory: Path) -> None:
     shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on sys.path

@@ -17,12 +17,14 @@ from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
 _STALE_SECONDS = 7 * 24 * 3600
 _FINISHED = "finished"
 _PACKAGE = Path(__file__).parents[1]
+# Every command imports these, and no stage depends on them in dvc.yaml: what they read, the parameters, counts itself.
+_FOUNDATIONS = {_PACKAGE / name for name in ("__init__.py", "cli.py", "params.py")}
 
 
 def code_digest() -> str:
-    """Hash the pipeline's code: of the modules imported so far."""
+    """Hash the stage's code: of the modules imported so far, __main__ among them, that a stage depends on."""
     modules = {Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()}
-    return _digest(b"", [file for file in modules if file.is_relative_to(_PACKAGE)])  # also of __main__, the stage's
+    return _digest(b"", [file for file in modules - _FOUNDATIONS if file.is_relative_to(_PACKAGE)])
 
 
 def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
