@@ -6,9 +6,11 @@ from pipeline.cli import run
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKED
+from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling.device import usable_device
 from pipeline.params import Params, keys_of, load_params
 from pipeline.sources.checkpoints import find
+from pipeline.sources.glue import GLUE, task_of
 from pipeline.sources.own_params import check_own
 from pipeline.training.arguments import check_training
 
@@ -23,6 +25,8 @@ def check(params: Params, out: Path) -> None:
     """
     if params.data.task == "own":
         check_own(params.data)
+    if params.data.task in GLUE:
+        choosing_by(task_of(params.data.task), params.train.metric_for_best_model)
     find(params.model.checkpoint)
     if params.runtime.launcher == _LOCAL:
         if params.train.precision not in ("auto", "fp32"):  # which every device can do

@@ -64,6 +64,13 @@ def test_bad_params_are_rejected_before_any_output(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_metric_of_another_kind_of_task_is_rejected_before_any_output(good: Params, tmp_path: Path) -> None:
+    mrpc = changed(changed(good, "data", task="mrpc"), "train", metric_for_best_model="pearson")
+    with pytest.raises(UserError, match=r"^params\.yaml: train\.metric_for_best_model is pearson; .* one of loss, acc"):
+        check(mrpc, tmp_path / "out")
+    check(changed(mrpc, "data", task="stsb"), tmp_path / "out")
+
+
 def test_precision_is_not_checked_where_other_machines_train(good: Params, tmp_path: Path) -> None:
     away = changed(changed(good, "train", precision="fp16"), "runtime", launcher="srun torchrun --nnodes 2 -m")
     check(away, tmp_path / "out")
