@@ -45,6 +45,7 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
     study = Study(directory, space, sampler, steps, jobs)
     trials = study.run(n)
     present, best = group_name([]), group_name(trials[0].settings)
+    print("\n".join([*_best_trials(study, trials), ""]), flush=True)
     for settings in ([], trials[0].settings):
         run_seeds(_SEEDS, settings, jobs)
     # The first seeds: a group may have more, of another command, and the other side has not.
@@ -52,7 +53,7 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
     adopt = _adopt(best, trials[0].settings)
     results = _results(study, space, trials, sampler.importances(), comparison, adopt)
     write_text(directory / "report.html", search_page(results))
-    print("\n".join([*_best_trials(study, trials), "", as_text(comparison), ""]))
+    print("\n".join([as_text(comparison), ""]))
     print(
         f"{'To adopt B' if comparison.better == 'B' else 'Keep params.yaml as it is; to take B all the same'}: {adopt}"
     )

@@ -269,7 +269,7 @@ def test_a_regression_without_test_labels_is_judged_on_validation(toy: Project) 
         assert (list(found.splits), found.better) == (["validation"], better)
         assert "of validation Pearson correlation" in found.verdict
         text = as_text(found)
-        assert "this rests on validation, by which the epoch is chosen too" in text
+        assert "this rests on validation. The epoch is chosen on validation too" in text
         assert re.search(r"^\d+ validation pairs closer to the label in B.*; the most:$", text, re.M)
         assert re.search(r"^  \d+  [01]: predicted -?\d\.\d\d in A, -?\d\.\d\d in B$", text, re.M)
     with pytest.raises(UserError, match=r"main and near-1 are of different tasks: .*name sample and stsb"):
@@ -451,6 +451,13 @@ def test_merge_conflict_markers_are_reported_in_one_line(file: str, toy: Project
         compared("main", "workspace")
     toy.git("checkout", "--quiet", file)
     assert re.match(rf'workspace: {file} cannot be read: .* line \d+; run "dvc repro"$', str(error.value))
+
+
+def test_an_empty_lock_file_is_reported_in_one_line(toy: Project) -> None:
+    (toy.root / "dvc.lock").write_text("")
+    with pytest.raises(UserError, match=r'^workspace: dvc\.lock has no data/predictions; run "dvc repro"$'):
+        compared("main", "workspace")
+    toy.git("checkout", "--quiet", "dvc.lock")
 
 
 def test_an_environment_that_dvc_lock_does_not_record_is_rejected(toy: Project) -> None:

@@ -41,6 +41,13 @@ def test_a_result_is_traced_back_through_all_its_stages(lock: dict[str, Any]) ->
     assert found.outs == {**found.sources, "joined": "3" * 8, "result": "4" * 8}
 
 
+@pytest.mark.parametrize("left", [None, {"outs": None}, {"outs": [{"path": "result"}]}])
+def test_a_lock_file_that_was_cut_is_told(left: Any, lock: dict[str, Any]) -> None:
+    lock["result"] = left
+    with pytest.raises(UserError, match=r"^dvc\.lock is not complete$"):
+        provenance(Path("result"), lock)
+
+
 @pytest.mark.parametrize(
     ("stage", "kind", "entry", "message"),
     [

@@ -185,6 +185,8 @@ def run(project: Project, *arguments: str) -> str:
             "tpe",
             r"train\.metric_for_best_model chooses the score .* leave it out",
         ),
+        ("data.split.seed: [1, 2]", 2, "tpe", r"data\.split\.seed decides which rows are scored"),
+        ("predict.max_samples: [200, 400]", 2, "tpe", r"predict\.max_samples decides which rows are scored"),
         ("train.warmup_ratio: uniform(0, 1.2)", 2, "tpe", r"train\.warmup_ratio.* 1\.2"),
         ("train.batch_size: [8, 16, 2.5]", 2, "tpe", r"train\.batch_size.* 2\.5"),
     ],
@@ -303,7 +305,8 @@ def test_what_was_killed_or_has_failed_in_the_queue_runs_again(tmp_path: Path) -
 
     failing = [*command[:-1], "train.lr=2"]
     for times in (1, 2):
-        assert "failed; see dvc queue logs" in toy.run(*failing, ok=False)
+        out = toy.run(*failing, ok=False)
+        assert re.search(r"^DVC's queue goes on .*\nerror: .* failed; see dvc queue logs", out, re.M)
         states = [line.split()[-1] for line in toy.run("dvc", "queue", "status").splitlines() if line.strip()]
         assert states.count("Failed") == times, "it has run to its end again"
 

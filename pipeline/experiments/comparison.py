@@ -18,7 +18,7 @@ from pipeline.experiments.identity import SEED
 from pipeline.experiments.revisions import Run
 
 OPTIMISTIC = (
-    "There are no test labels: this rests on validation, by which the epoch is chosen too, so that its scores are "
+    "There are no test labels: this rests on validation. The epoch is chosen on validation too, so its scores are "
     "slightly optimistic."
 )
 

@@ -11,7 +11,7 @@ from pipeline.experiments.comparison import Comparison
 Outcome = Literal["better", "equivalent", "not worse", "undecided", "worse"]
 STATUS: dict[Outcome, int] = {"better": 0, "equivalent": 0, "not worse": 0, "undecided": 3, "worse": 4}
 _LEVEL = 0.05
-_MOST_RUNS = 100
+MOST_RUNS = 100
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _runs_to_settle(gain: Difference, margin: float) -> int | None:
     """With so many, either the difference is seen, or that it is not a loss by the margin."""
     if gain.runs == 1:
         return None
-    for runs in range(gain.runs, _MOST_RUNS + 1):
+    for runs in range(gain.runs, MOST_RUNS + 1):
         power = gain.reach(0.8, runs)
         sees = gain.reach(0.975, runs) + power <= abs(gain.value)
         if sees or gain.reach(0.95, runs) + power <= gain.value + margin:

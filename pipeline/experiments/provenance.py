@@ -57,7 +57,10 @@ def provenance(result: Path, lock: Mapping[str, Any]) -> Provenance:
 
 
 def _stage(entries: Mapping[str, Any]) -> _Stage:
-    deps, outs = ({item["path"]: item["md5"][:8] for item in entries.get(kind, [])} for kind in ("deps", "outs"))
+    try:
+        deps, outs = ({item["path"]: item["md5"][:8] for item in entries.get(kind, [])} for kind in ("deps", "outs"))
+    except (AttributeError, KeyError, TypeError):  # DVC writes it in place, and may be killed then
+        raise UserError("dvc.lock is not complete") from None
     deps.pop(str(CHECKED), None)  # orders the stages after the check of params.yaml; nothing is made from it
     parameters: dict[str, Any] = {}
     for file in entries.get("params", {}).values():

@@ -12,7 +12,7 @@ from pipeline.core.messages import printable
 from pipeline.evaluation.metrics import METRICS, Metric
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import Comparison, Contrast, Example, paired_test
-from pipeline.experiments.gate import Decision
+from pipeline.experiments.gate import MOST_RUNS, Decision
 
 _SHOWN = 3  # examples of a kind
 
@@ -209,5 +209,5 @@ def as_gate(comparison: Comparison, decision: Decision, margin: float) -> str:
     if decision.outcome != "undecided":
         return f"Gate {said}"
     if decision.runs is None:
-        return f"Gate {said}; more seeds would not settle it on these rows, if the difference is as found"
+        return f"Gate {said}; even {MOST_RUNS} seeds a side would not settle it on these rows, if it is as found"
     return f"Gate {said}; {decision.runs} seeds a side would settle it in four of five cases, if it is as found"

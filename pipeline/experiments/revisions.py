@@ -70,7 +70,8 @@ class Revision:
         """
         pipeline, lock, params = map(self._yaml, (_PIPELINE, _LOCK, PARAMS))
         # DVC leaves stages that dvc.yaml no longer has in dvc.lock.
-        stages = {name: entries for name, entries in lock["stages"].items() if name in pipeline["stages"]}
+        recorded = ((lock or {}).get("stages") or {}).items()
+        stages = {name: entries for name, entries in recorded if name in pipeline["stages"]}
         try:
             made = provenance(PREDICTIONS, stages)
         except UserError as error:

@@ -138,8 +138,9 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
         )  # fmt: skip
     try:
         yield from _ended(waiting, jobs)
-    except SystemExit:
-        log.info("DVC's queue goes on without this command; to stop it: dvc queue stop --kill")
+    except (SystemExit, GeneratorExit):  # a signal; a caller that stops at a failure
+        if waiting:
+            log.info("DVC's queue goes on without this command; to stop it: dvc queue stop --kill")
         raise
 
 

@@ -27,7 +27,7 @@ from pipeline.experiments.space import Parameter, Sampler
 
 _SEEDS = (101, 102)  # 1 to 5 are left for the end
 _SHARE = 3  # one of so many trials goes on to the next rung, but at least two
-_EPOCHS, _METRIC = "train.epochs", "train.metric_for_best_model"
+_EPOCHS, _METRIC, _ROWS = "train.epochs", "train.metric_for_best_model", "predict.max_samples"
 
 
 class Rung(NamedTuple):
@@ -165,9 +165,12 @@ class Study:
 
 
 def require_comparable(space: Sequence[Parameter]) -> None:
-    """Raise UserError where trials would have scores of different metrics."""
-    if any(parameter.key == _METRIC for parameter in space):
-        raise UserError(f"{_METRIC} chooses the score by which trials are ranked; leave it out")
+    """Raise UserError where trials would have scores of different metrics, or of different rows."""
+    for parameter in space:
+        if parameter.key == _METRIC:
+            raise UserError(f"{_METRIC} chooses the score by which trials are ranked; leave it out")
+        if parameter.key.startswith("data.") or parameter.key == _ROWS:
+            raise UserError(f"{parameter.key} decides which rows are scored, and trials need the same; leave it out")
 
 
 def rungs(epochs: int, least: int | None, space: Sequence[Parameter]) -> list[Rung]:
