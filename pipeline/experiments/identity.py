@@ -81,7 +81,8 @@ def _code() -> list[Path]:
 
 def _pretrained() -> str:
     """The hash of the checkpoint that DVC has, and takes until the stage is forced to read it again."""
-    stages = read_yaml(_LOCK)["stages"] if _LOCK.exists() else {}
+    lock = read_yaml(_LOCK) if _LOCK.exists() else None
+    stages = lock["stages"] if lock else {}  # empty: DVC was killed as it wrote it
     return "".join(out["md5"] for out in stages.get("pretrained", {}).get("outs", []))
 
 
