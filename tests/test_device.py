@@ -15,6 +15,8 @@ from pipeline.modeling.device import cpu_bf16, set_up_device
 def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
     """Patch what the machine reports. answers: cuda, cuda_bf16 and mps, else False; cpu: its capabilities, else none;
     model: of the CPU, else one of AMD."""
+    for name in ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(device, "cpu_model", lambda: answers.get("model", "AMD EPYC"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: answers.get("cuda", False))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")

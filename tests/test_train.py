@@ -23,6 +23,8 @@ from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.evaluation.metrics import loss, scores
 from pipeline.modeling.device import Device
+from pipeline.modeling.distributed import process_group
+from pipeline.modeling.loading import load_classifier
 from pipeline.params import Params, PredictParams, RuntimeParams, TrainParams
 from pipeline.predict import predict
 from pipeline.train import train
@@ -217,6 +219,22 @@ def test_a_wrong_argument_is_reported_in_one_line(trained: Trained, change: dict
     with pytest.raises(UserError, match=message) as error:
         trained(**change)
     assert "\n" not in str(error.value)
+
+
+def test_a_compiled_model_is_saved_under_the_names_of_transformers(trained: Trained) -> None:
+    """By torch.compile, but without its C++, which takes long."""
+    changes = {"torch_compile": True, "extra": {"torch_compile_backend": "eager"}, "max_train_samples": 16}
+    load_classifier(trained(**changes) / "classifier", "cpu", trained=True)
+
+
+def test_a_config_of_accelerate_decides_nothing(
+    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as "accelerate launch" sets them
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR")
+    with process_group(60):
+        arguments = training_arguments(*sections(params), Device("cpu", "fp32"), tmp_path, "f1")
+    assert (arguments.mixed_precision, arguments.torch_compile) == ("no", False)
 
 
 def test_fsdp_reaches_accelerate_on_a_gpu(params: Params, tmp_path: Path) -> None:

@@ -15,6 +15,11 @@ from typing import Any, TypeVar
 from pipeline.core.messages import UserError, log
 
 _T = TypeVar("_T")
+# What `accelerate launch` passes on of a file that `accelerate config` has written. params.yaml decides these: the
+# Trainer would compute in another precision than the rest of the pipeline, or compile or shard the model.
+_OF_ACCELERATES_CONFIG = (
+    "ACCELERATE_MIXED_PRECISION", "ACCELERATE_DYNAMO_", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED",
+)  # fmt: skip
 
 
 def world_size() -> int:
@@ -31,9 +36,12 @@ def rank() -> int:
 def process_group(timeout: int) -> Iterator[None]:
     """Join the process group for the block.
 
-    timeout: seconds that a collective waits for a rank that does not answer. (TrainingArguments has one too, but passes
-    it on only where there is a GPU.) Raises UserError where other ranks fail or do not answer, or were never started.
+    timeout: seconds that a collective waits for a rank that does not answer; with NCCL, torch itself ends the process
+    then. (TrainingArguments has one too, but passes it on only where there is a GPU.) Raises UserError where other
+    ranks fail or do not answer, or were never started, and where there are fewer GPUs than ranks.
     """
+    for name in [name for name in os.environ if name.startswith(_OF_ACCELERATES_CONFIG)]:
+        del os.environ[name]
     if {"ACCELERATE_USE_CPU", "MASTER_ADDR"} <= os.environ.keys() and "WORLD_SIZE" not in os.environ:
         raise UserError(
             "accelerate launch has started one process of several, as it does without a second GPU; "
@@ -48,7 +56,12 @@ def process_group(timeout: int) -> Iterator[None]:
 
     has_gpu = torch.cuda.is_available()
     if has_gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if local_rank >= gpus:
+            raise UserError(
+                f"rank {rank()} has no GPU: this machine has {gpus}; start as many processes as it has GPUs"
+            )
+        torch.cuda.set_device(local_rank)
     try:
         torch.distributed.init_process_group("nccl" if has_gpu else "gloo", timeout=timedelta(seconds=timeout))
         yield

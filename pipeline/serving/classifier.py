@@ -25,7 +25,8 @@ class Scored(NamedTuple):
 class Classifier:
     """A model directory that stage train has written.
 
-    Its logits are those of stage predict, to the byte, on the same machine with as many threads.
+    Its logits are those of stage predict, to the byte, on the same machine: on a CPU with as many threads, on a GPU
+    with batches of the same size.
     """
 
     def __init__(self, directory: Path, settings: InferenceSettings) -> None:

@@ -26,7 +26,7 @@ LOOP: dict[str, tuple[Any, ...]] = {
 
 
 def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
-    """Raise UserError for what the engine refuses on this machine."""
+    """Raise UserError for what the engine refuses in one process on this machine."""
     if params.metric_for_best_model is not None:
         _one_of("train.metric_for_best_model", params.metric_for_best_model, ["loss", *METRICS], "a metric")
     if params.engine == "loop":
@@ -34,6 +34,11 @@ def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
     elif params.extra or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
         # Takes seconds to import. The metric is the task's, which is not known yet; here any will do.
         training_arguments(params, runtime, usable_device(params.precision), Path("unused"), "loss")
+        if params.extra.get("fsdp"):
+            raise UserError(
+                "params.yaml: train.extra.fsdp shards the model over several processes, and runtime.launcher starts "
+                "one; see docs/several_machines.md"
+            )
 
 
 def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
@@ -137,6 +142,7 @@ def training_arguments(
     values = {field: value for fields in fields_of.values() for field, value in fields.items()}
     # DDP: classifiers use all of their parameters, and looking for unused ones takes time.
     values["ddp_find_unused_parameters"] = False
+    values["tf32"] = False  # torch.compile would switch it on, in fp32 too
     try:
         arguments = TrainingArguments(**{**values, **params.extra})
         if params.lr_scheduler_type == "reduce_lr_on_plateau":  # it would take a rise of the metric for a plateau

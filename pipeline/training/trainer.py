@@ -70,7 +70,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     with logging_redirect_tqdm(), Interruption() as interruption, Stopwatch() as watch:  # log lines stand above the bar
         trainer.add_callback(_Checkpointing(home, runtime.save_steps, resumed, trainer.losses, interruption, watch))
         trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
-    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    # Of `model`, which FSDP alone wraps: the names of `model_wrapped` have a prefix where it is compiled.
+    weights = trainer.accelerator.get_state_dict(trainer.model)
     state = trainer.state
     return TrainResult(weights, state.log_history, trainer.losses.mean(state.global_step), watch)
 
@@ -112,7 +113,8 @@ class CorrectedTrainer(Trainer):
         self.optimizer = self.lr_scheduler = None
 
     def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
-        return self._summed_loss(outputs["logits"], labels, self.args.label_smoothing_factor) / num_items_in_batch
+        logits = outputs["logits"].float()  # FSDP gives them in the precision of autocast
+        return self._summed_loss(logits, labels, self.args.label_smoothing_factor) / num_items_in_batch
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         dropout = fast_dropout() if self.args.use_cpu else nullcontext()
