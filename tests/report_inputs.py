@@ -41,7 +41,7 @@ TASKS = {
         name="own", problem_type="single_label_classification", text_columns=["text"],
         labels=[f"topic {number} of the forum" for number in range(20)],
         metrics=["accuracy", "f1_macro", "matthews_correlation"], metric_for_best_model="f1_macro",
-        predicted=["validation", "test"], slice_columns=["source"],
+        predicted=["validation", "test"], slice_columns=["source", "Source"],
     ),
     "several": Task(
         name="own", problem_type="multi_label_classification", text_columns=["question", "answer"],

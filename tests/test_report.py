@@ -192,14 +192,14 @@ def test_the_run_is_told_by_what_it_was_asked_for_and_what_that_came_to(inputs: 
     }  # fmt: skip
 
     provenance = tmp_path / CLASSIFIER / "provenance.json"
-    change(provenance, "run", gradient_accumulation_steps=2, processes=3, max_train_samples=64)
+    change(provenance, "run", gradient_accumulation_steps=2, processes=3, max_train_samples=20)
     change(provenance, "checkpoint", checkpoint="google-bert/bert-base-cased", revision="c" * 40)
     change(provenance, "data", task="mrpc", dataset="nyu-mll/glue", revision="d" * 40)
     training = parse_details((inputs / METRICS / "train.json").read_text())
     write_details(tmp_path / METRICS / "train.json", {**training, "effective_batch_size": 96})
     told |= {
         "batch": "96 pairs: 16 per device × 2 accumulated × 3 processes",  # noqa: RUF001
-        "trained on": "the first 64 pairs",
+        "trained on": "the first 20 pairs",
         "checkpoint": f"google-bert/bert-base-cased@{'c' * 40}",
         "data": f"mrpc, of nyu-mll/glue@{'d' * 40}",
     }
@@ -308,11 +308,11 @@ def text_of(page: str) -> str:
 
 HEADLINES = {
     "pairs": "The model is right in {} % of 60 test pairs",
-    "text": "Matthews correlation of {} on 30 validation texts",
+    "text": "Matthews correlation of {} % on 30 validation texts",
     "mismatched": "The model is right in {} % of 30 validation pairs",
     "classes": "The model is right in {} % of 60 test texts",
     "several": "Micro F1 of {} % on 30 validation pairs",
-    "number": "Pearson correlation of {} on 60 test pairs",
+    "number": "Pearson correlation of {} % on 60 test pairs",
 }
 
 
@@ -347,6 +347,22 @@ def row(page: str, table: str, name: str) -> list[str]:
     """The cells of a row of a table."""
     found = page.split(f'aria-label="{table}"')[1].split("</table>")[0].split(f'<th scope="row">{name}</th>')[1]
     return re.findall(r"<td[^>]*>(.*?)</td>", found.split("</tr>")[0])
+
+
+def test_every_slice_column_has_its_rows(files: dict[str, Path]) -> None:
+    table = files["classes"].read_text().split('aria-label="Slices of test"')[1].split("</table>")[0]
+    assert re.findall(r">Column (\w+)</th>", table) == ["source", "Source"]
+
+
+def test_the_mean_error_is_told_in_words(tmp_path: Path) -> None:
+    write_inputs(tmp_path, "number")
+    for shift, told in ((1, "too high"), (-1, "too low"), (0, "neither too high nor too low")):
+        for split in ("validation", "test"):
+            table = tmp_path / PREDICTIONS / f"{split}.parquet"
+            given = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
+            rewrite(table, prediction=given, logit_0=given)
+        evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+        assert f"on average they are {told}." in text_of(make(tmp_path))
 
 
 def test_twenty_classes_have_a_matrix_and_a_table(files: dict[str, Path]) -> None:
@@ -423,7 +439,8 @@ def test_the_model_card_says_what_the_model_does(kind: str, told: str, files: di
     assert ('"text_pair"' in card.text) == task.pairs
     results = {(result.dataset_split, result.metric_type) for result in card.data.eval_results}
     assert results == {(split, name) for split in task.scored for name in task.metrics}
-    assert ("no other split has known labels" in card.text) == (task.verdict_split == "validation")
+    assert ("no other split has known labels" in card.text) == (task.scored == ["validation"])
+    assert ("the scores on validation_mismatched are not" in card.text) == (kind == "mismatched")
 
 
 @pytest.fixture(scope="module")

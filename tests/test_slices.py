@@ -119,6 +119,13 @@ def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) ->
     assert [list(of.intervals) for of in found if of.kind == "Numbers"] == [["accuracy", "f1"], ["accuracy"]]
 
 
+def test_a_slice_without_any_label_has_no_f1() -> None:
+    labels = np.array([[1, 0, 0], [0, 0, 0]])
+    found = slices(TASKS["several"], rows_of(["It fell .", "3 fell ."], ["It fell .", "4 fell ."]), labels, labels)
+    scored = {of.name: list(of.scores) for of in found if of.kind == "Numbers"}
+    assert scored == {"no numbers": ["f1_micro", "f1_macro"], "a number in one only": []}
+
+
 def test_single_texts_have_no_overlap_and_may_be_in_train() -> None:
     rows = rows_of(["It did not fall .", "3 fell ."], leakage=[2, 0])
     found = slices(TASKS["text"], rows, np.array([1, 0]), np.array([1, 1]))
@@ -149,7 +156,7 @@ def test_numbers_are_scored_in_each_slice() -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal(size=90)
     rows = rows_of(["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
-    found = [of for of in slices(TASKS["number"], rows, labels, labels + 0.5) if of.kind == "source"]
+    found = [of for of in slices(TASKS["number"], rows, labels, labels + 0.5) if of.kind == "Column source"]
     assert [of.name for of in found] == ["source: a", "source: b", "source: c"]
     for of in found:
         assert of.scores == pytest.approx({"pearson": 1, "rmse": 0.5})

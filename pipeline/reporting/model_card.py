@@ -97,8 +97,9 @@ def _does(task: Task) -> str:
 
 def _chosen(task: Task) -> str:
     """What choosing the epoch means for the scores."""
-    others = "the scores on test are not" if task.verdict_split == "test" else "no other split has known labels"
-    return f"The epoch was chosen by its score on validation, which makes that slightly optimistic; {others}. "
+    others = " and ".join(split for split in task.scored if split != "validation")
+    also = f"the scores on {others} are not" if others else "no other split has known labels"
+    return f"The epoch was chosen by its score on validation, which makes that slightly optimistic; {also}. "
 
 
 _OUTPUTS = {

@@ -1,6 +1,6 @@
 """The report: one HTML page that needs no network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any
 
@@ -80,6 +80,7 @@ def page(results: Results) -> str:
             (group, [_mistake(results, main, row) for row in group.rows])
             for group in mistakes.worst(task, predictions[main])
         ],
+        max_length=results.max_length,
         most_classes=_MOST_CLASSES,
         names=[name.replace("_", " ") for name in task.labels],
         negations=slices.NEGATIONS,
@@ -177,9 +178,24 @@ def _against(interval: dict[str, float], value: float, name: str) -> str:
     return "better" if METRICS[name].sign * (interval["low"] - value) > 0 else "worse"
 
 
+def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
+    """Which of these scores are in percent, or their differences in points: all, the correlations, or none."""
+    kinds = {METRICS[name].kind for name in names}
+    if "error" not in kinds:
+        return f" in {unit}"
+    return f", correlations in {unit}" if "correlation" in kinds else ""
+
+
+def _number(value: float) -> str:
+    """A label or a prediction of a regression."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 _FILTERS: dict[str, Callable[..., Any]] = {
     "against": _against,
     "difference": _difference,
+    "in_percent": _in_percent,
+    "number": _number,
     "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
     "percent": lambda share: _UNDEFINED if share is None else percent(share),
     "shown": lambda value, name: _UNDEFINED if value is None else learning_curves.shown(value, name),

@@ -61,8 +61,10 @@ def slices(task: Task, rows: Rows, labels: Values, predictions: Values) -> list[
 
 
 def _defined(metric: str, labels: Values) -> bool:
-    """F1 is 0 where no label is 1, whatever the model says, and a correlation where all labels are equal."""
-    if metric == "f1":
+    """Not F1 where no row has the class or any label: it is 0, whatever the model says. Nor a correlation where all
+    labels are equal.
+    """
+    if metric == "f1" or (metric.startswith("f1_") and labels.ndim > 1):
         return bool(np.any(labels == 1))
     return METRICS[metric].kind != "correlation" or bool(np.ptp(labels))
 
@@ -78,7 +80,7 @@ def _assignments(task: Task, rows: Rows) -> Iterator[tuple[str, Assignment]]:
         yield "Word overlap", by_overlap(*rows.texts)
     yield "Leakage", (("no text in train", "a text in train", f"the whole {task.noun[:-1]} in train"), rows.leakage)
     for column, values in rows.columns.items():
-        yield column, by_column(column, values)
+        yield f"Column {column}", by_column(column, values)
 
 
 def words(text: str) -> list[str]:
