@@ -14,6 +14,9 @@ from pipeline.experiments.dvc_command import dvc_environ
     ("script", "options", "row"),
     [
         ("bench.py", "--rounds 1 --epochs 1 --max-train-samples 16", "| training, times ours |"),
+        ("scale.py", "--sizes 100", "| 100 | "),
+        ("classify.py", "--sizes 50", "| 50 | "),
+        ("overhead.py", "--rounds 1", "nothing to do: "),
         ("steps.py", "--rounds 1 --steps 12", "| fast dropout + plain attention + kept memory + first token only |"),
     ],
 )
