@@ -41,6 +41,8 @@ os.environ.pop("MRPC_MIRROR", None)
 os.environ.pop("GLUE_MIRROR", None)
 os.environ.pop("CHECKPOINT_MIRROR", None)
 os.environ.pop("HF_ENDPOINT", None)
+for variable in [name for name in os.environ if name.startswith(("GIT_", "DVC_"))]:
+    del os.environ[variable]  # as of a git hook: the tests have repositories of their own
 
 TinyMaker = Callable[..., Path]
 
@@ -200,9 +202,8 @@ class Project:
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
         home.mkdir()
-        bare = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "DVC_"))}
         self.env = {
-            **bare,
+            **os.environ,
             "HOME": str(home),  # no git user name, no caches
             "GIT_CONFIG_NOSYSTEM": "1",
             "OMP_NUM_THREADS": "1",

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import subprocess
 from collections.abc import Callable
 from contextlib import chdir, closing
@@ -37,8 +38,10 @@ def the_cache_has_a_directory(scratch: Path) -> None:
 
 
 def experiments_are_git_references(scratch: Path) -> None:
+    env = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull}  # the user's may sign commits, or name hooks
+
     def run(*command: str) -> str:
-        return subprocess.run(command, cwd=scratch, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(command, cwd=scratch, env=env, check=True, capture_output=True, text=True).stdout
 
     run("git", "init", "--quiet")
     run("dvc", "init", "--quiet")

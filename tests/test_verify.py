@@ -182,10 +182,9 @@ def copying(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     metrics = [{f"metrics/{name}.json": {"cache": False}} for name in ("environment", "evaluation")]
     stage = {"cmd": f'"{sys.executable}" mirrored.py', "deps": ["mirrored.py"], "outs": ["corpus.txt", *metrics]}
     (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"download": stage}}))
-    bare = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "DVC_"))}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     # A mirror relative to the repository, and the variable that DVC sets for a stage.
-    env = {**bare, "PATH": path, "PYTHONPATH": str(ROOT), "MRPC_MIRROR": "mirror", "DVC_ROOT": str(root)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MRPC_MIRROR": "mirror", "DVC_ROOT": str(root)}
+    env["GIT_CONFIG_GLOBAL"] = os.devnull  # the user's may sign commits, or name hooks
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
