@@ -134,6 +134,10 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.parquet": parquet(FEW)[:300]},
         r"train\.parquet is not a complete parquet.*; write",
     ),
+    "parquet that is not UTF-8": (
+        {"train.parquet": parquet(FEW, compression="none", use_dictionary=False).replace(b"\0bad", b"\0b\xe9d")},
+        r"train\.parquet has text that is not UTF-8",
+    ),
     "an empty file": ({"train.csv": ""}, r"train\.csv is empty; put rows"),
     "a header alone": ({"train.csv": "text,label\n"}, r"train\.csv has no rows; add"),
     "an empty test file": ({"train.csv": CSV, "test.csv": "text\n"}, r"test\.csv has no rows; add some, or remove"),
@@ -159,6 +163,13 @@ def test_a_bad_file_is_told_in_one_line(fault: str) -> None:
         own(files)
     assert "\n" not in str(error.value)
     assert not Path("data/raw").exists()
+
+
+def test_a_link_to_nowhere_is_told_in_one_line() -> None:
+    Path("data/own").mkdir(parents=True)
+    Path("data/own/train.csv").symlink_to("moved.csv")
+    with pytest.raises(UserError, match=r"^data/own/train\.csv cannot be read: No such file or directory$"):
+        own({})
 
 
 def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:

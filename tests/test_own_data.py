@@ -61,6 +61,16 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
         {},
         (CLASSES, ["1.0", "2.0"], ["accuracy"]),
     ),
+    "codes with zeros in front": (
+        {"train.csv": csv(rows(60, ["010", "007"]))},
+        {},
+        (CLASSES, ["007", "010"], ["accuracy"]),
+    ),
+    "long numbers that floats cannot tell apart": (
+        {"train.jsonl": jsonl(rows(60, [2**53 + 1, 2**53]))},
+        {},
+        (CLASSES, ["9007199254740992", "9007199254740993"], ["accuracy"]),
+    ),
     "floats that are classes": (
         {"train.csv": csv(rows(60, ["1.5", "2.5"]))},
         {"problem_type": CLASSES},
@@ -180,6 +190,26 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         r"data\.label_column_name: .*label is always 'x'; name another",
     ),
+    "one class in two spellings": (
+        {"train.csv": csv(rows(30, ["1", "1.0"]))},
+        {},
+        r"data\.label_column_name: .*label is always '1'; name another",
+    ),
+    "lists without a label": (
+        {"train.jsonl": jsonl(rows(30, [[]]))},
+        {},
+        r"data\.label_column_name: .*label is always empty; name another",
+    ),
+    "a list of objects": (
+        {"train.jsonl": jsonl(rows(30, [[{"a": 1}], ["b"]]))},
+        {},
+        r"line 1: label is \[\{'a': 1\}\]; a label is a text or a number",
+    ),
+    "half a character": (
+        {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
+        {},
+        r"line 1: label is 'b\\ud83d', which is no Unicode; correct it",
+    ),
     "no label at all": (
         {"train.csv": csv(rows(30, [""]))},
         {},
@@ -189,6 +219,16 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"train.csv": csv(rows(30, ["1.5", "2.5", "nan"]))},
         {},
         r"train\.csv line 4: label is 'nan'; .*finite.*correct",
+    ),
+    "NaN among classes": (
+        {"train.csv": csv(rows(30, ["0", "1", "nan"]))},
+        {"problem_type": CLASSES},
+        r"line 4: label is 'nan', a word among labels that are numbers",
+    ),
+    "NaN of JSON, as pandas writes what is missing": (
+        {"train.jsonl": jsonl([*TEXTS, (float("nan"), "good"), ("a", float("nan"))])},
+        {},
+        r"own: train: rows without text: 1 \(idx 40\), .* label: 1 \(idx 41\)",
     ),
     "infinity": (
         {"train.jsonl": jsonl(rows(30, [1.5, 2.5, float("inf")]))},

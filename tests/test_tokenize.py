@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import TinyMaker
@@ -13,8 +14,10 @@ from conftest import TinyMaker
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE, TOKENIZATION
-from pipeline.core.tables import open_arrow
+from pipeline.core.tables import open_arrow, schema
 from pipeline.core.task import TASK
+from pipeline.modeling.loading import load_tokenizer
+from pipeline.modeling.tokenization import encode, token_columns
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
@@ -64,6 +67,25 @@ def test_truncation_is_counted_and_reported(
     reported = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
     assert (reported["rows"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
     assert max(len(ids) for ids in open_arrow(tmp_path / "out", "test", "tokenize")["input_ids"].to_pylist()) == limit
+
+
+def test_a_tokenizer_that_cuts_on_the_left_keeps_the_end_of_a_long_text(
+    raw: Path, tiny: TinyMaker, tmp_path: Path
+) -> None:
+    checkpoint = shutil.copytree(tiny(), tmp_path / "left")
+    config = json.loads((checkpoint / "tokenizer_config.json").read_text())
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(config | {"truncation_side": "left"}))
+    long = pq.read_table(raw / "test.parquet").to_pylist()
+    ends = " ".join(row["sentence1"] for row in long)
+    tokenizer = load_tokenizer(checkpoint)
+    [cut], [whole] = (
+        encode(
+            pa.RecordBatch.from_pydict({"sentence1": [text], "idx": pa.array([0], pa.int32())}), tokenizer,
+            ["sentence1"], 16, "dynamic", schema(token_columns(tokenizer)),
+        ).batch["input_ids"].to_pylist()
+        for text in (ends, long[-1]["sentence1"])
+    )  # fmt: skip
+    assert cut[-9:] == whole[-9:]
 
 
 def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:

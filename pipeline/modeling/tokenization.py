@@ -64,7 +64,7 @@ def encode(
 
 
 def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
-    """Cut a text far behind the last token that can be kept.
+    """Cut a text far beyond the last token that can be kept.
 
     For a truncated pair, the tokenizer builds every combination of the overflowing pieces: with two texts of 100,000
     characters, that takes minutes and gigabytes.
@@ -72,7 +72,11 @@ def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> st
     if len(text) <= 8 * max_length:
         return text
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    return text[: offsets[2 * max_length][1]] if len(offsets) > 2 * max_length else text
+    if len(offsets) <= 2 * max_length:
+        return text
+    if tokenizer.truncation_side == "left":
+        return text[offsets[-2 * max_length - 1][0] :]
+    return text[: offsets[2 * max_length][1]]
 
 
 def length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int:

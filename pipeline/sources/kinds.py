@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.tables import from_numpy
 from pipeline.core.task import ProblemType
 from pipeline.params import DataParams
-from pipeline.tabular.reading import Batch, listing, shown
+from pipeline.tabular.reading import HALF_CHARACTER, Batch, listing, missing, shown
 
 # The scores of each kind of labels. Verdicts rest on the first.
 METRICS = {
@@ -27,6 +28,7 @@ _MOST_INTEGERS = 20  # different whole numbers that are taken for classes
 _MOST_CLASSES = 1000
 _KEPT = 20_000  # different labels, beyond which they are not classes
 _INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers so where one is missing
+_CODE = re.compile(r"[+-]?0\d")  # as 007: a name, whose zeros count
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -52,17 +54,17 @@ class Labels:
                 for item in items(value, self.separator):
                     matrix[row, self.numbers[item]] = 1
             column = pa.FixedSizeListArray.from_arrays(from_numpy(matrix.ravel()), len(self.names))
-            return column, [row for row, value in enumerate(values) if value is None]
+            return column, [row for row, value in enumerate(values) if missing(value)]
         texts = [text_of(value) for value in values]
-        missing = [row for row, text in enumerate(texts) if text is None]
+        absent = [row for row, text in enumerate(texts) if text is None]
         if self.problem_type == "regression":
-            return from_numpy(np.array([float(text or 0) for text in texts])), missing
-        return from_numpy(np.array([0 if text is None else self.numbers[text] for text in texts])), missing
+            return from_numpy(np.array([float(text or 0) for text in texts])), absent
+        return from_numpy(np.array([0 if text is None else self.numbers[text] for text in texts])), absent
 
 
 def text_of(label: Any) -> str | None:
     """A label as it stands in a file; None where it is missing."""
-    text = label.strip() if isinstance(label, str) else "" if label is None else str(label)
+    text = label.strip() if isinstance(label, str) else "" if missing(label) else str(label)
     return text or None
 
 
@@ -94,7 +96,7 @@ class LabelReader:
                 labelled += 1
                 continue
             several = isinstance(value, list) and self._params.problem_type in (None, "multi_label_classification")
-            if not several and not isinstance(value, (str, int, float, type(None))):
+            if not all(isinstance(one, (str, int, float, type(None))) for one in (value if several else [value])):
                 raise UserError(
                     f"{batch.where(row)}: {self._column} is {shown(value)}; a label is a text or a number, or with "
                     "data.problem_type=multi_label_classification a list"
@@ -105,6 +107,10 @@ class LabelReader:
             if not self._several and (several or len(texts) > 1 or separated):
                 self._several = f"{shown(value)} in {batch.where(row)}"
             for text in texts:
+                if text not in self._first and HALF_CHARACTER.search(text):
+                    raise UserError(
+                        f"{batch.where(row)}: {self._column} is {shown(text)}, which is no Unicode; correct it"
+                    )
                 if len(self._first) < _KEPT:
                     self._first.setdefault(text, batch.where(row))
                 elif text not in self._first:
@@ -131,9 +137,9 @@ class LabelReader:
     def labels(self) -> Labels:
         """What the labels are. Raises UserError where they do not fit data.problem_type, or data.id2label."""
         texts, id2label = list(self._first), self._params.id2label
-        if self._in_train < 2 and not self._several and self._params.problem_type != "multi_label_classification":
-            found = f"is always {shown(texts[0]) if self._in_train else 'empty'}"
-            raise UserError(f"data.label_column_name: in train, {self._column} {found}; name another column")
+        several = self._several or self._params.problem_type == "multi_label_classification"
+        if self._in_train < (1 if several else 2):
+            raise self._always(texts)
         kind = self._params.problem_type or self._inferred(texts[: self._in_train])
         if kind == "regression":
             for text, where in self._first.items():
@@ -151,12 +157,14 @@ class LabelReader:
                 )
         else:
             names, numbers = self._sorted(texts)
+            if len(names) < 2 and not several:  # as of 1 and 1.0
+                raise self._always(texts)
             if len(names) > _MOST_CLASSES or (len(names) > _MOST_INTEGERS and self._rows < 2 * len(names)):
                 raise self._too_many(f"{len(names):,} different labels in {self._rows:,} rows")
         return Labels(kind, names, numbers, self._separator if kind == "multi_label_classification" else None)
 
     def _inferred(self, texts: list[str]) -> ProblemType:
-        number = all(map(_number, texts))
+        number = all(_number(text) and not _CODE.match(text) for text in texts)
         whole = all(map(_INTEGER.fullmatch, texts))
         kind: ProblemType = "single_label_classification"
         if self._several:
@@ -173,10 +181,10 @@ class LabelReader:
 
     def _sorted(self, texts: list[str]) -> tuple[list[str], dict[str, int]]:
         """The names of classes in order, whole numbers by value, and the class of each label: 1.0 is that of 1."""
-        numbers = [text for text in texts if _number(text)]
+        numbers = [text for text in texts if _has_value(text)]
         if len(numbers) < len(texts):
             if numbers:
-                words = [text for text in texts if not _number(text)]
+                words = [text for text in texts if not _has_value(text)]
                 odd, found = numbers[0], "a number among labels that are words"
                 if len(words) < len(numbers):
                     odd, found = words[0], "a word among labels that are numbers"
@@ -186,11 +194,15 @@ class LabelReader:
                 )
             names = sorted(texts)
             return names, {text: number for number, text in enumerate(names)}
-        names_of: dict[float, str] = {}
+        names_of: dict[Decimal, str] = {}  # not floats, which are equal for long numbers that differ
         for text in texts:
-            names_of.setdefault(float(text), text)
+            names_of.setdefault(Decimal(text), text)
         number_of = {value: number for number, value in enumerate(sorted(names_of))}
-        return [names_of[value] for value in number_of], {text: number_of[float(text)] for text in texts}
+        return [names_of[value] for value in number_of], {text: number_of[Decimal(text)] for text in texts}
+
+    def _always(self, texts: list[str]) -> UserError:
+        found = f"is always {shown(texts[0]) if self._in_train else 'empty'}"
+        return UserError(f"data.label_column_name: in train, {self._column} {found}; name another column")
 
     def _too_many(self, found: str) -> UserError:
         return UserError(
@@ -201,3 +213,8 @@ class LabelReader:
 
 def _number(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text))
+
+
+def _has_value(text: str) -> bool:
+    """Whether a name of a class is a number, and stands where its value is."""
+    return _number(text) and not _CODE.match(text) and not text.lower().endswith("nan")

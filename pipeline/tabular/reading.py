@@ -20,7 +20,7 @@ from pipeline.core.tables import from_strings
 
 _ROWS = 1 << 15  # of a batch
 _LONGEST_FIELD = 10_000_000  # characters; a quote that is never closed takes all that follows
-_HALF = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, as JSON may have
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # half a character of UTF-16, as JSON may have
 _TEXT = "UTF-8 text"
 _SIGNATURES = {
     b"PAR1": "a parquet file", b"PK\x03\x04": "a zip or Excel file", b"\x1f\x8b": "a gzip file", b"%PDF": "a PDF",
@@ -143,8 +143,11 @@ def read_standard_input(columns: Columns, refused: Callable[[Fault], None] = ref
 
 
 def _check_signature(path: Path) -> None:
-    with path.open("rb") as file:
-        head = file.read(1000).removeprefix(b"\xef\xbb\xbf").lstrip()
+    try:
+        with path.open("rb") as file:
+            head = file.read(1000).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
     found = next((kind for start, kind in _SIGNATURES.items() if head.startswith(start)), _TEXT)
     expected = {".parquet": "a parquet file", ".json": "JSON", ".jsonl": "JSON"}.get(path.suffix, _TEXT)
     if not head:
@@ -276,6 +279,10 @@ def _read_parquet(path: Path, columns: Columns, refused: Callable[[Fault], None]
             names = columns.found(path, file.schema_arrow.names)
             for batch in file.iter_batches(_ROWS, columns=names):
                 numbers = range(row, row := row + len(batch))
+                try:
+                    batch.validate(full=True)
+                except pa.ArrowInvalid as error:
+                    raise UserError(f"{path} has text that is not UTF-8 ({error}); write it again") from None
                 yield Batch(path, "row", numbers, {name: batch.column(name) for name in names})
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} is not a complete parquet file ({error}); write it again") from None
@@ -298,20 +305,27 @@ def shown(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+def missing(value: object) -> bool:
+    """Whether a field has no value: null, or NaN, as which pandas writes it."""
+    return value is None or value != value
+
+
 def texts(batch: Batch, name: str, refused: Callable[[Fault], None] = refuse) -> pa.Array:
     """A column as texts: numbers are written out, and what is missing or refused is empty."""
     values = batch.columns[name]
     if isinstance(values, pa.Array):
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), None, values)
         try:
             return pc.coalesce(values.cast(pa.string()), from_strings([""])[0])
         except pa.ArrowException:
             raise UserError(f"{batch.path}: column {name} has {values.type}; it must have texts") from None
     found = []
     for row, value in enumerate(values):
-        text, why = "" if value is None else str(value), ""
+        text, why = "" if missing(value) else str(value), ""
         if isinstance(value, (list, dict)):
             why = "which is no text; correct it"
-        elif _HALF.search(text):
+        elif HALF_CHARACTER.search(text):
             why = "which is no Unicode; correct it"
         if why:
             refused(batch.fault(row, f"has {shown(value)} as {name}, {why}"))
