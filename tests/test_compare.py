@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, Project
 from dvc.repo import Repo
+from scipy.stats import poisson
 from sklearn.metrics import accuracy_score, f1_score
 from toy import HOSTILE, experiment, toy_project
 
@@ -513,6 +514,20 @@ def test_a_split_without_a_changed_answer_shows_only_what_its_size_can() -> None
     assert judge("accuracy", answers[0, :100], answers[:, :100], answers[:, :100], 0.5) == "undecided"
     assert judge("accuracy", answers[0], answers, answers, 0.5) == "equivalent"
     assert judge("accuracy", answers[0, :100], answers[:, :100], answers[:, :100], 5) == "equivalent"
+
+
+@pytest.mark.parametrize(("n", "margin", "turn_right"), [(240, 2, 0.0), (599, 0.5, 0.0), (408, 1, 0.004)])
+def test_few_rows_that_turn_let_no_loss_by_the_margin_pass(n: int, margin: float, turn_right: float) -> None:
+    """The chance that such a loss passes, over the numbers of rows that turn wrong and right."""
+    labels = np.zeros(n, dtype=int)
+    at_most, passes = 30, 0.0
+    chances = [poisson.pmf(range(at_most), n * rate) for rate in (turn_right + margin / 100, turn_right)]
+    for wrong, right in np.argwhere(np.outer(*chances) > 1e-4):
+        a, b = (np.zeros((1, n), dtype=int) for _ in range(2))
+        b[0, :wrong] = a[0, n - right :] = 1
+        if judge("accuracy", labels, a, b, margin) in ("better", "equivalent", "not worse"):
+            passes += chances[0][wrong] * chances[1][right]
+    assert 0.01 < passes < 0.05 if n != 599 else passes < 0.05
 
 
 def test_json_stays_json_beside_the_gate(toy: Project) -> None:

@@ -1,5 +1,6 @@
 """Verdicts that a script can act on: is a candidate better than the baseline, or as good but for a margin?"""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -11,6 +12,7 @@ from pipeline.experiments.comparison import Comparison
 Outcome = Literal["better", "equivalent", "not worse", "undecided", "worse"]
 STATUS: dict[Outcome, int] = {"better": 0, "equivalent": 0, "not worse": 0, "undecided": 3, "worse": 4}
 _LEVEL = 0.05
+_NONE = 1e-9  # of a rate
 MOST_RUNS = 100
 
 
@@ -35,25 +37,42 @@ class _Case(NamedTuple):
 
     tested: the p-value of a further test of no difference, which must agree. unseen: the chance that a change by the
     margin shows in no row. Where none shows, there is no variance to test with, and that chance is the p-value.
+    turned: of two single runs of a classifier the rows that only the baseline, and only the candidate gets right.
     """
 
     gain: Difference
     tested: float
     unseen: float
+    n: int
+    turned: tuple[int, int] | None
 
     @property
     def p_different(self) -> float:
         return max(min(1.0, 2 * replace(self.gain, value=abs(self.gain.value)).p(0)), self.tested)
 
     def p_loss(self, margin: float) -> float:
-        return self._p(self.gain.value, margin)
+        return self._p(self.gain.value, margin, self.turned)
 
     def p_gain(self, margin: float) -> float:
-        return self._p(-self.gain.value, margin)
+        return self._p(-self.gain.value, margin, self.turned and self.turned[::-1])
 
-    def _p(self, value: float, margin: float) -> float:
+    def _p(self, value: float, margin: float, turned: tuple[int, int] | None) -> float:
         shows = self.gain.models > 0 or self.gain.seeds > 0
-        return replace(self.gain, value=value).p(-margin) if shows else self.unseen
+        p = replace(self.gain, value=value).p(-margin) if shows else self.unseen
+        return max(p, _p_of_counts(*turned, self.n * margin)) if turned else p
+
+
+def _p_of_counts(wrong: int, right: int, loss: float) -> float:
+    """The p-value of a loss of `loss` rows, where so many turned wrong and so many right.
+
+    The normal distribution lets up to one such loss in five pass where few rows turn. Here both counts are Poisson's,
+    the difference is Skellam's, and the rate at which rows turn right is the most likely one under such a loss.
+    """
+    from scipy.stats import poisson, skellam
+
+    slope = 2 * loss - wrong - right
+    rate = (math.sqrt(slope**2 + 8 * right * loss) - slope) / 4
+    return float(skellam.cdf(wrong - right, rate + loss, rate) if rate > _NONE else poisson.cdf(wrong, loss))
 
 
 def decide(comparisons: Sequence[Comparison], margin: float) -> list[Decision]:
@@ -69,7 +88,10 @@ def decide(comparisons: Sequence[Comparison], margin: float) -> list[Decision]:
     for comparison in comparisons:
         judged = comparison.splits[comparison.task.verdict_split]
         unseen = 0.0 if comparison.identical else _unseen(share, judged.n)
-        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen))
+        turned = None
+        if comparison.seeds is None and comparison.task.problem_type != "regression" and not comparison.identical:
+            turned = len(judged.broken), len(judged.fixed)
+        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen, judged.n, turned))
     return _decide(cases, share)
 
 
@@ -77,7 +99,11 @@ def judge(name: str, labels: Values, a: Values, b: Values, margin: float) -> Out
     """Judge the predictions of one run by those of another, in one metric. a, b: shape (1, n) or (1, n, labels)."""
     share = _as_share(name, margin)
     found = paired_differences([name], labels, a, b, same_seeds=False)[name]
-    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, len(labels)))], share)
+    turned = None
+    if "regression" not in METRICS[name].of:
+        right_a, right_b = ((side[0] == labels).reshape(len(labels), -1).all(axis=1) for side in (a, b))
+        turned = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
+    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, len(labels)), len(labels), turned)], share)
     return decision.outcome
 
 
