@@ -5,6 +5,7 @@ of the committed dvc.lock. Data, checkpoint and tokens must be equal anywhere; e
 environment, as recorded in metrics/environment.json. In another one the weights differ, and the scores by a little.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from pipeline.core.paths import METRICS, users_path
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import by_title
 from pipeline.experiments.dvc_command import DVC, dvc_environ
+from pipeline.experiments.running import signals_forwarded
 
 _ENVIRONMENT = METRICS / "environment.json"
 _EVALUATION = METRICS / "evaluation.json"
@@ -41,16 +43,36 @@ def verify(repository: Path) -> None:
         committed, here = Path(scratch, "committed"), Path(scratch, "here")
         for clone in (committed, here):
             if subprocess.run(["git", "clone", "--quiet", str(repository), str(clone)]).returncode:
-                raise UserError(f"{repository} cannot be cloned; verify runs in a git repository with a commit")
+                raise UserError(
+                    f"{repository} cannot be cloned; verify runs at the top of a git repository with a commit"
+                )
         for file in ("dvc.lock", _ENVIRONMENT, _EVALUATION):
             if not (committed / file).exists():
                 raise UserError(f'HEAD has no {file} to compare with; run "dvc repro", commit dvc.lock and metrics/')
         # Relative mirrors count from the user's repository, not from the clone.
         mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
         environ = {name: value for name, value in dvc_environ().items() if name != "DVC_ROOT"} | mirrors
-        if subprocess.run([*DVC, "repro", "--force"], cwd=here, env=environ).returncode:
+        _require_recorded(committed)
+        # A process group of its own, whose end is waited for: a stage that is stopped saves a checkpoint in the clone.
+        command = [*DVC, "repro", "--force"]
+        with (
+            subprocess.Popen(command, cwd=here, env=environ, stdin=subprocess.DEVNULL, process_group=0) as process,
+            signals_forwarded(process.pid),
+        ):
+            process.wait()
+        if process.returncode:
             raise UserError("dvc repro fails in a fresh clone of HEAD; see its message above")
         compare(committed, here)
+
+
+def _require_recorded(committed: Path) -> None:
+    """Raise UserError where a file that git has is not what dvc.lock records."""
+    for (_, path), recorded in _hashes(committed).items():
+        file = committed / path
+        if file.is_file() and hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() != recorded:
+            raise UserError(
+                f'{path} in HEAD is not what its dvc.lock records; run "dvc repro", commit dvc.lock and metrics/'
+            )
 
 
 def compare(committed: Path, here: Path) -> None:

@@ -155,7 +155,7 @@ def test_committed_text_forges_no_line(committed: Result, here: Result, capsys: 
 
 
 def test_without_a_committed_result_there_is_nothing_to_verify(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cannot be cloned; verify runs in a git repository with a commit"):
+    with pytest.raises(UserError, match=r"cannot be cloned; verify runs at the top of a git repository with a commit"):
         verify(tmp_path / "nowhere")
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     with pytest.raises(UserError, match=r'HEAD has no dvc\.lock to compare with; run "dvc repro"'):
@@ -219,6 +219,13 @@ def test_head_is_run_in_a_clone_and_compared(
     assert done.returncode == 1
     assert re.search(rf"corpus\.txt +{committed[1]} +(?!{committed[1]})\w{{12}} +DIFFERS", done.stdout)
     assert "error: corpus.txt differs from the committed dvc.lock" in done.stderr
+
+    scores = tmp_path / "copying" / "metrics" / "evaluation.json"
+    scores.write_text('{"test": {}}')
+    copying("git", "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "--quiet", "-am", "other scores")
+    done = copying(*verifying)
+    assert "error: metrics/evaluation.json in HEAD is not what its dvc.lock records" in done.stderr
+    copying("git", "reset", "--quiet", "--hard", "HEAD~1")
 
     corpus.unlink()
     done = copying(*verifying)

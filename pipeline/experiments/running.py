@@ -18,6 +18,7 @@ import psutil
 
 from pipeline.core.messages import UserError, log
 from pipeline.experiments.dvc_command import DVC, dvc_environ
+from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.revisions import experiment_names
 
 _PROGRESS = re.compile(  # the lines of a run that are shown
@@ -65,11 +66,26 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str,
         yield from _run_queued(missing, jobs)
         return
     for experiment in missing:
+        _await_left(experiment)  # which another command may have begun meanwhile
+        if experiment.name in experiment_names():
+            log.info("%s: done", experiment.what)
+            yield experiment.name, ""
+            continue
+        _require_unchanged(experiment)
         try:
             _run(experiment)
             yield experiment.name, ""
         except UserError as error:
             yield experiment.name, str(error)
+
+
+def _require_unchanged(experiment: Experiment) -> None:
+    """Raise UserError where DVC would take other files under this name than those that the name is a digest of."""
+    overrides = [override for override in experiment.overrides if not override.startswith(f"{SEED}=")]
+    if identity(overrides) not in experiment.name:
+        raise UserError(
+            "params.yaml, the code or the data has changed since this command began; finished runs stay: run it again"
+        )
 
 
 def _run(experiment: Experiment) -> None:
@@ -86,7 +102,7 @@ def _run(experiment: Experiment) -> None:
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace", env=dvc_environ(), process_group=0,
-    ) as process, _signals_forwarded(process.pid):  # fmt: skip
+    ) as process, signals_forwarded(process.pid):  # fmt: skip
         for line in process.stdout or ():
             lines.append(line)
             if _PROGRESS.match(line):
@@ -128,6 +144,7 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
     known = experiment_names()  # what has ended in the meantime, and is not in the queue any more
     for experiment in experiments:
         if experiment.name not in under_way | known.keys():
+            _require_unchanged(experiment)
             settings = _settings(experiment.overrides)
             _dvc("exp", "run", "--queue", "--name", experiment.name, *settings, *experiment.stages)
     waiting = {experiment.name: experiment for experiment in experiments}
@@ -210,7 +227,7 @@ def _settings(overrides: list[str]) -> list[str]:
 
 
 @contextmanager
-def _signals_forwarded(group: int) -> Iterator[None]:
+def signals_forwarded(group: int) -> Iterator[None]:
     """Forward SIGINT and SIGTERM to a process group while the block waits for its end; then exit with their status.
 
     The train stage saves a checkpoint first; at a second signal it ends at once.
