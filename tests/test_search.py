@@ -18,6 +18,7 @@ from conftest import ROOT, Project
 from toy import toy_project
 
 from pipeline.core.messages import UserError
+from pipeline.experiments.identity import overridden
 from pipeline.experiments.revisions import experiment_names
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.search import Rung, Study, expected_best, rungs
@@ -86,6 +87,16 @@ def test_a_space_that_makes_no_sense_is_told_in_one_line(
     with pytest.raises(UserError, match=message) as error:
         space(text)
     assert "\n" not in str(error.value)
+
+
+def test_choices_reach_params_yaml_as_they_are_written(toy: Project) -> None:
+    Path("choices.yaml").write_text(
+        "train.class_weights: [balanced, {bad: 2, good: 1}, null]\nmodel.checkpoint: [modèle/a, 'C:\\b \"c\"']\n"
+    )
+    checkpoint, weights = read_space(Path("choices.yaml"))
+    texts = [[of.text(value) for value in of.to_check] for of in (checkpoint, weights)]
+    assert [overridden([f"model.checkpoint={text}"]).model.checkpoint for text in texts[0]] == checkpoint.choices
+    assert [overridden([f"train.class_weights={text}"]).train.class_weights for text in texts[1]] == weights.choices
 
 
 def test_the_directory_of_the_results_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from toy import experiment
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.groups import group_name, run_seeds
-from pipeline.experiments.revisions import experiments
+from pipeline.experiments.revisions import experiment_names, experiments
+from pipeline.experiments.running import Experiment, run_all
 
 
 def seeds(project: Project, *arguments: str, ok: bool = True) -> str:
@@ -145,9 +146,11 @@ def test_experiments_with_other_code_in_a_sub_package_are_not_reused(toy: Projec
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.lrr=1", r"^-S train\.lrr=1: .* key=value, .*key of params\.yaml$"),
-        ("train.lr", r"^-S train\.lr: .* key=value, .*key of params\.yaml$"),
-        ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: .* key=value, .*key of params\.yaml$"),
+        ("train.lrr=1", r"^-S train\.lrr=1: .* key=value, .*key of params\.yaml; "),
+        ("train.lr", r"^-S train\.lr: .* key=value, .*key of params\.yaml; "),
+        ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: .* key=value, .*key of params\.yaml; "),
+        ("train.batch_size=range(1,4)", r"^-S train\.batch_size=range\(1,4\): .* key=value, "),
+        ("train.lr=${train.nope}", r"^-S train\.lr=\$\{train\.nope\}: .* key=value, "),
         ("train.lr=fast", r"^params\.yaml with train\.lr=fast: train\.lr is fast; .*a number$"),
         ("train.seed=3", r"^-S train\.seed=3: .*chosen for each run; leave it out$"),
     ],
@@ -155,6 +158,28 @@ def test_experiments_with_other_code_in_a_sub_package_are_not_reused(toy: Projec
 def test_a_bad_override_is_rejected_before_anything_runs(override: str, message: str, toy: Project) -> None:
     with pytest.raises(UserError, match=message):
         run_seeds(2, [override], 1)
+
+
+def test_files_that_change_while_seeds_run_are_not_taken_for_those_of_the_beginning(toy: Project) -> None:
+    wanted = [
+        Experiment(f"{group_name(['train.lr=3e-4'])}-{seed}", ["train.lr=3e-4", f"train.seed={seed}"], "")
+        for seed in (1, 2)
+    ]
+    ended = run_all(wanted, 1)
+    assert next(ended) == (wanted[0].name, "")
+    toy.set("train.epochs", "9")
+    with pytest.raises(UserError, match="has changed since this command began"):
+        next(ended)
+    toy.git("checkout", "--quiet", "params.yaml")
+    assert wanted[1].name not in experiment_names()
+
+
+def test_a_directory_of_a_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    with pytest.raises(UserError, match=r"^dvc\.yaml must be at the top of a git repository, and is in inner/; "):
+        experiments("seeds-00000000")
 
 
 def test_a_failed_run_ends_the_command_with_its_last_lines(toy: Project) -> None:

@@ -43,7 +43,6 @@ def identity(overrides: list[str]) -> str:
 
 def overridden(overrides: list[str]) -> Params:
     """params.yaml with the overrides of a run. Raises UserError as `identity`."""
-    from dvc.exceptions import InvalidArgumentError
     from dvc.utils.hydra import apply_overrides  # private to DVC; no public way applies -S without a run
 
     load_params()
@@ -55,9 +54,12 @@ def overridden(overrides: list[str]) -> Params:
                 raise UserError(f"-S {override}: {SEED} is chosen for each run; leave it out")
             try:
                 apply_overrides(copy, [override])
-            except InvalidArgumentError as error:
-                reason = str(error.__cause__).splitlines()[0]
-                raise UserError(f"-S {override}: {reason} Use key=value, with a key of {PARAMS}") from None
+            except Exception as error:  # DVC's, and those of its parser and writer, which it lets through
+                reason = str(error.__cause__ or error).splitlines()[0]
+                raise UserError(
+                    f"-S {override}: {reason} Use key=value, with a key of {PARAMS}; put quotes around unusual text, "
+                    "and a plus before what is new, as +train.extra.NAME=value"
+                ) from None
         try:
             return load_params(copy)
         except UserError as error:

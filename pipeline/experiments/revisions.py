@@ -222,6 +222,7 @@ def _commit(name: str) -> str:
 
 def _experiments() -> Iterator[tuple[str, str]]:
     """Name and git reference of each experiment, whatever commit it is based on; oldest first."""
+    _require_repository()
     listed = _git("for-each-ref", "--sort=creatordate", "--format=%(refname)", EXPERIMENTS) or ""
     for reference in listed.splitlines():
         yield reference.rpartition("/")[2], reference
@@ -239,10 +240,12 @@ def _git(*arguments: str) -> str | None:
 
 
 def _require_repository() -> None:
-    """Raise UserError where git or DVC has no repository in the working directory."""
-    done = subprocess.run(["git", "rev-parse", "--git-dir"], capture_output=True, text=True)
+    """Raise UserError where git or DVC has no repository in the working directory, or git's starts further up."""
+    done = subprocess.run(["git", "rev-parse", "--show-prefix"], capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"git: {done.stderr.splitlines()[0]}; run in the directory that holds dvc.yaml")
+    if prefix := done.stdout.strip():
+        raise UserError(f"dvc.yaml must be at the top of a git repository, and is in {prefix}; give it one of its own")
     if not Path(".dvc").is_dir():
         raise UserError("there is no .dvc here; run in the directory that holds dvc.yaml")
 

@@ -54,8 +54,19 @@ class Parameter:
     def text(self, value: Any) -> str:
         """As in `dvc exp run -S key=text`. Numbers have four digits: more would change the names of runs alone."""
         if self.choices is not None:
-            return json.dumps(self.choices[value])
+            return _written(self.choices[value])
         return f"{value:.4g}" if isinstance(value, float) else f"{value}"
+
+
+def _written(value: Any) -> str:
+    """In the grammar of Hydra, which DVC uses: https://hydra.cc/docs/advanced/override_grammar/basic/"""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_written(of)}" for key, of in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    if isinstance(value, str):
+        return '"' + value.replace('"', '\\"') + '"'
+    return json.dumps(value)
 
 
 def read_space(path: Path) -> list[Parameter]:
