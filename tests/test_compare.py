@@ -24,6 +24,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from toy import HOSTILE, experiment, toy_project
 
 from pipeline.core.messages import UserError
+from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.uncertainty import mcnemar, paired_differences
 from pipeline.experiments.comparison import Comparison, Side, compare
 from pipeline.experiments.gate import STATUS, decide, judge
@@ -528,6 +529,31 @@ def test_few_rows_that_turn_let_no_loss_by_the_margin_pass(n: int, margin: float
         if judge("accuracy", labels, a, b, margin) in ("better", "equivalent", "not worse"):
             passes += chances[0][wrong] * chances[1][right]
     assert 0.01 < passes < 0.05 if n != 599 else passes < 0.05
+
+
+@pytest.mark.parametrize("margin", [0.5, 1])
+@pytest.mark.parametrize("name", ["f1_micro", "matthews_correlation"])
+def test_a_row_is_worth_more_than_its_share_in_other_metrics_than_accuracy(name: str, margin: float) -> None:
+    """As above, of a baseline that is always right. Of several labels, one row in ten has one."""
+    rng = np.random.default_rng(0)
+    labels = (
+        (np.arange(3000).reshape(1000, 3) % 30 == 0).astype(int) if name == "f1_micro" else np.arange(1000) % 3 // 2
+    )
+    at = rng.permutation(np.flatnonzero(labels.any(axis=1)) if name == "f1_micro" else len(labels))
+
+    def with_wrong(rows: int) -> Any:
+        b = labels.copy()
+        b[at[:rows]] = 0 if labels.ndim > 1 else 1 - b[at[:rows]]
+        return b
+
+    lost = [1 - METRICS[name].score(labels, with_wrong(rows)) for rows in range(30)]
+    loss = float(np.interp(margin / 100, lost, range(30)))  # rows
+    passes = sum(
+        poisson.pmf(wrong, loss)
+        for wrong in range(30)
+        if judge(name, labels, labels[None], with_wrong(wrong)[None], margin) in ("equivalent", "not worse")
+    )
+    assert passes < 0.05
 
 
 def test_json_stays_json_beside_the_gate(toy: Project) -> None:

@@ -180,6 +180,21 @@ def _difference(groups: list[Floats]) -> Difference:
     return Difference(float(total[0]), int(runs.min()), models, examples, seeds, freedom)
 
 
+def most_by_a_row(name: str, labels: Values, predictions: Values) -> float:
+    """The most that one more wrong row takes from a classifier's score; of several labels, one more wrong label."""
+    metric = METRICS[name]
+    if labels.ndim > 1:
+        others = [
+            np.where(np.arange(labels.shape[1]) == at, 1 - predictions, predictions) for at in range(labels.shape[1])
+        ]
+    else:
+        others = [(predictions + 1) % (max(labels.max(), predictions.max(), 1) + 1)]
+    now = metric.statistics(labels, predictions)
+    score = metric.of_sums(now.sum(axis=0))
+    lost = [score - metric.of_sums(now.sum(axis=0) - now + metric.statistics(labels, other)) for other in others]
+    return max(float(np.max(lost)), 1 / len(labels))
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values of several hypotheses, adjusted so that 5 % is the chance of any false rejection (Holm 1979)."""
     adjusted, largest = [0.0] * len(p_values), 0.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from pipeline.evaluation.metrics import METRICS, Values
-from pipeline.evaluation.uncertainty import Difference, holm, paired_differences
+from pipeline.evaluation.uncertainty import Difference, holm, most_by_a_row, paired_differences
 from pipeline.experiments.comparison import Comparison
 
 Outcome = Literal["better", "equivalent", "not worse", "undecided", "worse"]
@@ -37,14 +37,14 @@ class _Case(NamedTuple):
 
     tested: the p-value of a further test of no difference, which must agree. unseen: the chance that a change by the
     margin shows in no row. Where none shows, there is no variance to test with, and that chance is the p-value.
-    turned: of two single runs of a classifier the rows that only the baseline, and only the candidate gets right.
+    turned: of two single runs of a classifier the rows that only the baseline, and only the candidate gets right, and
+    how much of the metric one row is worth at most.
     """
 
     gain: Difference
     tested: float
     unseen: float
-    n: int
-    turned: tuple[int, int] | None
+    turned: tuple[int, int, float] | None
 
     @property
     def p_different(self) -> float:
@@ -54,22 +54,25 @@ class _Case(NamedTuple):
         return self._p(self.gain.value, margin, self.turned)
 
     def p_gain(self, margin: float) -> float:
-        return self._p(-self.gain.value, margin, self.turned and self.turned[::-1])
+        wrong, right, worth = self.turned or (0, 0, 0.0)
+        return self._p(-self.gain.value, margin, self.turned and (right, wrong, worth))
 
-    def _p(self, value: float, margin: float, turned: tuple[int, int] | None) -> float:
+    def _p(self, value: float, margin: float, turned: tuple[int, int, float] | None) -> float:
         shows = self.gain.models > 0 or self.gain.seeds > 0
         p = replace(self.gain, value=value).p(-margin) if shows else self.unseen
-        return max(p, _p_of_counts(*turned, self.n * margin)) if turned else p
+        return max(p, _p_of_counts(*turned, margin)) if turned else p
 
 
-def _p_of_counts(wrong: int, right: int, loss: float) -> float:
-    """The p-value of a loss of `loss` rows, where so many turned wrong and so many right.
+def _p_of_counts(wrong: int, right: int, worth: float, margin: float) -> float:
+    """The p-value of a loss by the margin, where so many rows turned wrong and so many right.
 
-    The normal distribution lets up to one such loss in five pass where few rows turn. Here both counts are Poisson's,
-    the difference is Skellam's, and the rate at which rows turn right is the most likely one under such a loss.
+    worth: what one row takes from the metric at most. The normal distribution lets up to one such loss in five pass
+    where few rows turn. Here both counts are Poisson's, the difference is Skellam's, and the rate at which rows turn
+    right is the most likely one under such a loss.
     """
     from scipy.stats import poisson, skellam
 
+    loss = margin / worth  # rows, at least
     slope = 2 * loss - wrong - right
     rate = (math.sqrt(slope**2 + 8 * right * loss) - slope) / 4
     return float(skellam.cdf(wrong - right, rate + loss, rate) if rate > _NONE else poisson.cdf(wrong, loss))
@@ -89,9 +92,9 @@ def decide(comparisons: Sequence[Comparison], margin: float) -> list[Decision]:
         judged = comparison.splits[comparison.task.verdict_split]
         unseen = 0.0 if comparison.identical else _unseen(share, judged.n)
         turned = None
-        if comparison.seeds is None and comparison.task.problem_type != "regression" and not comparison.identical:
-            turned = len(judged.broken), len(judged.fixed)
-        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen, judged.n, turned))
+        if judged.most_by_a_row is not None and not comparison.identical:
+            turned = len(judged.broken), len(judged.fixed), judged.most_by_a_row
+        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen, turned))
     return _decide(cases, share)
 
 
@@ -102,8 +105,9 @@ def judge(name: str, labels: Values, a: Values, b: Values, margin: float) -> Out
     turned = None
     if "regression" not in METRICS[name].of:
         right_a, right_b = ((side[0] == labels).reshape(len(labels), -1).all(axis=1) for side in (a, b))
-        turned = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
-    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, len(labels)), len(labels), turned)], share)
+        broken, fixed = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
+        turned = broken, fixed, most_by_a_row(name, labels, a[0])
+    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, len(labels)), turned)], share)
     return decision.outcome
 
 
