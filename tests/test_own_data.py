@@ -62,9 +62,9 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
         (CLASSES, ["1.0", "2.0"], ["accuracy"]),
     ),
     "codes with zeros in front": (
-        {"train.csv": csv(rows(60, ["010", "007"]))},
+        {"train.csv": csv(rows(60, ["10", "007"]))},
         {},
-        (CLASSES, ["007", "010"], ["accuracy"]),
+        (CLASSES, ["007", "10"], ["accuracy"]),
     ),
     "long numbers that floats cannot tell apart": (
         {"train.jsonl": jsonl(rows(60, [2**53 + 1, 2**53]))},
@@ -225,7 +225,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"problem_type": CLASSES},
         r"line 4: label is 'nan', a word among labels that are numbers",
     ),
-    "NaN of JSON, as pandas writes what is missing": (
+    "NaN of JSON, which is missing": (
         {"train.jsonl": jsonl([*TEXTS, (float("nan"), "good"), ("a", float("nan"))])},
         {},
         r"own: train: rows without text: 1 \(idx 40\), .* label: 1 \(idx 41\)",

@@ -181,7 +181,8 @@ class LabelReader:
 
     def _sorted(self, texts: list[str]) -> tuple[list[str], dict[str, int]]:
         """The names of classes in order, whole numbers by value, and the class of each label: 1.0 is that of 1."""
-        numbers = [text for text in texts if _has_value(text)]
+        codes = any(map(_CODE.match, texts)) and all(map(_number, texts))  # 01 to 12: names, all of them
+        numbers = [] if codes else [text for text in texts if _has_value(text)]
         if len(numbers) < len(texts):
             if numbers:
                 words = [text for text in texts if not _has_value(text)]
@@ -216,5 +217,5 @@ def _number(text: str) -> bool:
 
 
 def _has_value(text: str) -> bool:
-    """Whether a name of a class is a number, and stands where its value is."""
-    return _number(text) and not _CODE.match(text) and not text.lower().endswith("nan")
+    """Whether a name of a class is a number, and has its place by value."""
+    return _number(text) and not text.lower().endswith("nan")

@@ -306,7 +306,7 @@ def shown(value: object) -> str:
 
 
 def missing(value: object) -> bool:
-    """Whether a field has no value: null, or NaN, as which pandas writes it."""
+    """Whether a field has no value: null, or NaN, as Python's `json` writes a missing number."""
     return value is None or value != value
 
 
