@@ -180,19 +180,26 @@ def _difference(groups: list[Floats]) -> Difference:
     return Difference(float(total[0]), int(runs.min()), models, examples, seeds, freedom)
 
 
-def most_by_a_row(name: str, labels: Values, predictions: Values) -> float:
-    """The most that one more wrong row takes from a classifier's score; of several labels, one more wrong label."""
-    metric = METRICS[name]
+class Turned(NamedTuple):
+    """How many answers only the first of two runs gets right, and only the second; what one is worth at most."""
+
+    wrong: int
+    right: int
+    worth: float
+
+
+def turned(name: str, labels: Values, a: Values, b: Values) -> Turned:
+    """Compare the answers of two runs of a classifier, of several labels those to each label, for a metric."""
+    metric, right_a, right_b = METRICS[name], a == labels, b == labels
     if labels.ndim > 1:
-        others = [
-            np.where(np.arange(labels.shape[1]) == at, 1 - predictions, predictions) for at in range(labels.shape[1])
-        ]
+        others = [np.where(np.arange(labels.shape[1]) == at, 1 - a, a) for at in range(labels.shape[1])]
     else:
-        others = [(predictions + 1) % (max(labels.max(), predictions.max(), 1) + 1)]
-    now = metric.statistics(labels, predictions)
+        others = [(a + 1) % (max(labels.max(), a.max(), 1) + 1)]
+    now = metric.statistics(labels, a)
     score = metric.of_sums(now.sum(axis=0))
     lost = [score - metric.of_sums(now.sum(axis=0) - now + metric.statistics(labels, other)) for other in others]
-    return max(float(np.max(lost)), 1 / len(labels))
+    worth = max(float(np.max(lost)), 0.0) or 1 / labels.size
+    return Turned(int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum()), worth)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -13,7 +13,14 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Values, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, joined
-from pipeline.evaluation.uncertainty import Difference, mcnemar, most_by_a_row, paired_differences, randomization_test
+from pipeline.evaluation.uncertainty import (
+    Difference,
+    Turned,
+    mcnemar,
+    paired_differences,
+    randomization_test,
+    turned,
+)
 from pipeline.experiments.identity import SEED
 from pipeline.experiments.revisions import Run
 
@@ -52,7 +59,7 @@ class Contrast:
     fixed, broken: those that only B, or only A, gets right, by B's confidence; a group where the mean probability over
     runs does. Of a regression: those whose prediction is closer to the label, or further from it, in B; furthest first.
     p: of the hypothesis that two runs do not differ in the task's first metric, see `paired_test`; None for groups.
-    most_by_a_row: of that metric, see there; None for groups and of a regression.
+    turned: of two runs of a classifier, for that metric; None for groups and of a regression.
     """
 
     n: int
@@ -62,7 +69,7 @@ class Contrast:
     fixed: list[Example]
     broken: list[Example]
     p: float | None
-    most_by_a_row: float | None
+    turned: Turned | None
 
 
 @dataclass(frozen=True)
@@ -219,9 +226,9 @@ def _contrast(
         [scores(task.metrics, rows.labels, run) for run in side] for side in (predicted_a, predicted_b)
     )
     fixed, broken = examples(good_b > good_a, sureness), examples(good_b < good_a, -sureness)
-    p = most = None
+    p = answers = None
     if len(a) == len(b) == 1 and task.problem_type != "regression":
-        most = most_by_a_row(task.metrics[0], rows.labels, a[0].predicted)
+        answers = turned(task.metrics[0], rows.labels, a[0].predicted, b[0].predicted)
     if len(a) == len(b) == 1 and paired_test(task) == MCNEMAR:
         p = mcnemar(len(broken), len(fixed))
     elif len(a) == len(b) == 1:
@@ -234,7 +241,7 @@ def _contrast(
         fixed=fixed,
         broken=broken,
         p=p,
-        most_by_a_row=most,
+        turned=answers,
     )
 
 

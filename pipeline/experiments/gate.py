@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from pipeline.evaluation.metrics import METRICS, Values
-from pipeline.evaluation.uncertainty import Difference, holm, most_by_a_row, paired_differences
+from pipeline.evaluation.uncertainty import Difference, Turned, holm, paired_differences, turned
 from pipeline.experiments.comparison import Comparison
 
 Outcome = Literal["better", "equivalent", "not worse", "undecided", "worse"]
@@ -37,14 +37,13 @@ class _Case(NamedTuple):
 
     tested: the p-value of a further test of no difference, which must agree. unseen: the chance that a change by the
     margin shows in no row. Where none shows, there is no variance to test with, and that chance is the p-value.
-    turned: of two single runs of a classifier the rows that only the baseline, and only the candidate gets right, and
-    how much of the metric one row is worth at most.
+    turned: of two single runs of a classifier.
     """
 
     gain: Difference
     tested: float
     unseen: float
-    turned: tuple[int, int, float] | None
+    turned: Turned | None
 
     @property
     def p_different(self) -> float:
@@ -54,25 +53,26 @@ class _Case(NamedTuple):
         return self._p(self.gain.value, margin, self.turned)
 
     def p_gain(self, margin: float) -> float:
-        wrong, right, worth = self.turned or (0, 0, 0.0)
-        return self._p(-self.gain.value, margin, self.turned and (right, wrong, worth))
+        other_way = self.turned and self.turned._replace(wrong=self.turned.right, right=self.turned.wrong)
+        return self._p(-self.gain.value, margin, other_way)
 
-    def _p(self, value: float, margin: float, turned: tuple[int, int, float] | None) -> float:
+    def _p(self, value: float, margin: float, turned: Turned | None) -> float:
         shows = self.gain.models > 0 or self.gain.seeds > 0
         p = replace(self.gain, value=value).p(-margin) if shows else self.unseen
-        return max(p, _p_of_counts(*turned, margin)) if turned else p
+        return max(p, _p_of_counts(turned, margin)) if turned else p
 
 
-def _p_of_counts(wrong: int, right: int, worth: float, margin: float) -> float:
-    """The p-value of a loss by the margin, where so many rows turned wrong and so many right.
+def _p_of_counts(turned: Turned, margin: float) -> float:
+    """The p-value of a loss by the margin, where so many answers turned wrong and so many right.
 
-    worth: what one row takes from the metric at most. The normal distribution lets up to one such loss in five pass
-    where few rows turn. Here both counts are Poisson's, the difference is Skellam's, and the rate at which rows turn
-    right is the most likely one under such a loss.
+    The normal distribution lets up to one such loss in five pass where few answers turn. Here both counts are
+    Poisson's, the difference is Skellam's, and the rate at which answers turn right is the most likely one under such a
+    loss.
     """
     from scipy.stats import poisson, skellam
 
-    loss = margin / worth  # rows, at least
+    wrong, right = turned.wrong, turned.right
+    loss = margin / turned.worth  # in answers, at least
     slope = 2 * loss - wrong - right
     rate = (math.sqrt(slope**2 + 8 * right * loss) - slope) / 4
     return float(skellam.cdf(wrong - right, rate + loss, rate) if rate > _NONE else poisson.cdf(wrong, loss))
@@ -91,10 +91,8 @@ def decide(comparisons: Sequence[Comparison], margin: float) -> list[Decision]:
     for comparison in comparisons:
         judged = comparison.splits[comparison.task.verdict_split]
         unseen = 0.0 if comparison.identical else _unseen(share, judged.n)
-        turned = None
-        if judged.most_by_a_row is not None and not comparison.identical:
-            turned = len(judged.broken), len(judged.fixed), judged.most_by_a_row
-        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen, turned))
+        answers = None if comparison.identical else judged.turned
+        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen, answers))
     return _decide(cases, share)
 
 
@@ -102,12 +100,8 @@ def judge(name: str, labels: Values, a: Values, b: Values, margin: float) -> Out
     """Judge the predictions of one run by those of another, in one metric. a, b: shape (1, n) or (1, n, labels)."""
     share = _as_share(name, margin)
     found = paired_differences([name], labels, a, b, same_seeds=False)[name]
-    turned = None
-    if "regression" not in METRICS[name].of:
-        right_a, right_b = ((side[0] == labels).reshape(len(labels), -1).all(axis=1) for side in (a, b))
-        broken, fixed = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
-        turned = broken, fixed, most_by_a_row(name, labels, a[0])
-    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, len(labels)), turned)], share)
+    answers = None if "regression" in METRICS[name].of else turned(name, labels, a[0], b[0])
+    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, len(labels)), answers)], share)
     return decision.outcome
 
 
