@@ -250,6 +250,16 @@ def test_a_slice_without_positives_has_a_dash_for_f1(inputs: Path, file: Path, t
     assert "A dash:" not in page
 
 
+def test_without_positives_in_validation_there_is_no_best_threshold(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for directory in (RAW, PREDICTIONS):
+        rewrite(tmp_path / directory / "validation.parquet", label=[0] * PAIRS["validation"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    page = text_of(make(tmp_path))
+    assert "so there is no threshold with the best F1" in page
+    assert "precision from" not in page
+
+
 def test_precision_recall_and_area_are_dashes_where_they_are_not_defined(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     for directory in (RAW, PREDICTIONS):
@@ -362,7 +372,9 @@ def test_the_mean_error_is_told_in_words(tmp_path: Path) -> None:
             given = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
             rewrite(table, prediction=given, logit_0=given)
         evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
-        assert f"on average they are {told}." in text_of(make(tmp_path))
+        assert f"on average they are {told}." in (page := text_of(make(tmp_path)))
+    assert "None: every prediction equals its label." in page
+    assert "correlations in percent, with" in page
 
 
 def test_twenty_classes_have_a_matrix_and_a_table(files: dict[str, Path]) -> None:

@@ -61,8 +61,10 @@ def slices(task: Task, rows: Rows, labels: Values, predictions: Values) -> list[
 
 
 def _defined(metric: str, labels: Values) -> bool:
-    """Not F1 where no row has the class or any label: it is 0, whatever the model says. Nor a correlation where all
-    labels are equal.
+    """Whether a metric says something about these rows.
+
+    F1 does not where no row has the class, or any label: it is 0, whatever the model says. A correlation does not where
+    all labels are equal.
     """
     if metric == "f1" or (metric.startswith("f1_") and labels.ndim > 1):
         return bool(np.any(labels == 1))
