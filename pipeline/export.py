@@ -98,8 +98,11 @@ def _require_free(out: Path, classifier: Path) -> None:
         return
     found, written = ({file.name for file in of.iterdir()} for of in (out, classifier))
     ours = {_FP32, SETTINGS} <= found or not found
-    if others := sorted(found - written - {_FP32, _INT8} if ours else found):
-        raise UserError(f"{out} has {others[0]}, which is not of an earlier export; name another directory")
+    of_onnx = {name for name in found if name.startswith((_FP32, _INT8))}  # and model.onnx.data, of more than 2 GB
+    if others := sorted(found - written - of_onnx if ours else found):
+        raise UserError(
+            f"{out} has {others[0]}, which this export would not write; remove it, or name another directory"
+        )
 
 
 def _table(task: Task, scored: list[Scored], labels: Any) -> list[str]:

@@ -109,7 +109,7 @@ def compare(committed: Path, here: Path) -> None:
         if stage not in _DEPEND_ON_ENVIRONMENT:
             raise UserError(
                 f"{path} differs from the committed dvc.lock, and it must be the same on every CPU; install the locked "
-                'packages ("rm .venv/ready && make setup") and verify again, or run "dvc repro" and commit the result'
+                'packages ("rm -f .venv/ready && make setup") and verify again, or "dvc repro" and commit the result'
             )
     if not changed:
         raise UserError(

@@ -457,9 +457,11 @@ def test_merge_conflict_markers_are_reported_in_one_line(file: str, toy: Project
 
 def test_an_empty_lock_file_is_reported_in_one_line(toy: Project) -> None:
     (toy.root / "dvc.lock").write_text("")
-    with pytest.raises(UserError, match=r'^workspace: dvc\.lock has no data/predictions; run "dvc repro"$'):
-        compared("main", "workspace")
-    toy.git("checkout", "--quiet", "dvc.lock")
+    try:
+        with pytest.raises(UserError, match=r'^workspace: dvc\.lock has no data/predictions; run "dvc repro"$'):
+            compared("main", "workspace")
+    finally:
+        toy.git("checkout", "--quiet", "dvc.lock")
 
 
 def test_an_environment_that_dvc_lock_does_not_record_is_rejected(toy: Project) -> None:

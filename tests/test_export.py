@@ -121,12 +121,20 @@ def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path
     assert re.search(r"^error: int8 is not shown to be equivalent to fp32 within 0\.5 points", done.stderr, re.M)
     assert not (out / "another").exists()
     done = run(out, "-m", "pipeline.export", "--onnx", "models")
-    assert done.stderr == "error: models has classifier, which is not of an earlier export; name another directory\n"
+    assert (
+        done.stderr
+        == "error: models has classifier, which this export would not write; remove it, or name another directory\n"
+    )
     done = run(out, "-m", "pipeline.export", "--onnx", "models/classifier/onnx")
     assert done.stderr.startswith("error: models/classifier/onnx is in models/classifier, which is the model's own")
-    (out / "an export" / "app.py").touch()
-    done = run(out, "-m", "pipeline.export", "--onnx", "an export")
-    assert done.stderr == "error: an export has app.py, which is not of an earlier export; name another directory\n"
+    run(out, "-m", "pipeline.export", "--onnx", "served")
+    (out / "served" / "app.py").touch()
+    done = run(out, "-m", "pipeline.export", "--onnx", "served")
+    assert (
+        done.stderr
+        == "error: served has app.py, which this export would not write; remove it, or name another directory\n"
+    )
+    assert weights.exists() and (out / "served" / "app.py").exists()
 
 
 def test_without_its_packages_the_extra_is_named(tmp_path: Path) -> None:

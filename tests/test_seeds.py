@@ -168,15 +168,17 @@ def test_files_that_change_while_seeds_run_are_not_taken_for_those_of_the_beginn
     ended = run_all(wanted, 1)
     assert next(ended) == (wanted[0].name, "")
     toy.set("train.epochs", "9")
-    with pytest.raises(UserError, match="has changed since this command began"):
-        next(ended)
-    toy.git("checkout", "--quiet", "params.yaml")
+    try:
+        with pytest.raises(UserError, match="has changed since this command began"):
+            next(ended)
+    finally:
+        toy.git("checkout", "--quiet", "params.yaml")
     assert wanted[1].name not in experiment_names()
 
 
 def test_a_directory_of_a_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / ".dvc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "inner")
     with pytest.raises(UserError, match=r"^dvc\.yaml must be at the top of a git repository, and is in inner/; "):
         experiments("seeds-00000000")

@@ -231,8 +231,10 @@ def test_a_config_of_accelerate_decides_nothing(
     params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as "accelerate launch" sets them
-    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR")
+    for name in ("ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
+        monkeypatch.setenv(name, "INDUCTOR" if "DYNAMO" in name else "true")
     with process_group(60):
+        assert not any(name.startswith("ACCELERATE_") for name in os.environ)
         arguments = training_arguments(*sections(params), Device("cpu", "fp32"), tmp_path, "f1")
     assert (arguments.mixed_precision, arguments.torch_compile) == ("no", False)
 

@@ -30,8 +30,8 @@ def require_locked() -> None:
     if other:
         named = ", ".join(f"{name} {found[name]} (locked: {of})" for name, of in other.items())
         raise UserError(
-            f'{LOCK.name}: installed is {named}; install the locked versions with "rm .venv/ready && make setup", or '
-            f"write yours into {LOCK.name}: the stages that depend on it then run again"
+            f'{LOCK.name}: installed is {named}; install the locked versions with "rm -f .venv/ready && make setup", '
+            f"or write yours into {LOCK.name}: the stages that depend on it then run again"
         )
 
 

@@ -17,7 +17,7 @@ from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
 _STALE_SECONDS = 7 * 24 * 3600
 _FINISHED = "finished"
 _PACKAGE = Path(__file__).parents[1]
-# Every command imports these, and no stage depends on them in dvc.yaml: what they read, the parameters, counts itself.
+# Every command imports these, and no stage depends on them in dvc.yaml: the parameters are part of the key anyway.
 _FOUNDATIONS = {_PACKAGE / name for name in ("__init__.py", "cli.py", "params.py")}
 
 

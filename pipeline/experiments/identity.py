@@ -57,8 +57,8 @@ def overridden(overrides: list[str]) -> Params:
             except Exception as error:  # DVC's, and those of its parser and writer, which it lets through
                 reason = str(error.__cause__ or error).splitlines()[0]
                 raise UserError(
-                    f"-S {override}: {reason} Use key=value, with a key of {PARAMS}; put quotes around unusual text, "
-                    "and a plus before what is new, as +train.extra.NAME=value"
+                    f"-S {override}: {reason.rstrip('.')}; use key=value, with a key of {PARAMS}; put quotes around "
+                    "unusual text, and a plus before what is new, as +train.extra.NAME=value"
                 ) from None
         try:
             return load_params(copy)
@@ -84,8 +84,8 @@ def _code() -> list[Path]:
 def _pretrained() -> str:
     """The hash of the checkpoint that DVC has, and takes until the stage is forced to read it again."""
     lock = read_yaml(_LOCK) if _LOCK.exists() else None
-    stages = lock["stages"] if lock else {}  # empty: DVC was killed as it wrote it
-    return "".join(out["md5"] for out in stages.get("pretrained", {}).get("outs", []))
+    recorded = ((lock or {}).get("stages") or {}).get("pretrained") or {}  # less of it: DVC was killed as it wrote it
+    return "".join(out.get("md5", "") for out in recorded.get("outs") or [])
 
 
 def _own_data(directory: Path) -> list[Path]:

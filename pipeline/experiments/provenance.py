@@ -59,12 +59,12 @@ def provenance(result: Path, lock: Mapping[str, Any]) -> Provenance:
 def _stage(entries: Mapping[str, Any]) -> _Stage:
     try:
         deps, outs = ({item["path"]: item["md5"][:8] for item in entries.get(kind, [])} for kind in ("deps", "outs"))
+        recorded = [item for file in entries.get("params", {}).values() for item in file.items()]
     except (AttributeError, KeyError, TypeError):  # DVC writes it in place, and may be killed then
         raise UserError("dvc.lock is not complete") from None
     deps.pop(str(CHECKED), None)  # orders the stages after the check of params.yaml; nothing is made from it
     parameters: dict[str, Any] = {}
-    for file in entries.get("params", {}).values():
-        for key, value in file.items():
-            section = value if isinstance(value, Mapping) and "." not in key else None  # else a key, as "train.lr"
-            parameters |= {key: value} if section is None else {f"{key}.{name}": of for name, of in section.items()}
+    for key, value in recorded:
+        section = value if isinstance(value, Mapping) and "." not in key else None  # else a key, as "train.lr"
+        parameters |= {key: value} if section is None else {f"{key}.{name}": of for name, of in section.items()}
     return _Stage(parameters, deps, outs)

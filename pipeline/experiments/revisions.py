@@ -244,10 +244,10 @@ def _require_repository() -> None:
     done = subprocess.run(["git", "rev-parse", "--show-prefix"], capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"git: {done.stderr.splitlines()[0]}; run in the directory that holds dvc.yaml")
-    if prefix := done.stdout.strip():
-        raise UserError(f"dvc.yaml must be at the top of a git repository, and is in {prefix}; give it one of its own")
     if not Path(".dvc").is_dir():
         raise UserError("there is no .dvc here; run in the directory that holds dvc.yaml")
+    if prefix := done.stdout.strip():
+        raise UserError(f"dvc.yaml must be at the top of a git repository, and is in {prefix}; give it one of its own")
 
 
 def experiments(group: str) -> dict[int, str]:

@@ -116,10 +116,10 @@ def _run(experiment: Experiment) -> None:
 
 
 def _await_left(experiment: Experiment) -> None:
-    """Wait for the end of an experiment that a killed command has left running, outside DVC's queue."""
+    """Wait for the end of an experiment that another command runs, or was killed and has left, outside DVC's queue."""
     if left := _left_running(experiment.name):
         log.info(
-            "%s: already under way (process %d), by a command that was killed; waiting for its end",
+            "%s: already under way (process %d), by another command; waiting for its end",
             experiment.what, left.pid,
         )  # fmt: skip
         left.wait()
@@ -228,7 +228,7 @@ def _settings(overrides: list[str]) -> list[str]:
 
 @contextmanager
 def signals_forwarded(group: int) -> Iterator[None]:
-    """Forward SIGINT and SIGTERM to a process group while the block waits for its end; then exit with their status.
+    """Forward SIGINT, SIGTERM and SIGHUP to a process group while the block waits for its end; then exit as they do.
 
     The train stage saves a checkpoint first; at a second signal it ends at once.
     """
@@ -239,7 +239,10 @@ def signals_forwarded(group: int) -> Iterator[None]:
         if hasattr(os, "killpg"):  # a console of Windows has sent Ctrl-C to all processes itself
             os.killpg(group, signal.SIGINT)  # SIGTERM would end dvc before its stage
 
-    previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield
     finally:

@@ -25,8 +25,7 @@ class Scored(NamedTuple):
 class Classifier:
     """A model directory that stage train has written.
 
-    Its logits are those of stage predict, to the byte, on the same machine: on a CPU with as many threads, on a GPU
-    with batches of the same size.
+    Its logits are those of stage predict, to the byte, on the same CPU with as many threads.
     """
 
     def __init__(self, directory: Path, settings: InferenceSettings) -> None:
