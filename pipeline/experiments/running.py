@@ -137,10 +137,10 @@ def _left_running(name: str) -> psutil.Process | None:
 def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
     """By DVC's queue, whose workers go on where this process is killed: what it has of a name already is waited for."""
     under_way, lost = _queue()
-    if lost:  # or just about to start
+    if lost or _workers():  # or just about to start
         time.sleep(_STARTS_SECONDS)
-        under_way, still = _queue()
-        under_way -= lost & still
+        also_under_way, still_lost = _queue()
+        under_way = (under_way | also_under_way) - (lost & still_lost)
     known = experiment_names()  # what has ended in the meantime, and is not in the queue any more
     for experiment in experiments:
         if experiment.name not in under_way | known.keys():
@@ -163,15 +163,16 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
 
 def _ended(waiting: dict[str, Experiment], jobs: int) -> Iterator[tuple[str, str]]:
     """Keep `jobs` workers at the queue until all these experiments have ended. Yields as `run_all`."""
-    looked, lost = -math.inf, set[str]()
+    next_look, gone = -math.inf, set[str]()
     while waiting:
         ended = waiting.keys() & experiment_names().keys()
-        if time.monotonic() - looked > _LOOK_SECONDS:
+        if time.monotonic() > next_look:
             if _workers() < jobs:
                 _dvc("queue", "start", "--jobs", str(jobs), tries=_TRIES)  # those that do not run
-            before = lost
-            (under_way, lost), looked = _queue(), time.monotonic()
-            ended |= waiting.keys() - under_way | waiting.keys() & lost & before
+            under_way, lost = _queue()
+            before, gone = gone, waiting.keys() - (under_way - lost)
+            ended |= gone & before
+            next_look = time.monotonic() + (_STARTS_SECONDS if gone - ended else _LOOK_SECONDS)
         for name in [name for name in waiting if name in ended]:
             failed = name not in experiment_names()
             log.info("%s: %s", waiting.pop(name).what, "failed" if failed else "done")
@@ -192,7 +193,8 @@ def _queue() -> tuple[set[str], set[str]]:
     """The names of the experiments in DVC's queue that wait or run; and of these, those that no process runs.
 
     DVC takes what a worker has begun for running, also where that worker was killed. It lists an experiment that is
-    queued again beside its failure.
+    queued again beside its failure. It looks for what runs before what waits, and misses what starts in between: only
+    what two looks miss has ended.
     """
     rows = [line.split() for line in _dvc("queue", "status", tries=_TRIES).splitlines()]
     names = {state: {(row[0], row[1]) for row in rows if row[-1:] == [state]} for state in ("Queued", "Running")}
