@@ -112,6 +112,7 @@ def test_a_stage_run_as_a_script_ends_in_one_line(stage: str, tmp_path: Path) ->
     assert done.stderr.count("\n") == 1, done.stderr
 
 
+@pytest.mark.slow
 def test_training_run_as_a_script_imports_the_evaluate_package(
     tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:

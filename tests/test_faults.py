@@ -232,7 +232,11 @@ def started(directory: Path, start_new_session: bool = False, **env: str) -> sub
 
 @pytest.mark.parametrize(
     ("number", "status", "engine"),
-    [(signal.SIGINT, 130, "trainer"), (signal.SIGTERM, 143, "trainer"), (signal.SIGTERM, 143, "loop")],
+    [
+        (signal.SIGINT, 130, "trainer"),
+        pytest.param(signal.SIGTERM, 143, "trainer", marks=pytest.mark.slow),
+        (signal.SIGTERM, 143, "loop"),
+    ],
 )
 def test_a_signal_saves_a_checkpoint_and_writes_no_output(
     number: signal.Signals, status: int, engine: str, stage_directory: Path
@@ -283,6 +287,7 @@ def test_a_killed_run_resumes_while_its_data_loader_workers_live_on(stage_direct
     assert "resuming from" in found
 
 
+@pytest.mark.slow
 def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
     process = started(stage_directory)
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):  # both are pending when it continues
@@ -293,9 +298,8 @@ def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize(
-    ("edited", "resumes"), [("train.py", False), pytest.param("cli.py", True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("cli.py", True)])
 def test_a_run_resumes_only_with_the_same_training_code(edited: str, resumes: bool, stage_directory: Path) -> None:
     shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on sys.path
     shutil.copy(ROOT / "compute.lock", stage_directory)

@@ -132,7 +132,7 @@ def test_both_engines_give_the_same_bytes(kind: str, weights: str | None, run: C
         )
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
+@pytest.mark.parametrize("engine", [pytest.param("trainer", marks=pytest.mark.slow), "loop"])
 def test_a_killed_run_resumes_to_the_same_bytes(
     kind: str, engine: str, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

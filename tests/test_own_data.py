@@ -472,6 +472,7 @@ def test_as_a_stage_a_fault_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: data.directory: data/own ")
 
 
+@pytest.mark.slow
 def test_an_edited_file_reruns_download_and_an_untracked_one_is_told_in_an_experiment(project: Project) -> None:
     file = project.root / "data" / "own" / "train.csv"
     assert project.repro("download") == ["check", "download"], "the sample needs no files of the user's"

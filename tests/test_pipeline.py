@@ -106,6 +106,7 @@ IMPORTED: dict[str, set[str]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_command_imports_no_large_package_that_it_does_not_use(project: Project) -> None:
     project.repro()
     project.commit("a result")

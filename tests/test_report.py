@@ -403,6 +403,7 @@ def test_hundreds_of_classes_have_no_matrix(tmp_path: Path) -> None:
     assert len(page) < 1_300_000
 
 
+@pytest.mark.slow
 def test_a_large_split_makes_no_large_page(tmp_path: Path) -> None:
     """A point for each row would be megabytes; and train may not fit into memory: it is not read."""
     write_inputs(tmp_path, "number", {**SIZES, "validation": 3000, "test": 20_000})

@@ -99,7 +99,7 @@ KilledAt = Callable[..., AbstractContextManager[None]]
 
 
 # 60 pairs in batches of 8: 8 steps an epoch, the last one of 4 pairs; a point of the training curve every 3 steps.
-@pytest.mark.parametrize("kills", [[2], [9], [16], [4, 5, 8]])
+@pytest.mark.parametrize("kills", [[2], [9], [16], pytest.param([4, 5, 8], marks=pytest.mark.slow)])
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_a_killed_run_resumes_to_the_same_bytes(
     kills: list[int], keep: str, run: Run, killed_at: KilledAt, tmp_path: Path

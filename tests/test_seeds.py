@@ -193,6 +193,7 @@ def test_a_failed_run_ends_the_command_with_its_last_lines(toy: Project) -> None
     assert list(experiments(group)) == [1]
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_stage_and_leaves_the_workspace_alone(toy: Project) -> None:
     command = ["python", "-m", "pipeline.seeds", "--n", "2", "-S", "train.epochs=500"]
     with subprocess.Popen(

@@ -36,14 +36,8 @@ def make_setup(checkout: Path, *arguments: str, python: Path = Path(sys.executab
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "behind",
-    [
-        "nothing",
-        pytest.param("an empty directory", marks=pytest.mark.slow),
-        pytest.param("an environment", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("behind", ["nothing", "an empty directory", "an environment"])
 def test_a_virtual_environment_may_lie_behind_a_symbolic_link(behind: str, checkout: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "venv"
     if behind != "nothing":

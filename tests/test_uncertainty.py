@@ -275,6 +275,7 @@ def test_spearmans_correlation_without_each_example_is_that_of_the_others(n: int
     assert np.allclose(metric.left_out(labels, other), found, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_interval_of_spearmans_correlation_covers_and_takes_no_time_that_grows_with_the_square() -> None:
     random = np.random.default_rng(0)
     true = 6 / np.pi * np.arcsin(0.6 / 2)  # of two normals with a correlation of 0.6
