@@ -14,6 +14,7 @@ from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
+from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import Comparison, Side, compare
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import identity
@@ -26,10 +27,11 @@ from pipeline.reporting.learning_curves import title
 from pipeline.reporting.search_page import SearchResults, search_page
 
 _SEEDS = 5  # of the end
+_CHOSEN = "The best trial was chosen on validation too: part of its lead is luck."
 
 
 def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | None) -> None:
-    """Run the study, and print its best trials, the comparison of the best with params.yaml, and how to adopt it.
+    """Run the study, and print its best trials; of the best, the comparison with params.yaml, and how to adopt it.
 
     Raises UserError for a space or a number that makes no sense, and where all trials fail.
     """
@@ -53,7 +55,7 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
     adopt = _adopt(best, trials[0].settings)
     results = _results(study, space, trials, sampler.importances(), comparison, adopt)
     write_text(directory / "report.html", search_page(results))
-    print("\n".join([as_text(comparison), ""]))
+    print("\n".join([as_text(comparison), "", _expected(study)]))
     print(
         f"{'To adopt B' if comparison.better == 'B' else 'Keep params.yaml as it is; to take B all the same'}: {adopt}"
     )
@@ -71,20 +73,22 @@ def _adopt(best: str, settings: list[str]) -> str:
 
 
 def _best_trials(study: Study, trials: list[Trial]) -> list[str]:
-    """The lines of those that reached the last rung, and of what fewer trials would find."""
+    """The lines of those that reached the last rung."""
     rows = [["trial", f"validation {title(study.metric)}", *trials[0].overrides]]
     for trial in trials:
         if study.reached(trial) == len(study.rungs):
             rows.append([str(trial.number), _shown(study.last_score(trial)), *trial.overrides.values()])
+    return [*aligned(rows, "right"), f"Means over {len(study.rungs[-1].seeds)} seeds."]
+
+
+def _expected(study: Study) -> str:
+    """What fewer trials would find, in a line."""
     expected = study.expected_best()
     shown = [k for k in (1, 2, 5, 10, 20, 50, 100, 200) if k < len(expected)] + [len(expected)]
     length = study.rungs[0].length
     after = f" after {length}" if length else ""
     curve = ", ".join(f"{expected[k - 1]:.4f} of {k}" for k in shown)
-    return [
-        *aligned(rows, "right"),
-        f"Means over {len(study.rungs[-1].seeds)} seeds. The expected best of one seed{after} is {curve} trials.",
-    ]
+    return f"The expected best validation {title(study.metric)} of one seed{after} is {curve} trials."
 
 
 def _shown(score: float | None) -> str:
@@ -100,7 +104,8 @@ def _results(
         title=title(study.metric),
         verdict=comparison.verdict,
         better=comparison.better == "B",
-        caveats=comparison.caveats,
+        caveats=[*comparison.caveats, *([] if comparison.task.verdict_split == "test" else [_CHOSEN])],
+        signatures=[as_line(of) for of in comparison.signatures],
         scores=score_rows(comparison),
         adopt=adopt,
         trials=[

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import yaml
 from conftest import ROOT, Project
 from toy import toy_project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.identity import overridden
-from pipeline.experiments.revisions import experiment_names
-from pipeline.experiments.running import Experiment, run_all
+from pipeline.experiments.revisions import experiment_names, experiments
+from pipeline.experiments.running import Ended, Experiment, run_all
 from pipeline.experiments.search import Rung, Study, expected_best, rungs
 from pipeline.experiments.space import Sampler, read_space
 from pipeline.params import keys_of
@@ -67,6 +69,18 @@ def test_a_sampler_proposes_the_same_for_the_same_results(
         ]
     else:
         assert all(1e-4 <= float(of["train.lr"]) <= 1e-2 and len(of["train.lr"]) < 11 for of in found)
+
+
+def test_random_is_a_sequence_that_covers_the_space_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2^k points of Sobol's sequence, one lies in each of 2^k equal intervals. Optuna's first trial is not of it."""
+    monkeypatch.chdir(tmp_path)
+    sampler = Sampler(space("train.lr: log(1e-5, 1e-4)\ntrain.max_grad_norm: uniform(0, 1)\n"), "random")
+    found = []
+    for _ in range(33):
+        number, values = sampler.ask() or (0, {})
+        found.append((1 + np.log10(float(values["train.lr"]) / 1e-4), float(values["train.max_grad_norm"])))
+        sampler.tell(number, 0.5)
+    assert (np.sort(np.floor(32 * np.array(found[1:])), axis=0) == np.arange(32)[:, None]).all()
 
 
 @pytest.mark.parametrize(
@@ -147,13 +161,12 @@ def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
     assert all(re.search(r"failed \(error: .*loss", why) for why in failed.values()), failed
     table = rows("space")
     assert [row["score"] != "" for row in table if row["seed"] == "101"] == [True, True, False] * 2
+    scored = yaml.safe_load(toy.git("show", "HEAD:dvc.lock"))["stages"]["predict"]
     for name, reference in experiment_names().items():
         assert name.startswith("trial-")
-        files = toy.git("ls-tree", "-r", "--name-only", reference).splitlines()
-        assert "metrics/train.json" in files
-        lock = toy.git("show", f"{reference}:dvc.lock")
-        assert "train:" in lock
-        assert "seed: 10" in lock
+        stages = yaml.safe_load(toy.git("show", f"{reference}:dvc.lock"))["stages"]
+        assert stages["train"]["params"]["params.yaml"]["train"]["seed"] in (101, 102)
+        assert stages["predict"] == scored, "a trial does not score test"
     caplog.clear()
     began = time.monotonic()
     again = Study(Path("space"), own, Sampler(own, "grid"), rungs(1, None, own), 1)
@@ -164,13 +177,30 @@ def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
 
 
 @pytest.mark.slow
+def test_a_trial_that_was_killed_runs_once_more_and_one_whose_second_seed_fails_is_the_last(
+    toy: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = toy.root / "killed"
+    killed.touch()
+    monkeypatch.setenv("TOY_KILLED_ONCE", str(killed))
+    own = space("train.epochs: [4, 1, 2]\n")
+    study = Study(Path("space"), own, Sampler(own, "grid"), rungs(1, None, own), 1)
+    trials = study.run(3)
+    assert not killed.exists()
+    assert [message for message in caplog.messages if message.endswith("; it runs once more")], caplog.messages
+    assert [trial.overrides["train.epochs"] for trial in trials] == ["2", "1", "4"]
+    assert [trial.scores[None, 101] is not None for trial in trials] == [True, True, True]
+    assert trials[-1].scores[None, 102] is None
+
+
+@pytest.mark.slow
 def test_a_run_that_a_killed_command_has_left_is_waited_for(toy: Project, caplog: pytest.LogCaptureFixture) -> None:
     command = ["dvc", "exp", "run", "--temp", "--name", "left", "--set-param", "train.seed=7"]
     caplog.set_level("INFO")
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stdout=subprocess.PIPE, text=True) as left:
         for line in left.stdout or ():
             if line.startswith("Running stage 'train'"):
-                assert list(run_all([Experiment("left", ["train.seed=7"], "seed 7")], jobs=1)) == [("left", "")]
+                assert list(run_all([Experiment("left", ["train.seed=7"], "seed 7")], jobs=1)) == [Ended("left")]
                 break
         assert left.wait() == 0
     assert any("already under way" in message for message in caplog.messages), caplog.messages
@@ -211,6 +241,21 @@ def test_what_cannot_be_searched_is_told_before_anything_runs(
     assert not Path("bad").exists()
 
 
+def killed_at(project: Project, command: list[str], line: str, *, children: bool) -> list[str]:
+    """Kill a command, and what it runs, at a line that it prints. Returns the lines until then."""
+    lines = []
+    with subprocess.Popen(command, cwd=project.root, env=project.env, stderr=subprocess.PIPE, text=True) as process:
+        for told in process.stderr or ():
+            lines.append(told)
+            if line in told and "Running stage 'train'" in told:
+                for child in psutil.Process(process.pid).children(recursive=True) if children else ():
+                    child.kill()
+                process.kill()
+                break
+    assert process.returncode == -signal.SIGKILL, lines
+    return lines
+
+
 @pytest.mark.slow
 def test_a_killed_search_comes_to_the_same_end_to_the_byte(toy: Project) -> None:
     toy.set("train.epochs", "3")
@@ -220,20 +265,33 @@ def test_a_killed_search_comes_to_the_same_end_to_the_byte(toy: Project) -> None
         Path(f"{name}.yaml").write_text("train.lr: log(1e-4, 1e-2)\n")
     arguments = ["--n", "6", "--min-epochs", "1"]
     command = [sys.executable, "-m", "pipeline.search", "killed.yaml", *arguments]
-    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr or ():
-            if line.startswith("trial 3, seed 101, 1 epoch") and "Running stage 'train'" in line:
-                process.send_signal(signal.SIGKILL)
+    killed_at(toy, command, "trial 3, seed 101, 1 epoch", children=False)
+    lines = killed_at(toy, command, "seed 102", children=True)
+    assert not [line for line in lines if line.startswith("trial 1, seed 101, 1 epoch, 0:")], "it is not run again"
+    lines = killed_at(toy, command, "seed 2 of 5", children=True)
+    assert not [line for line in lines if line.startswith("trial") and "seed 101, 0:" in line], lines
     out = run(toy, "killed.yaml", *arguments)
-    assert "trial 1, seed 101, 1 epoch, 0:" not in out, "what had finished is not run again"
-    assert "trial 4, seed 101, 1 epoch, 0:" in out
-    assert re.search(r"Verdict: B is better: .*\n\nTo adopt B: dvc exp apply (seeds-\w+-1)\n", out), out
+    assert "Running stage" in out
+    assert "trial 4, seed 101, 1 epoch, 0:" not in out
+    end = r"Verdict: B is better: .*\n\nThe expected best .* of 6 trials\.\nTo adopt B: dvc exp apply (seeds-\w+-1)\n"
+    assert (found := re.search(end, out)), out
+    assert set(experiments(found[1].removesuffix("-1"))) == {1, 2, 3, 4, 5}
+    page = Path("killed", "report.html").read_text()
+    assert f"dvc exp apply {found[1]}" in page
+    assert len(re.findall(r"\|seed:1,2,3,4,5\|", page)) == 2, "the signatures of A and of B"
+    assert "What mattered" not in page and "do not show which parameter mattered" in page, "6 trials are too few"
+
+    for name, reference in experiment_names().items():
+        if name.startswith("trial-"):
+            toy.git("update-ref", "-d", reference)
+    shutil.rmtree(toy.root / ".dvc" / "cache" / "runs")
     again = run(toy, "whole.yaml", *arguments)
-    assert "Running stage" not in again
+    assert "trial 6, seed 101, 1 epoch, 0:" in again
     for name in ("trials.csv", "report.html"):
         assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
     epochs = [row["epochs"] for row in rows("whole")]
     assert [epochs.count(of) for of in ("1", "")] == [6, 4]
+
     Path("notes.md").write_text("more\n")
     toy.commit("notes")
     assert re.search(r"To adopt B: dvc exp run -S train\.lr=\S+$", run(toy, "whole.yaml", *arguments), re.M)

@@ -16,7 +16,7 @@ from toy import experiment
 from pipeline.core.messages import UserError
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.revisions import experiment_names, experiments
-from pipeline.experiments.running import Experiment, run_all
+from pipeline.experiments.running import Ended, Experiment, run_all
 
 
 def seeds(project: Project, *arguments: str, ok: bool = True) -> str:
@@ -166,7 +166,7 @@ def test_files_that_change_while_seeds_run_are_not_taken_for_those_of_the_beginn
         for seed in (1, 2)
     ]
     ended = run_all(wanted, 1)
-    assert next(ended) == (wanted[0].name, "")
+    assert next(ended) == Ended(wanted[0].name)
     toy.set("train.epochs", "9")
     try:
         with pytest.raises(UserError, match="has changed since this command began"):

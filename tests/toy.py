@@ -6,8 +6,10 @@ regression, it is off by that number, the less the higher lr.
 
 import json
 import math
+import os
 import random
 import shutil
+import signal
 import sys
 import time
 from contextlib import chdir
@@ -87,12 +89,16 @@ def task_named(name: str) -> Task:
 
 
 def train(root: Path, params: Params) -> None:
-    """Write a model and its validation score. Seeds 2 and 101 fail if lr > 1; seed 2 is degenerate after 3 epochs.
+    """Write a model and its validation score. Seeds 2 and 101 fail if lr > 1, and seed 102 with 4 epochs.
 
+    Seed 2 is degenerate after 3 epochs. TOY_KILLED_ONCE: a file; a run that finds it removes it and is killed.
     warmup_ratio: seconds per epoch. The score is best at an lr of 1e-3, and with more epochs.
     """
     train = params.train
-    if train.lr > 1 and train.seed in (2, 101):
+    if (once := Path(os.environ.get("TOY_KILLED_ONCE", root / "none"))).exists():
+        once.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (train.lr > 1 and train.seed in (2, 101)) or (train.epochs == 4 and train.seed == 102):
         sys.exit("error: the loss is not a number")
     for epoch in range(train.epochs):
         print(f"epoch {epoch + 1}/{train.epochs}: train loss 0.5", file=sys.stderr, flush=True)

@@ -123,7 +123,7 @@ def _decide(cases: Sequence[_Case], margin: float) -> list[Decision]:
     loss = holm([case.p_loss(margin) for case in cases])
     gain = holm([case.p_gain(margin) for case in cases])
     return [
-        Decision(_outcome(case.gain, *of), p=of[0], p_worse=of[1], runs=_runs_to_settle(case.gain, margin))
+        Decision(_outcome(case.gain, *of), p=of[0], p_worse=of[1], runs=_runs_to_settle(case.gain, margin, len(cases)))
         for case, *of in zip(cases, different, loss, gain, strict=True)
     ]
 
@@ -136,13 +136,17 @@ def _outcome(found: Difference, different: float, loss: float, gain: float) -> O
     return "worse" if different < _LEVEL else "undecided"
 
 
-def _runs_to_settle(gain: Difference, margin: float) -> int | None:
-    """With so many, either the difference is seen, or that it is not a loss by the margin."""
+def _runs_to_settle(gain: Difference, margin: float, candidates: int) -> int | None:
+    """With so many, either the difference is seen, or that it is not a loss by the margin.
+
+    Of several candidates each is held to the strictest of Holm's levels.
+    """
+    level = _LEVEL / candidates
     if gain.runs == 1:
         return None
     for runs in range(gain.runs, MOST_RUNS + 1):
         power = gain.reach(0.8, runs)
-        sees = gain.reach(0.975, runs) + power <= abs(gain.value)
-        if sees or gain.reach(0.95, runs) + power <= gain.value + margin:
+        sees = gain.reach(1 - level / 2, runs) + power <= abs(gain.value)
+        if sees or gain.reach(1 - level, runs) + power <= gain.value + margin:
             return runs
     return None

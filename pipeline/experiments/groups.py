@@ -31,9 +31,9 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     if missing:
         require_identity()
     wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
-    for _, error in run_all(wanted, jobs):
-        if error:
-            raise UserError(error)
+    for ended in run_all(wanted, jobs):
+        if ended.error:
+            raise UserError(ended.error)
     print("\n".join(_summary(group, n)))
 
 

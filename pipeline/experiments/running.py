@@ -51,15 +51,23 @@ class Experiment(NamedTuple):
     stages: Sequence[str] = ()
 
 
-def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
-    """Run experiments that have not ended, `jobs` at a time. Yields the name and the error, or nothing, of each."""
+class Ended(NamedTuple):
+    """A run that has ended. error: empty where it is an experiment now. reason: the run's own line, if it had one."""
+
+    name: str
+    error: str = ""
+    reason: str = ""
+
+
+def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[Ended]:
+    """Run experiments that have not ended, `jobs` at a time. Yields each as it ends."""
     for experiment in experiments:
         _await_left(experiment)
     known, missing = experiment_names(), []
     for experiment in experiments:
         if experiment.name in known:
             log.info("%s: done", experiment.what)
-            yield experiment.name, ""
+            yield Ended(experiment.name)
         else:
             missing.append(experiment)
     if missing and (jobs > 1 or _workers()):  # which an earlier command has left, perhaps with some of the experiments
@@ -69,14 +77,10 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str,
         _await_left(experiment)  # which another command may have begun meanwhile
         if experiment.name in experiment_names():
             log.info("%s: done", experiment.what)
-            yield experiment.name, ""
+            yield Ended(experiment.name)
             continue
         _require_unchanged(experiment)
-        try:
-            _run(experiment)
-            yield experiment.name, ""
-        except UserError as error:
-            yield experiment.name, str(error)
+        yield _run(experiment)
 
 
 def _require_unchanged(experiment: Experiment) -> None:
@@ -88,8 +92,7 @@ def _require_unchanged(experiment: Experiment) -> None:
         )
 
 
-def _run(experiment: Experiment) -> None:
-    """Run one experiment. Raises UserError where it fails."""
+def _run(experiment: Experiment) -> Ended:
     name, overrides, what, stages = experiment
     began = time.monotonic()
 
@@ -110,9 +113,15 @@ def _run(experiment: Experiment) -> None:
     if process.returncode or name not in experiment_names():
         for line in lines[-_TAIL:]:
             log.error("%s", line.rstrip())
-        reason = next((line for line in reversed(lines) if line.startswith("error: ")), "").strip()
-        raise UserError(f"{name} failed ({reason or 'its last lines are above'})")
+        reason = _reason(lines)
+        return Ended(name, f"{name} failed ({reason or 'its last lines are above'})", reason)
     tell("done")
+    return Ended(name)
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """The line in which a stage says why it failed; empty for one that was killed."""
+    return next((line for line in reversed(lines) if line.startswith("error: ")), "").strip()
 
 
 def _await_left(experiment: Experiment) -> None:
@@ -134,7 +143,7 @@ def _left_running(name: str) -> psutil.Process | None:
     return None
 
 
-def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[str, str]]:
+def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[Ended]:
     """By DVC's queue, whose workers go on where this process is killed: what it has of a name already is waited for."""
     under_way, lost = _queue()
     if lost or _workers():  # or just about to start
@@ -161,7 +170,7 @@ def _run_queued(experiments: Sequence[Experiment], jobs: int) -> Iterator[tuple[
         raise
 
 
-def _ended(waiting: dict[str, Experiment], jobs: int) -> Iterator[tuple[str, str]]:
+def _ended(waiting: dict[str, Experiment], jobs: int) -> Iterator[Ended]:
     """Keep `jobs` workers at the queue until all these experiments have ended. Yields as `run_all`."""
     next_look, gone = -math.inf, set[str]()
     while waiting:
@@ -176,8 +185,16 @@ def _ended(waiting: dict[str, Experiment], jobs: int) -> Iterator[tuple[str, str
         for name in [name for name in waiting if name in ended]:
             failed = name not in experiment_names()
             log.info("%s: %s", waiting.pop(name).what, "failed" if failed else "done")
-            yield name, f"{name} failed; see dvc queue logs {name}" if failed else ""
+            yield _failed_in_queue(name) if failed else Ended(name)
         time.sleep(_POLL_SECONDS)
+
+
+def _failed_in_queue(name: str) -> Ended:
+    lines: list[str] = []
+    with suppress(UserError):  # DVC has no log of one that was killed early, or removed
+        lines = _dvc("queue", "logs", name).splitlines()
+    reason = _reason(lines)
+    return Ended(name, f"{name} failed ({reason or 'it did not say why'}); see dvc queue logs {name}", reason)
 
 
 def _workers() -> int:

@@ -81,7 +81,9 @@ class Study:
         self._directory, self._space, self._sampler, self._jobs = directory, space, sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
-        """Run at most n trials, and return all, those that reached the last rung first, the best before the others.
+        """Run at most n trials, and return all: those that reached the last rung first, the best before the others.
+
+        Those whose last run failed are the last.
 
         Raises UserError where all fail.
         """
@@ -99,7 +101,11 @@ class Study:
             if not left:
                 raise UserError(f"no trial has a score; {self._failures} says why: correct that, and remove the file")
             self._run(sorted(left, key=lambda trial: self._order(trial, before))[: max(2, len(left) // _SHARE)], rung)
-        return sorted(self._trials, key=lambda trial: (-self.reached(trial), self._order(trial, self._last(trial))))
+
+        def rank(trial: Trial) -> tuple[bool, int, float]:
+            return self.last_score(trial) is None, -self.reached(trial), self._order(trial, self._last(trial))
+
+        return sorted(self._trials, key=rank)
 
     def reached(self, trial: Trial) -> int:
         """The number of the last rung that a trial has run, from 1."""
@@ -133,11 +139,18 @@ class Study:
         missing = {of.name: of for _, _, of in wanted if of.name not in known and of.name not in failed}
         if missing:
             require_identity()
-        for name, error in run_all(list(missing.values()), self._jobs):
-            if error:
-                log.warning("%s", error)
-                failed[name] = error
-                write_json(self._failures, failed)
+        left = list(missing.values())
+        for again in (True, False):  # what does not say why may have been killed
+            unexplained = []
+            for ended in run_all(left, self._jobs):
+                if ended.error and again and not ended.reason:
+                    log.warning("%s; it runs once more", ended.error)
+                    unexplained.append(missing[ended.name])
+                elif ended.error:
+                    log.warning("%s", ended.error)
+                    failed[ended.name] = ended.error
+                    write_json(self._failures, failed)
+            left = unexplained
         known = experiment_names()
         for trial, seed, experiment in wanted:
             score = None

@@ -12,9 +12,10 @@ class SearchResults:
     """What the page shows.
 
     title: of the score on validation by which trials are ranked. verdict, better, caveats, scores: of the best trial
-    (B) beside params.yaml (A), the scores as rows of a table. adopt: the command that takes B. trials: best first, each
-    with its `number`, `score` (None where it failed), `rung`, `first`, its score in the first rung, and `overrides`,
-    text by key. parameters: the values to draw by key, in the order of `trials`. scales: to draw them on, by key.
+    (B) beside params.yaml (A), the scores as rows of a table. signatures: of the scores of A and of B. adopt: the
+    command that takes B. trials: best first, each with its `number`, `score` (None where it failed), `rung`, `first`,
+    its score in the first rung, and `overrides`, text by key. parameters: the values to draw by key, in the order of
+    `trials`. scales: to draw them on, by key.
     importances: shares by key, or none. expected: the expected best of 1, 2, ... trials. length: of the
     first rung, as "3 epochs"; empty: the whole training.
     """
@@ -23,6 +24,7 @@ class SearchResults:
     verdict: str
     better: bool
     caveats: Sequence[str]
+    signatures: Sequence[str]
     scores: Sequence[Sequence[str]]
     adopt: str
     trials: Sequence[Mapping[str, Any]]
