@@ -244,6 +244,7 @@ def test_runs_are_paired_by_their_seeds(groups: dict[str, Side]) -> None:
             assert compare(sides[0], sides[1]._replace(runs=runs_of_other)) == found
         seeds = None if same_seeds else ([1, 2], [3, 4])
         assert found.parameters.get("train.seed") == seeds
+        assert "points of test accuracy in about six of ten cases." in as_text(found), "with two seeds a side"
 
 
 def test_changed_pairs_of_groups_follow_the_mean_probability(groups: dict[str, Side]) -> None:

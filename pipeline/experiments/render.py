@@ -64,7 +64,7 @@ def _notes(comparison: Comparison) -> list[str]:
     difference = judged.difference[task.metrics[0]]
     if seen := difference.detectable:  # 0: identical predictions
         # Few seeds say little about the variance between seeds: tests/test_statistics.py
-        cases = "seven of ten" if 1 < difference.runs < 5 else "four of five"
+        cases = {2: "six of ten", 3: "seven of ten", 4: "seven of ten"}.get(difference.runs, "four of five")
         what = f"{metric.shown(seen)} in" if metric.kind == "error" else f"{metric.shown(seen)} points of"
         notes.append(
             f"Such a comparison sees a true difference of {what} {split} {metric.title} in about {cases} cases."
@@ -189,7 +189,8 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
             *aligned(rows, "right"),
             *(f"{name}: {as_line(of)}" for name, of in signatures.items()),
             "",
-            "Detectable: the true difference that is seen in about four of five cases (seven of ten below 5 seeds).",
+            "Detectable: the true difference that is seen in about four of five cases"
+            " (six of ten with 2 seeds, seven of ten with 3 or 4).",
             f"p under no difference, adjusted for {len(comparisons)} candidates (Holm); intervals are not adjusted.",
             *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
         ]
