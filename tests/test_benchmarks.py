@@ -22,7 +22,7 @@ from pipeline.experiments.dvc_command import dvc_environ
 )
 def test_a_benchmark_ends_with_its_table(script: str, options: str, row: str) -> None:
     command = [sys.executable, f"benchmarks/{script}", *options.split()]
-    env = dvc_environ() | {"PYTHONPATH": str(ROOT)}
+    env = dvc_environ() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # other tests run beside
     env.pop("MRPC_MIRROR", None)  # the embedded corpus is smaller
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

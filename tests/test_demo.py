@@ -21,12 +21,13 @@ def test_the_demos_model_beats_every_threshold_on_word_overlap(raw: Path, tmp_pa
     (tmp_path / "params.yaml").write_text(committed("params.yaml"))  # the demo runs in a clone of HEAD
     params = load_params(tmp_path / "params.yaml")
     settings = dict(re.findall(r"--set-param train\.(\w+)=(\S+)", (ROOT / "Makefile").read_text()))
-    demo = sections(params, lr=float(settings["lr"]), epochs=int(settings["epochs"]))
+    threads = 1  # other tests run beside
+    demo = sections(params, lr=float(settings["lr"]), epochs=int(settings["epochs"]), num_threads=threads)
     checkpoint, tokenized, classifier = tmp_path / "pretrained", tmp_path / "tokenized", tmp_path / "classifier"
     pretrained(checkpoint, ModelParams(checkpoint="sentence-transformers/all-MiniLM-L6-v2"))
     tokenize(raw, checkpoint, tokenized, params.tokenize, 1)
     train(tokenized, checkpoint, classifier, tmp_path, tmp_path, *demo)
-    predict(tokenized, classifier, tmp_path / "predictions", tmp_path, params.predict, params.train.precision, None)
+    predict(tokenized, classifier, tmp_path / "predictions", tmp_path, params.predict, params.train.precision, threads)
     rows = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
     pairs = pq.read_table(raw / "test.parquet").to_pylist()
     accuracy = np.mean([row["prediction"] == row["label"] for row in rows])

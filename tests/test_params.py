@@ -229,6 +229,7 @@ def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
     [
         ("data: {task: mrpc}\ndata: {task: sample}", "the key data is given twice .*line 2"),
         ("data: {task: mrpc}\nmodel: {}\nmodel: {}", "the key model is given twice .*line 3"),
+        ("data: !!map [1]", "expected a mapping node, but found sequence in line 1"),
         ("data: &d {task: mrpc}\nmodel: *d", r"\*d is an alias; write the value out"),
         ("true: 2", "the key True is not text; quote it"),
         ("train: {extra: {1.5: 2}}", "the key 1.5 is not text; quote it"),

@@ -140,6 +140,30 @@ def test_two_processes_score_as_one_does(start: Start, tmp_path: Path) -> None:
     assert "several processes cannot share standard input; name a file" in refused
 
 
+THREADS_LEFT = """
+import atexit, os, runpy, sys
+
+def tell():
+    names = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
+    print("left:", sorted(name.strip() for name in names if "gloo" in name))
+
+atexit.register(tell)
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_no_thread_of_the_process_group_outlives_it(engine: str, start: Start, tmp_path: Path) -> None:
+    """Python's end may kill a process that has one: https://github.com/pytorch/pytorch/issues/190489."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "left.py").write_text(THREADS_LEFT)
+    (tmp_path / "run" / "new.csv").write_text("sentence1,sentence2\nOne.,Two.\n")
+    for command in ("train", "predict", "classify --file new.csv"):
+        out = ended(start("run", "torchrun --nproc-per-node 2 left.py", command, engine=engine))
+        assert out.count("left:") == out.count("left: []") == 2, out
+
+
 def history(directory: Path) -> list[dict[str, float]]:
     """The numbers of the learning curves, except for the epoch, which Trainer counts in forward passes."""
     with (directory / "metrics/plots/history.csv").open() as file:

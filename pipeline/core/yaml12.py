@@ -41,6 +41,8 @@ class _CoreSchemaLoader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):  # as in "!!map [1]"
+            return super().construct_mapping(node, deep)  # which raises an error that says so
         mapping: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)

@@ -5,6 +5,7 @@ https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 `broadcast` and `all_gather` are collectives: every rank must call them in the same order.
 """
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -54,6 +55,11 @@ def process_group(timeout: int) -> Iterator[None]:
         log.setLevel(logging.ERROR)  # rank 0 logs what all do
     import torch
 
+    # The group's threads end with the last reference to it. One that is left may kill the process as Python ends
+    # ("terminate called", https://github.com/pytorch/pytorch/issues/190489). The functions of this module have the
+    # group of the moment as a default: transformers imports it inside the block, where there is one.
+    import torch.distributed.nn.functional
+
     has_gpu = torch.cuda.is_available()
     if has_gpu:
         local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
@@ -65,6 +71,7 @@ def process_group(timeout: int) -> Iterator[None]:
     try:
         torch.distributed.init_process_group("nccl" if has_gpu else "gloo", timeout=timedelta(seconds=timeout))
         yield
+        gc.collect()  # a Trainer refers to itself, and its model to the group
         torch.distributed.destroy_process_group()  # not after a failure: it may wait for the others
     except RuntimeError as error:
         if not lost_peer(error):
