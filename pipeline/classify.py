@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
+from pipeline.core.output import require_different_files, require_file_path
 from pipeline.core.paths import CLASSIFIER
 from pipeline.core.tables import from_numpy
 from pipeline.evaluation.metrics import predicted, probabilities
@@ -47,9 +48,11 @@ def classify(model: Path, given: list[str] | Path, out: Path | None, skip: bool,
     batch_size: rows of a forward pass on a GPU. Raises UserError for such a row where not `skip`, for what else is
     wrong with the file, and where the model does not load.
     """
+    errors = _errors_file(given, out) if skip else None
+    _require_outputs(given, [path for path in (out, errors) if path is not None])
     settings, count, truncated = read_settings(model), 0, 0
     rows = _rows(given, settings.text_columns)
-    with _faults(_errors_file(given, out) if skip else None) as refused, _writing(out) as write:
+    with _faults(errors) as refused, _writing(out) as write:
         classifier = Classifier(model, settings)
         for batch in rows(refused):
             usable, of_texts = _usable(batch, settings.text_columns, refused)
@@ -92,6 +95,16 @@ def _name(given: list[str] | Path) -> str:
 def _errors_file(given: list[str] | Path, out: Path | None) -> Path:
     beside = out or (Path("standard_input") if isinstance(given, list) or given == _STANDARD else given)
     return beside.with_name(f"{beside.stem}.errors.jsonl")
+
+
+def _require_outputs(given: list[str] | Path, outputs: list[Path]) -> None:
+    """Raise UserError if an output would replace a directory, the input or the other output."""
+    for path in outputs:
+        require_file_path(path)
+    if isinstance(given, list):
+        require_different_files(outputs)
+    else:
+        require_different_files([Path("/dev/stdin") if given == _STANDARD else given, *outputs])
 
 
 def _writing(path: Path | None) -> AbstractContextManager[Write]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.cli import as_command, command_parser
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError
-from pipeline.core.output import write_text
+from pipeline.core.output import require_file_path, write_text
 from pipeline.core.packages import require_locked
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import Comparison, Side, compare
@@ -39,6 +39,12 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
         raise UserError(f"--n is {n} and --jobs {jobs}; at least 2 trials, and 1 job, make a search")
     space, directory = read_space(space_file), space_file.with_suffix("")
     require_comparable(space)
+    if directory.is_file():
+        raise UserError(
+            f"{directory} is a file, and the results of {space_file} need a directory of that name; rename one"
+        )
+    for name in ("failed.json", "report.html", "trials.csv"):
+        require_file_path(directory / name)
     steps = rungs(load_params().train.epochs, min_epochs, space)
     for parameter in space:  # raises UserError for a key or a value that cannot be
         for value in parameter.to_check:

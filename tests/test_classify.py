@@ -247,6 +247,68 @@ def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path
         classify(model, ["a", "b"], None, False, 64)
 
 
+def test_a_directory_is_never_replaced(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given, model = Path("in.csv"), trained("classes") / "classifier"
+    given.write_bytes(as_csv(ROWS, ","))
+    for directory in (Path("results.csv"), Path("answered.errors.jsonl")):
+        directory.mkdir()
+        (directory / "thesis").touch()
+    Path("answered.csv").symlink_to("results.csv")
+    for out in ("results.csv", "answered.csv", "answered.jsonl"):
+        with pytest.raises(UserError, match=r"(results.csv|answered.csv|errors.jsonl) is a directory; name a file"):
+            classify(model, given, Path(out), out == "answered.jsonl", 64)
+    assert Path("results.csv/thesis").exists() and Path("answered.errors.jsonl/thesis").exists()
+    assert not Path("answered.jsonl").exists()
+
+
+# The input, --out, and which files are links to which before the command runs.
+ONE_FILE: dict[str, tuple[str, str | None, dict[str, tuple[str, str]]]] = {
+    "--out is the input": ("in.jsonl", "in.jsonl", {}),
+    "by way of a directory": ("in.jsonl", "sub/../in.jsonl", {}),
+    "--out is a symbolic link to the input": ("in.jsonl", "out.jsonl", {"out.jsonl": ("symlink", "in.jsonl")}),
+    "the input is a symbolic link to --out": ("in.jsonl", "out.jsonl", {"in.jsonl": ("symlink", "out.jsonl")}),
+    "a hard link": ("in.jsonl", "out.jsonl", {"out.jsonl": ("hardlink", "in.jsonl")}),
+    "the errors are the input": ("out.errors.jsonl", "out.csv", {}),
+    "the errors are a link to the input": ("in.jsonl", None, {"in.errors.jsonl": ("symlink", "in.jsonl")}),
+    "the errors are a link to --out": ("in.jsonl", "out.jsonl", {"out.errors.jsonl": ("symlink", "out.jsonl")}),
+}
+
+
+@pytest.mark.parametrize("case", ONE_FILE)
+def test_input_output_and_errors_are_three_files(
+    case: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given, out, links = ONE_FILE[case]
+    content = FORMS[".jsonl"](ROWS)
+    Path("sub").mkdir()
+    Path("out.jsonl" if given in links else given).write_bytes(content)
+    for name, (link, target) in links.items():
+        Path(name).symlink_to(target) if link == "symlink" else Path(name).hardlink_to(target)
+    before = {path: path.lstat() for path in tmp_path.iterdir()}
+    with pytest.raises(UserError, match=r"\.jsonl .*same file") as error:
+        classify(trained("classes") / "classifier", Path(given), out and Path(out), True, 64)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    assert Path(given).read_bytes() == content
+    assert {path: path.lstat().st_ino for path in tmp_path.iterdir()} == {
+        path: of.st_ino for path, of in before.items()
+    }
+
+
+def test_standard_input_is_not_replaced_by_the_answers(trained: Trained, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(FORMS[".jsonl"](ROWS))
+    command = [sys.executable, "-m", "pipeline.classify", "--model", str(trained("classes") / "classifier")]
+    with file.open() as given:
+        done = subprocess.run(
+            [*command, "--file", "-", "--out", "in.jsonl"], stdin=given, cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        )  # fmt: skip
+    assert re.fullmatch(r"error: .*in\.jsonl.*same file.*\n", done.stderr)
+    assert file.read_bytes() == FORMS[".jsonl"](ROWS)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -86,6 +86,41 @@ def test_a_users_own_hidden_directory_is_no_draft(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.rglob("*")} == {".out.backup", "config.json", ".out.txt", "out"}
 
 
+@pytest.mark.parametrize("name", ["out[1].csv", "out?", "*"])
+def test_a_name_with_wildcards_stands_for_itself(name: str, tmp_path: Path) -> None:
+    code = """if True:
+        import os, pathlib, sys, pipeline.core.output
+        with pipeline.core.output.atomic_output(pathlib.Path(sys.argv[1])) as draft:
+            draft.touch()
+            os.kill(os.getpid(), 9)
+    """
+    assert run("-c", code, name, cwd=tmp_path).returncode == -9
+    (tmp_path / ".out1.csv.keep").mkdir()
+    (tmp_path / ".outs.abcdefgh").mkdir()
+    for path in tmp_path.iterdir():
+        os.utime(path, times=(time.time() - 61,) * 2)
+    write_json(tmp_path / name, {})
+    assert {path.name for path in tmp_path.iterdir()} == {".out1.csv.keep", ".outs.abcdefgh", name}
+
+
+def test_an_empty_hidden_directory_of_the_user_is_kept(tmp_path: Path) -> None:
+    (tmp_path / ".out.backup").mkdir()
+    os.utime(tmp_path / ".out.backup", times=(time.time() - 61,) * 2)
+    write_json(tmp_path / "out", {})
+    assert {path.name for path in tmp_path.iterdir()} == {".out.backup", "out"}
+
+
+def test_a_file_never_replaces_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis").touch()
+    (tmp_path / "link").symlink_to("out")
+    for target in (tmp_path / "out", tmp_path / "link"):
+        with pytest.raises(UserError, match=rf"{target} is a directory; name a file"):
+            write_json(target, {})
+    assert {path.name for path in tmp_path.rglob("*")} == {"out", "thesis", "link"}
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_a_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
     target = tmp_path / "out"
     for content in ("first", "second"):

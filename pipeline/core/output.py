@@ -1,12 +1,14 @@
 """Atomic output: files and directories appear complete or not at all. Locks on directories."""
 
 import errno
+import glob
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +54,15 @@ def output_errors(target: Path) -> Iterator[None]:
 def atomic_output(target: Path) -> Iterator[Path]:
     """Yield a path for a file or directory; it becomes `target` when the block succeeds, else it is removed.
 
-    The draft is in a hidden directory beside `target`, so that the last step is a rename within one file system.
-    Drafts of killed processes are removed. Raises UserError where `target` cannot be written.
+    The draft is in a hidden directory next to `target`, so that the last step is a rename within one file system.
+    Drafts of killed processes are removed. Only a directory replaces a directory.
+
+    Raises:
+        UserError: `target` cannot be written, or it is a directory and the block wrote a file.
     """
     with output_errors(target), ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(f".{target.name}.*"):
+        for left in target.parent.glob(f".{glob.escape(target.name)}.*{_DRAFT}"):
             with suppress(FileNotFoundError, NotADirectoryError):  # another process is removing it; a user's file
                 young = time.time() - left.stat().st_mtime < _YOUNG_SECONDS
                 if young or (any(left.iterdir()) and not (left / LOCK_FILE).exists()):  # the latter is a user's own
@@ -65,11 +70,13 @@ def atomic_output(target: Path) -> Iterator[Path]:
                 with directory_lock(left) as mine:
                     if mine:
                         shutil.rmtree(left, ignore_errors=True)
-        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_DRAFT, dir=target.parent))
         stack.callback(shutil.rmtree, workshop, ignore_errors=True)
         stack.enter_context(directory_lock(workshop))
         draft = workshop / target.name
         yield draft
+        if draft.is_file():
+            require_file_path(target)
         previous = workshop / "previous"
         try:
             if target.is_dir():  # a rename does not replace a directory that has files in it
@@ -81,11 +88,26 @@ def atomic_output(target: Path) -> Iterator[Path]:
             raise
 
 
+_DRAFT = ".draft"  # suffix of the hidden directories, so that a user's own hidden directory is not one of them
 _YOUNG_SECONDS = 60  # a draft that has just been made may not be locked yet
 _UNWRITABLE = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG,
     errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
 }  # fmt: skip
+
+
+def require_file_path(path: Path) -> None:
+    """Raise UserError if `path`, where a file is to be written, is a directory, which would be lost."""
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name a file")
+
+
+def require_different_files(paths: Sequence[Path]) -> None:
+    """Raise UserError if two paths are the same file, also by way of a symbolic or a hard link."""
+    for first, second in combinations(paths, 2):
+        linked = first.exists() and second.exists() and first.samefile(second)
+        if linked or first.resolve() == second.resolve():
+            raise UserError(f"{second} is the same file as {first}, which it would replace; name another file")
 
 
 def write_text(path: Path, text: str) -> None:
