@@ -73,6 +73,8 @@ def as_command() -> Iterator[None]:
     except UserError as error:
         sys.exit(printable(f"error: {error}"))
     except PermissionError as error:  # of an input; for outputs see `output_errors`
+        if error.filename is None:
+            raise
         sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
     finally:
         gc.freeze()  # else the interpreter, as it ends, looks for garbage among all objects: half a second with torch

@@ -101,6 +101,17 @@ def test_an_unreadable_input_is_reported_in_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(r"error: config\.json.*Permission denied; .*permissions\n", done.stderr)
 
 
+def test_a_permission_error_that_names_no_file_keeps_its_traceback(tmp_path: Path) -> None:
+    """As of setting a process's priority or memory limit, which no file's permissions explain."""
+    trouble = "PermissionError(1, 'Operation not permitted')"
+    body = f"from pipeline.cli import run\ndef main(): raise {trouble}\nrun(main)"
+    (tmp_path / "limited.py").write_text(body)
+    done = run("-m", "limited", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and "Operation not permitted" in done.stderr
+    assert "None" not in done.stderr
+
+
 # The package is on sys.path, as after `make setup`, but pipeline/ comes first, and it has an evaluate.py.
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_run_as_a_script_ends_in_one_line(stage: str, tmp_path: Path) -> None:
