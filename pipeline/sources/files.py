@@ -11,6 +11,7 @@ from pipeline.tabular.reading import READERS, listing, require_form
 
 # What a split is called in the name of a file, as on the Hub.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
+_SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
 def find_files(directory: Path) -> dict[str, list[Path]]:
@@ -43,21 +44,37 @@ def _listed(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list[str
     found: dict[str, dict[str, list[Path]]] = {}
     others = []
     for path in _visible(directory) if directory.is_dir() else []:
-        stem, _, shards = re.fullmatch(r"(.*?)(-\d{5}-of-(\d{5}))?", path.stem).groups()  # type: ignore[union-attr]
+        shard = None if path.is_dir() else _SHARD.fullmatch(path.stem)
+        stem = shard[1] if shard else path.stem
         split = NAMES.get(stem.lower())
         files = _visible(path) if path.is_dir() else [path]
         files = [file for file in files if file.suffix != ".dvc"]
         if split is None or not files:
             others.append(path.name)
             continue
-        name = f"{stem}-*-of-{shards}{path.suffix}" if shards else path.name
+        name = f"{stem}-*-of-{shard[2]}{path.suffix}" if shard else path.name
         found.setdefault(split, {}).setdefault(name, []).extend(files)
     for name, files in chain.from_iterable(of.items() for of in found.values()):
         for file in files:
             require_form(file)
-        if (number := re.search(r"-of-(\d{5})", name)) and len(files) != int(number[1]):
-            raise UserError(f"{directory} has {len(files)} of the {int(number[1])} files {name}; add the others")
+        if "*" in name:
+            _require_shards(directory, name, {file.name for file in files})
     return found, others
+
+
+def _require_shards(directory: Path, pattern: str, names: set[str]) -> None:
+    """Raise UserError if the shards `train-*-of-00003.csv` are not exactly those with the numbers 0 to 2."""
+    total = int(pattern.rpartition("-of-")[2][:5])
+    expected = {pattern.replace("*", f"{number:05}") for number in range(total)}
+    if missing := sorted(expected - names):
+        raise UserError(
+            f"{directory}: {listing(missing, 3)} is missing from the {total} files {pattern}, whose numbers start at "
+            "00000; add it"
+        )
+    if surplus := sorted(names - expected):
+        raise UserError(
+            f"{directory}: {surplus[0]} is not one of {total} files whose numbers start at 00000; rename it"
+        )
 
 
 def _visible(directory: Path) -> list[Path]:
