@@ -65,8 +65,24 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
     raw = own({**shards, "dev.csv": CSV}, split=FIXED)
     assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [(at, FEW[at][0]) for at in range(30)]
     Path("data/own/train-00001-of-00003.parquet").unlink()
-    with pytest.raises(UserError, match=r"data/own has 2 of the 3 files train-\*-of-00003\.parquet; add the others"):
+    with pytest.raises(UserError, match=r"data/own: train-00001-of-00003\.parquet is missing from the 3 files"):
         own({})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "total", "message"),
+    [
+        ([0, 7], 2, r"train-00001-of-00002\.parquet is missing"),
+        ([1, 2], 2, r"train-00000-of-00002\.parquet is missing"),
+        ([0, 2], 3, r"train-00001-of-00003\.parquet is missing"),
+        ([0, 1, 2], 2, r"train-00002-of-00002\.parquet .*rename"),
+        ([0], 0, r"train-00000-of-00000\.parquet .*rename"),
+    ],
+)
+def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, message: str) -> None:
+    shards = {f"train-{number:05}-of-{total:05}.parquet": parquet(FEW) for number in numbers}
+    with pytest.raises(UserError, match=rf"data/own.*{message}"):
+        own({**shards, "dev.csv": CSV}, split=FIXED)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +105,40 @@ def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
 def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
     raw = own({"train.csv": CSV, "dev.csv": CSV + '"He said ""no"",\nand left",good\n'})
     assert read(raw, "validation")[-1]["text"] == 'He said "no",\nand left'
+
+
+@pytest.mark.parametrize(
+    "column", ["<q>", "[q]", "{q}", "<text>", "[SEP]", "{{prompt}}", "<html_body>", "[1]", "<q", "PAR1", "<body>"]
+)
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_a_column_may_be_named_in_brackets(column: str, ending: str) -> None:
+    delimiter = "," if ending == ".csv" else "\t"
+    text = csv(FEW, f"{column},label").replace(",", delimiter)
+    raw = own({f"train{ending}": text, f"dev{ending}": text}, split=FIXED, text_column_names=[column])
+    assert [row[column] for row in read(raw, "validation")] == [text for text, _ in FEW]
+
+
+NOT_CSV: dict[str, tuple[str, str]] = {
+    "a page": ("<!doctype html>\n<html><body>404</body></html>\n", "HTML or XML"),
+    "a page in capitals": ("<!DOCTYPE HTML><HTML>", "HTML or XML"),
+    "a page without a doctype": ("\n<html lang='en'>\n<head>", "HTML or XML"),
+    "a table, as some servers send for Excel": ("<table><tr><td>text</td></tr></table>", "HTML or XML"),
+    "XML": ('<?xml version="1.0"?>\n<rows/>', "HTML or XML"),
+    "a comment first": ("<!-- saved from url --><html>", "HTML or XML"),
+    "JSON lines": (lines(FEW), "JSON"),
+    "a list of objects": (json.dumps([{"text": text, "label": label} for text, label in FEW]), "JSON"),
+    "an indented list": (json.dumps([{"text": text, "label": label} for text, label in FEW], indent=1), "JSON"),
+    "an indented object": (json.dumps({"text": {"0": "a"}, "label": {"0": "good"}}, indent=2), "JSON"),
+    "a list of lists": (json.dumps([["text", "label"], *FEW]), "JSON"),
+    "a very long object": (json.dumps({"text": "long " * 1000, "label": "good"}), "JSON"),
+}
+
+
+@pytest.mark.parametrize("content", NOT_CSV)
+def test_pages_and_json_saved_as_csv_are_told_in_one_line(content: str) -> None:
+    text, form = NOT_CSV[content]
+    with pytest.raises(UserError, match=rf"train\.csv is {'an ' * (form != 'JSON')}{form}"):
+        own({"train.csv": text})
 
 
 BAD: dict[str, tuple[dict[str, str | bytes], str]] = {

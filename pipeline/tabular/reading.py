@@ -27,6 +27,11 @@ _SIGNATURES = {
     b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"<": "an HTML or XML page", b"{": "JSON", b"[": "JSON",
     b"version https://git-lfs": "a pointer of git-lfs",
 }  # fmt: skip
+# A table, too, may begin with one of these: as the name of its first column, such as <q>, [q] or PAR1.
+_IN_NAMES = (b"<", b"{", b"[", b"PAR1")
+_NO_TABLE = re.compile(
+    rb"""<!doctype|<!--|<\?xml|<(html|head|body|table)(\s|>(?![,\t]))|[\[{][\s\[{]*"|PAR1(?![,\t])""", re.IGNORECASE
+)
 
 
 class Fault(NamedTuple):
@@ -150,6 +155,8 @@ def _check_signature(path: Path) -> None:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     found = next((kind for start, kind in _SIGNATURES.items() if head.startswith(start)), _TEXT)
     expected = {".parquet": "a parquet file", ".json": "JSON", ".jsonl": "JSON"}.get(path.suffix, _TEXT)
+    if expected == _TEXT and head.startswith(_IN_NAMES) and not _NO_TABLE.match(head):
+        found = _TEXT
     if not head:
         raise UserError(f"{path} is empty; put rows into it, or remove it")
     if found != expected:
