@@ -115,6 +115,57 @@ def test_by_time_the_latest_rows_are_test(time: Any) -> None:
     assert when == {"train": set(range(160)), "validation": set(range(160, 180)), "test": set(range(180, 200))}
 
 
+def in_time(times: list[str]) -> list[int]:
+    """The `idx` of rows with these times, by which they become train, validation and test rows."""
+    made = [(text, label, time) for (text, label), time in zip(rows(len(times), ["a", "b"]), times, strict=True)]
+    split = {"type": "datetime", "column": "when", "probabilities": [0.5, 0.25, 0.25]}
+    return list(chain.from_iterable(members(own({"train.csv": csv(made, "text,label,when")}, split=split)).values()))
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["2021", "2022-05-01", "2023", "2023-07-01", "2024", "2024-02-01", "2025", "2025-06-30"],
+        ["20210105", "2022-05-01", "20230101", "20230701T1200", "2024", "20240201", "20250101", "2025-06-30"],
+        ["2021", "20211231", "2022", "20220105", "2023", "20230105", "2024", "20240105"],
+        ["1989", "1990", "1991", "2020", "2021", "2022", "2023", "2024"],
+        ["998", "999", "1000", "2024", "9999", "10000", "1704412800", "1704412800.5"],  # not years among numbers
+        ["-3", "0", "1", "7", "1899", "1e4", "20241345", "99999999"],  # there is no such date
+        ["2020", "2021-01-01", "2021-01-01T06:00:00+05:00", "2021-01-01T02:00Z", "2022", "2023", "2024", "2025"],
+    ],
+)  # fmt: skip
+def test_years_and_compact_dates_are_dates(times: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.tabular.reading._ROWS", 3)
+    expected = list(range(8))
+    assert sorted(in_time(times)[:4]) == expected[:4]
+    reverse = in_time(times[::-1])
+    assert sorted(reverse[:4]) == expected[4:], "whatever the order of the rows"
+    assert sorted(reverse[6:]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2024-01-05", "1704412800"),
+        ("1704412800", "2024-01-05"),
+        ("2024-01-05", "202401"),
+        ("20240105", "1704412800"),
+        ("20240105", "20241345"),
+        ("2024-01-05", "17.5"),
+    ],
+)
+@pytest.mark.parametrize("between", [0, 10])
+def test_dates_and_numbers_in_one_column_are_an_error_that_names_both_rows(
+    first: str, second: str, between: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.tabular.reading._ROWS", 3)
+    with pytest.raises(UserError) as error:
+        in_time([first, *["2024"] * between, second])
+    message = str(error.value)
+    assert all(part in message for part in ("line 2", f"line {3 + between}", f"'{first}'", f"'{second}'", "when"))
+    assert "\n" not in message
+
+
 def test_a_column_may_name_each_rows_split() -> None:
     names = ["train", "train", "dev", "Test"]
     of = [(text, label, names[at % 4]) for at, (text, label) in enumerate(rows(80, ["a", "b", "b"]))]

@@ -1,9 +1,7 @@
 """The user's own files as a task and rows."""
 
 import hashlib
-import math
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,10 @@ from pipeline.sources.files import NAMES, find_files
 from pipeline.sources.kinds import LabelReader
 from pipeline.sources.own_params import KEY, check_own
 from pipeline.sources.splits import MADE, made_splits
+from pipeline.sources.times import Times
 from pipeline.tabular.reading import Batch, Columns, read_files, shown, texts
+
+_NUMBERED = ("fixed", "datetime")  # types of split whose column means a number
 
 
 class OwnFiles:
@@ -38,7 +39,8 @@ class OwnFiles:
         self.splits = list(self._files)
         self.shares = made_splits(params.split, self._files)
         reader, unlabelled = LabelReader(params), []
-        named = [params.split.column] if params.split.type == "fixed" and params.split.column else []
+        named = [params.split.column] if params.split.type in _NUMBERED and params.split.column else []
+        self._times = Times(str(params.split.column))
         for split, files in self._files.items():
             label = [params.label_column_name]
             labelled = 0
@@ -46,7 +48,10 @@ class OwnFiles:
             for batch in read_files(files, columns):
                 if label[0] in batch.columns:
                     labelled += reader.add(batch, _list(batch.columns[label[0]]), split == TRAIN)
-                if split == TRAIN and named:
+                if split == TRAIN and named and params.split.type == "datetime":
+                    for row, text in enumerate(texts(batch, named[0]).to_pylist()):
+                        self._times.add(batch.where(row), text.strip())
+                elif split == TRAIN and named:
                     self.shares |= {MADE[int(code)]: 1 for code in set(self._keys(batch).view(np.float64))}
             if split == "test" and not labelled:
                 unlabelled.append(split)
@@ -103,14 +108,19 @@ class OwnFiles:
         """What the values of `data.split.column` mean: a split's number or a time as floats, or a hash."""
         split = self._params.split
         values = texts(batch, str(split.column))
-        number, must = _KEYS.get(split.type, (_filled, "fill it in, since data.split.column needs it"))
+        number = {"fixed": _split_number, "datetime": self._times.seconds}.get(split.type, _filled)
+        must = (
+            f"write {' or '.join(MADE)}, the row's split"
+            if split.type == "fixed"
+            else "fill it in, since data.split.column needs it"
+        )
         numbers = []
         for row, text in enumerate(values.to_pylist()):
             try:
                 numbers.append(number(text.strip()))
             except (KeyError, ValueError):
                 raise UserError(f"{batch.where(row)}: {split.column} is {shown(text)}; {must}") from None
-        return np.array(numbers).view(np.uint64) if split.type in _KEYS else hashes(values)
+        return np.array(numbers).view(np.uint64) if split.type in _NUMBERED else hashes(values)
 
 
 def _filled(text: str) -> float:
@@ -119,21 +129,8 @@ def _filled(text: str) -> float:
     return 0.0
 
 
-def _seconds(text: str) -> float:
-    try:
-        if not math.isfinite(number := float(text)):
-            raise ValueError  # nan would be later than all others
-        return number
-    except ValueError:
-        time = datetime.fromisoformat(text)
-        return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
-
-
-# By type of split what a value of its column means, and how to write it.
-_KEYS: dict[str, tuple[Callable[[str], float], str]] = {
-    "fixed": (lambda text: float(MADE.index(NAMES[text.lower()])), f"write {' or '.join(MADE)}, the row's split"),
-    "datetime": (_seconds, "write times as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or as numbers"),
-}
+def _split_number(text: str) -> float:
+    return float(MADE.index(NAMES[text.lower()]))
 
 
 def _list(values: Any) -> list[Any]:
