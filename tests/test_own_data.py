@@ -378,6 +378,10 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them(monkeypatch: p
     )
     card = read_data_card(raw)
     of = {split: read(raw, split) for split in card.splits}
+    labels: dict[str, dict[frozenset[str], set[int]]] = {}
+    for split, found in of.items():
+        for row in found:
+            labels.setdefault(split, {}).setdefault(frozenset([row["one"], row["other"]]), set()).add(row["label"])
     pairs = {split: [frozenset([row["one"], row["other"]]) for row in found] for split, found in of.items()}
     for split, found in of.items():
         assert (card.splits[split].repeated, card.splits[split].contradictory) == naive(found, set())
@@ -386,6 +390,45 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them(monkeypatch: p
         texts = set().union(*known)
         assert leak.rows == sum(pair in known for pair in pairs[leak.later])
         assert leak.texts == sum(not texts.isdisjoint(pair) for pair in pairs[leak.later])
+        assert leak.contradictory > 0
+        assert leak.contradictory == sum(
+            bool(labels[leak.earlier].get(pair, set()) - {row["label"]})
+            for pair, row in zip(pairs[leak.later], of[leak.later], strict=True)
+        )
+
+
+def test_a_text_with_another_label_in_another_split_is_a_contradiction(caplog: pytest.LogCaptureFixture) -> None:
+    train = [*TEXTS, ("The sky is blue.", "good"), ("It rains.", "good"), ("It snows.", "good"), ("It snows.", "bad")]
+    dev = [("the sky IS blue", "bad"), ("It rains!", "good"), ("Fog.", "good"), ("It snows.", "good")]
+    test = [("Fog.", "bad"), ("the sky is blue", "good"), ("Hail.", "bad")]
+    raw = own({"train.csv": csv(train), "dev.csv": csv(dev), "test.csv": csv(test)}, split={"type": "fixed"})
+    card = read_data_card(raw)
+    assert {(leak.later, leak.earlier): leak.contradictory for leak in card.leakage} == {
+        ("validation", "train"): 2, ("test", "train"): 0, ("test", "validation"): 2,
+    }  # fmt: skip
+    told = [line for line in caplog.messages if "another label" in line and "earlier rows" not in line]
+    assert told == [line for line in card.warnings if line in told]
+    assert [re.findall(r"validation|test|train|idx [\d, ]+", line) for line in told] == [
+        ["validation", "train", "idx 0, 3"], ["test", "validation", "idx 0, 1"],
+    ]  # fmt: skip
+    listed = {
+        (leak["later"], leak["earlier"]): leak.get("contradictory") for leak in content(raw, "data_card")["leakage"]
+    }
+    assert listed["test", "train"] is None, "only what there is to say"
+
+
+def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labels_does_not() -> None:
+    files = {
+        "train.jsonl": jsonl([*rows(60, [0.5, 2.5]), ("Fog.", 1.5)]),
+        "dev.jsonl": jsonl([("fog", 1.25), ("x", 2)]),
+    }
+    card = read_data_card(own({**files, "test.csv": csv([("Fog.",), ("y",)], "text")}))
+    assert {leak.later: leak.contradictory for leak in card.leakage if leak.earlier == "train"} == {
+        "validation": 1, "test": 0,
+    }  # fmt: skip
+    files = {"train.jsonl": jsonl([*rows(60, [["a"], ["b", "a"]]), ("Fog.", ["a"])])}
+    card = read_data_card(own({**files, "dev.jsonl": jsonl([("fog", ["a", "b"]), ("Fog.", ["a"])])}))
+    assert card.leakage[0].contradictory == 1
 
 
 @pytest.mark.parametrize(

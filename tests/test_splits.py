@@ -22,6 +22,10 @@ def members(raw: Path) -> dict[str, list[int]]:
     return {split: [row["idx"] for row in read(raw, split)] for split in SPLITS if (raw / f"{split}.parquet").exists()}
 
 
+def warnings(raw: Path) -> str:
+    return "\n".join(content(raw, "data_card")["warnings"])
+
+
 def sizes(raw: Path) -> tuple[int, ...]:
     return tuple(map(len, members(raw).values()))
 
@@ -41,6 +45,54 @@ def test_stratify_gives_each_class_its_share_in_each_split() -> None:
     for split, share in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
         counts = Counter(row["label"] for row in read(raw, split))
         assert all(abs(counts[label] - share * of) <= 1 for label, of in ((0, 30), (1, 90), (2, 90)))
+
+
+def labels_of(raw: Path) -> dict[str, Counter[str]]:
+    names = content(raw, "task")["labels"]
+    return {split: Counter(names[row["label"]] for row in read(raw, split)) for split in members(raw)}
+
+
+RARE = ["one", *2 * ["two"], *3 * ["three"], *4 * ["four"]]
+
+
+@pytest.mark.parametrize("shares", [[0.8, 0.1, 0.1], [0.2, 0.4, 0.4], [0.6, 0.4, 0]])
+@pytest.mark.parametrize("column", [None, "source"])
+def test_stratify_keeps_rows_of_each_rare_class_in_train(shares: list[float], column: str | None) -> None:
+    plain = [*rows(90, ["a", "b"]), *((f"text {at}", label) for at, label in enumerate(RARE))]
+    files = {"train.csv": csv([(*row, "xy"[at % 2]) for at, row in enumerate(plain)], "text,label,source")}
+    for seed in range(12):
+        split = {"seed": seed, "probabilities": shares, "column": column}
+        train = labels_of(own(files, split=split))["train"]  # type: ignore[arg-type]
+        assert [train[label] >= least for label, least in (("one", 1), ("two", 1), ("three", 2), ("four", 2))] == 4 * [
+            True
+        ]
+
+
+def test_stratify_moves_nothing_but_rare_classes_and_tells_which_cannot_be_scored() -> None:
+    common = rows(200, ["a", "b"])
+    for seed in range(12):
+        raw = own({"train.csv": csv([*common, ("a lone row", "rare")])}, split={"seed": seed})
+        counts = labels_of(raw)
+        assert counts["train"]["rare"] == 1
+        for split, share in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
+            assert all(abs(counts[split][label] - share * 100) <= 1 for label in "ab")
+        for split in ("validation", "test"):
+            assert f"{split}: has no row with 1 of 3 labels ('rare'), which cannot be scored there" in warnings(raw)
+    assert "cannot be scored" not in warnings(own({"train.csv": csv(common)}))
+
+
+@pytest.mark.parametrize("split", [{"type": "random"}, {"type": "hash"}, {"type": "group", "column": "user"}])
+def test_a_class_that_train_does_not_have_is_told_by_name(split: dict[str, Any]) -> None:
+    seen = 0
+    for at in range(30):
+        made = [*((text, label, text) for text, label in rows(60, ["a", "b"])), (f"a lone row {at}", "rare", f"{at}")]
+        raw = own({"train.csv": csv(made, "text,label,user")}, split={**split, "seed": at})
+        counts = labels_of(raw)
+        for later in ("validation", "test"):
+            told = f"{later}: rows with a label that train does not have ('rare'): 1 (idx 60)" in warnings(raw)
+            assert told == (counts[later]["rare"] == 1)
+            seen += told
+    assert seen
 
 
 def test_stratify_by_a_column() -> None:

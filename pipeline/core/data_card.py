@@ -31,12 +31,19 @@ class SplitCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """Rows of the split `later` that are in the split `earlier` too, and those of which a text is."""
+    """What two splits share.
+
+    Attributes:
+        rows: how many rows of the split `later` are also in the split `earlier`.
+        texts: how many rows of `later` have a text that is in `earlier`.
+        contradictory: how many of `rows` have another label in `earlier`.
+    """
 
     later: str
     earlier: str
     rows: int
     texts: int
+    contradictory: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +71,11 @@ class DataCard:
     warnings: list[str]
 
     def write(self, directory: Path) -> None:
-        write_json(directory / DATA_CARD, asdict(self))
+        content = asdict(self)
+        for leak in content["leakage"]:
+            if not leak["contradictory"]:  # most corpora have none, and their cards do not mention it
+                del leak["contradictory"]
+        write_json(directory / DATA_CARD, content)
 
 
 def read_data_card(directory: Path) -> DataCard:

@@ -30,11 +30,13 @@ class Marks(NamedTuple):
     """What is known of n rows, shape (n,) each: as bits, the numbers of the splits that have the row, or a text of it.
 
     rows also: REPEATED, where the split has the row earlier too; CONTRADICTORY, where one of these has another label;
-    IDENTICAL, where the pair is twice the same text.
+    IDENTICAL, where the pair is twice the same text. contradicted: the numbers of the splits that have the row with
+    another label.
     """
 
     rows: Bits
     texts: Bits
+    contradicted: Bits
 
 
 class Columns:
@@ -102,19 +104,21 @@ def compare(columns: Columns, codes: Codes) -> Marks:
     texts = columns.texts
     rows: Bits = np.zeros(len(codes), dtype=np.uint8)
     single: Bits = np.zeros(len(codes), dtype=np.uint8)
+    contradicted: Bits = np.zeros(len(codes), dtype=np.uint8)
     buckets = len(codes) // _BUCKET + 1
     for bucket in range(buckets):
         keys, at, labels = _bucket(columns, texts, codes, buckets, bucket)
         order = np.lexsort((codes[at], keys))
         keys, at, labels = keys[order], at[order], labels[order]
         rows[at] = _having(keys, codes[at])
+        contradicted[at] = _contradicted(keys, codes[at], labels)
         starts = np.append(True, (keys[1:] != keys[:-1]) | (codes[at][1:] != codes[at][:-1]))[: len(keys)]
         first = np.maximum.accumulate(np.where(starts, np.arange(len(keys)), 0))
         differs = labels != labels[first]
         among_earlier = np.cumsum(differs) - differs - np.cumsum(differs)[first] > 0
         rows[at] |= np.where(starts, 0, REPEATED + CONTRADICTORY * (differs | among_earlier)).astype(np.uint8)
     if len(texts) == 1:
-        return Marks(rows, rows & np.uint8(REPEATED - 1))
+        return Marks(rows, rows & np.uint8(REPEATED - 1), contradicted)
     for start in range(0, len(codes), _CHUNK):
         one, other = (columns.read(text, start, _CHUNK) for text in texts)
         rows[start : start + _CHUNK] |= np.where(one == other, IDENTICAL, 0).astype(np.uint8)
@@ -123,7 +127,7 @@ def compare(columns: Columns, codes: Codes) -> Marks:
         keys, at = (np.concatenate(of) for of in zip(*found, strict=True))
         order = np.argsort(keys)
         np.bitwise_or.at(single, at[order], _having(keys[order], codes[at[order]]))
-    return Marks(rows, single)
+    return Marks(rows, single, contradicted)
 
 
 def _bucket(
@@ -147,3 +151,16 @@ def _having(keys: Hashes, codes: Codes) -> Bits:
     if not len(starts):
         return bits
     return np.repeat(np.bitwise_or.reduceat(bits, starts), np.diff(np.append(starts, len(keys))))
+
+
+def _contradicted(keys: Hashes, codes: Codes, labels: Hashes) -> Bits:
+    """The numbers, as bits, of the splits that have each row's key with another label. keys: sorted."""
+    bits: Bits = np.zeros(len(keys), dtype=np.uint8)
+    for code in np.unique(codes):
+        in_split = codes == code
+        known, starts = np.unique(keys[in_split], return_index=True)
+        lowest, highest = (extreme.reduceat(labels[in_split], starts) for extreme in (np.minimum, np.maximum))
+        position = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        differs = (lowest[position] != labels) | (highest[position] != labels)
+        bits |= np.where((known[position] == keys) & differs, 1 << code, 0).astype(np.uint8)
+    return bits

@@ -36,7 +36,10 @@ def assign(split: SplitParams, shares: dict[str, float], columns: Columns, kind:
     if split.type in ("random", "stratify"):
         alike = split.type == "random" or (key is None and kind == "regression")
         strata = np.zeros(n) if alike else label if key is None else key
-        return _proportional(strata, validation, test, split.seed)
+        codes = _proportional(strata, validation, test, split.seed)
+        if split.type == "stratify" and kind == "single_label_classification":
+            _keep_in_train(codes, label.astype(np.int64))
+        return codes
     if key is not None and split.type == "datetime":
         codes = np.zeros(n, dtype=np.int8)
         codes[np.argsort(key.view(np.float64), kind="stable")] = np.repeat(
@@ -63,6 +66,15 @@ def _proportional(strata: NDArray[Any], validation: int, test: int, seed: int) -
         codes[left[chosen]] = code
         left = left[~chosen]
     return codes
+
+
+def _keep_in_train(codes: Codes, classes: NDArray[np.int64]) -> None:
+    """Move the first rows of a class to train until train has one of them, or two if there are three or more."""
+    sizes = np.bincount(classes)
+    missing = np.clip(sizes - 1, 1, 2) - np.bincount(classes[codes == 0], minlength=len(sizes))
+    for number in np.flatnonzero((missing > 0) & (sizes > 0)):
+        rows = np.flatnonzero((classes == number) & (codes > 0))
+        codes[rows[: missing[number]]] = 0
 
 
 def _grouped(groups: Hashes, validation: int, test: int) -> Codes:

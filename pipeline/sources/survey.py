@@ -71,15 +71,21 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
     leakage = []
     for one, other in combinations(range(len(task.splits)), 2):
         shared = [_of_split(codes, other, of & (1 << one)) for of in marks]
+        if task.splits[other] in task.unlabelled or task.splits[one] in task.unlabelled:
+            shared[2][:] = False
         leak = Leak(
             later=task.splits[other],
             earlier=task.splits[one],
             rows=int(np.count_nonzero(shared[0])),
             texts=int(np.count_nonzero(shared[1])),
+            contradictory=int(np.count_nonzero(shared[2])),
         )
         leakage.append(leak)
         if leak.rows:
             warnings.append(f"{leak.later}: rows that are also in {leak.earlier}: {found_rows(columns, shared[0])}")
+        if leak.contradictory:
+            named = found_rows(columns, shared[2])
+            warnings.append(f"{leak.later}: rows that are also in {leak.earlier}, with another label: {named}")
         if leak.texts > leak.rows:
             named = found_rows(columns, shared[1])
             warnings.append(f"{leak.later}: rows that share a text with {leak.earlier}: {named}")
@@ -126,7 +132,7 @@ def _counts(task: Task, raw: Path, split: str) -> NDArray[np.int64]:
 def _of_classes(
     task: Task, raw: Path, columns: Columns, codes: Codes, counts: dict[str, NDArray[np.int64]]
 ) -> list[str]:
-    """Warnings of classes that train does not have, or has few rows of."""
+    """Warnings about classes that are missing in a split, or of which train has few rows."""
     warnings = []
     for split, of in counts.items():
         if len(absent := np.flatnonzero((counts[TRAIN] == 0) & (of > 0))):
@@ -136,6 +142,11 @@ def _of_classes(
             names = listing(shown(task.labels[label]) for label in absent)
             warnings.append(
                 f"{split}: rows with a label that train does not have ({names}): {found_rows(columns, chosen)}"
+            )
+        if split != TRAIN and len(absent := np.flatnonzero(of == 0)):
+            names = listing(shown(task.labels[label]) for label in absent)
+            warnings.append(
+                f"{split}: has no row with {len(absent)} of {len(of)} labels ({names}), which cannot be scored there"
             )
     few = [f"{shown(name)} ({n})" for name, n in zip(task.labels, counts[TRAIN], strict=True) if n < _FEW]
     if few:
