@@ -68,6 +68,16 @@ def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> No
     assert "| pairs |" in (tmp_path / METRICS / "model_card.md").read_text()
 
 
+def test_contradictions_across_splits_have_a_column_if_there_are_any(inputs: Path, file: Path, tmp_path: Path) -> None:
+    assert "with another label" not in text_of(file.read_text())
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    card = json.loads((tmp_path / RAW / DATA_CARD).read_text())
+    card["leakage"][0] |= {"rows": 4321, "contradictory": 1234}
+    (tmp_path / RAW / DATA_CARD).write_text(json.dumps(card))
+    page = text_of(make(tmp_path))
+    assert re.search(r"with another label.*4,321\s+1,234", page, re.DOTALL)
+
+
 @pytest.mark.parametrize(
     ("trained", "message"),
     [
