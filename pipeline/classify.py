@@ -82,7 +82,7 @@ def _rows(given: list[str] | Path, names: list[str]) -> Callable[[Callable[[Faul
     if not given.is_file():
         raise UserError(f"{given} is not {'a file' if given.exists() else 'there'}; name a file of rows")
     require_form(given)
-    given.open("rb").close()  # what it raises later would be taken for a fault of the output
+    given.open("rb").close()  # a file that may not be read fails before the model is loaded
     return lambda refused: read_files([given], columns, refused)
 
 

@@ -65,7 +65,8 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         return Scored(engine, size, found.astype("float64"), time.monotonic() - began)
 
     with atomic_output(out) as draft:
-        shutil.copytree(classifier, draft, ignore=shutil.ignore_patterns("*.safetensors"))
+        draft.mkdir()
+        copy_settings(classifier, draft)
         file = draft / _FP32
         onnx_model.export(model, names, settings.max_length, file)
         weights = classifier / "model.safetensors"
@@ -88,20 +89,30 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     log.info("wrote %s", out)
 
 
+def copy_settings(classifier: Path, out: Path) -> None:
+    """Copy the files of a model but its weights. The copies can be written and removed even if the model cannot."""
+    for file in _settings_files(classifier):
+        shutil.copyfile(file, out / file.name)
+
+
+def _settings_files(classifier: Path) -> list[Path]:
+    return [file for file in classifier.iterdir() if file.is_file() and file.suffix != ".safetensors"]
+
+
 def _require_free(out: Path, classifier: Path) -> None:
-    """Raise UserError where `out` has what is no export, which would be replaced, or is in the model's directory."""
+    """Raise UserError if `out` is in the model's directory, or has a file that this export would not write again."""
     if out.resolve().is_relative_to(classifier.resolve()):
         raise UserError(f"{out} is in {classifier}, which is the model's own, and DVC's; name another directory")
-    if out.is_file():
+    if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; name a directory")
     if not out.exists():
         return
-    found, written = ({file.name for file in of.iterdir()} for of in (out, classifier))
-    ours = {_FP32, SETTINGS} <= found or not found
-    of_onnx = {name for name in found if name.startswith((_FP32, _INT8))}  # and model.onnx.data, of more than 2 GB
-    if others := sorted(found - written - of_onnx if ours else found):
+    ours = (out / _FP32).is_file() and (out / SETTINGS).is_file()
+    written = {file.name for file in _settings_files(classifier)} | {_FP32, f"{_FP32}.data", _INT8}  # .data: above 2 GB
+    foreign = [file.name for file in sorted(out.iterdir()) if not (ours and file.is_file() and file.name in written)]
+    if foreign:
         raise UserError(
-            f"{out} has {others[0]}, which this export would not write; remove it, or name another directory"
+            f"{out} has {foreign[0]}, which this export would not write; remove it, or name another directory"
         )
 
 

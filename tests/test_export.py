@@ -13,12 +13,13 @@ from conftest import ROOT, TinyMaker, sections, with_extras
 from kinds import TASKS, download_kind
 from safetensors.torch import load_file, save_file
 
+from pipeline.core.messages import UserError
 from pipeline.core.tables import open_arrow, writing_arrow
+from pipeline.export import copy_settings, export_onnx
 from pipeline.params import Params, TokenizeParams
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
-pytestmark = pytest.mark.slow
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -70,6 +71,7 @@ print(json.dumps(gaps))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "model"), [("classes", "bert"), ("several", "mpnet"), ("classes", "distilbert"), ("number", "roberta")]
 )
@@ -91,6 +93,7 @@ def test_the_exported_model_answers_as_the_trained_one(
         assert max(json.loads(answers.stdout)) < 1e-4, answers.stderr
 
 
+@pytest.mark.slow
 def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path], run: Run) -> None:
     """60 rows cannot show it within half a point, even where no answer differs; 600 can."""
     out = trained("classes", "bert", epochs=20, lr=2e-3)
@@ -135,6 +138,50 @@ def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path
         == "error: served has app.py, which this export would not write; remove it, or name another directory\n"
     )
     assert weights.exists() and (out / "served" / "app.py").exists()
+
+
+FOREIGN = [
+    "model.onnx.backup/", "model_int8.onnx notes/", "model.onnx.bak", "model_int8.onnx.md", "config.json/",
+    "model.safetensors", "a.txt",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_another_hand_has_put_into_an_export_is_never_lost(
+    name: str, trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained("classes", "bert", epochs=1))
+    classifier, out = Path("models/classifier"), Path("an export")
+    out.mkdir()
+    copy_settings(classifier, out)
+    for file in ("model.onnx", "model.onnx.data", "model_int8.onnx"):
+        (out / file).touch()
+    foreign = out / name
+    if name.endswith("/"):
+        foreign.unlink(missing_ok=True)
+        foreign.mkdir()
+        (foreign / "thesis").touch()
+    else:
+        foreign.touch()
+    before = sorted(out.rglob("*"))
+    with pytest.raises(UserError, match=rf"an export has {re.escape(foreign.name)}, which this export would not write"):
+        export_onnx(classifier, Path("data/tokenized"), out, int8=False)
+    assert sorted(out.rglob("*")) == before
+
+
+def test_an_export_of_a_read_only_model_can_be_removed(tmp_path: Path) -> None:
+    """DVC makes the files in its cache read-only, and a shared model's directory often is."""
+    classifier, out = tmp_path / "classifier", tmp_path / "out"
+    (classifier / "checkpoint").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (classifier / name).touch()
+    for path in (*classifier.iterdir(), classifier):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    out.mkdir()
+    copy_settings(classifier, out)
+    classifier.chmod(0o755)
+    assert [path.name for path in out.iterdir()] == ["config.json"]
+    assert all(path.stat().st_mode & 0o200 for path in (out, out / "config.json"))
 
 
 def test_without_its_packages_the_extra_is_named(tmp_path: Path) -> None:

@@ -173,9 +173,22 @@ def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unreadable_input_is_not_blamed_on_the_output(tmp_path: Path) -> None:
-    trouble = PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
-    with pytest.raises(PermissionError, match="/somewhere/else"), atomic_output(tmp_path / "out"):
+@pytest.mark.parametrize("name", ["/somewhere/else", "model/config.json", "outline.csv", ".outline/in.csv"])
+def test_an_unreadable_input_is_not_blamed_on_the_output(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is one next to the output."""
+    monkeypatch.chdir(tmp_path)
+    for target in (Path("out"), tmp_path / "out"):
+        trouble = PermissionError(errno.EACCES, "Permission denied", str(target.parent / name))
+        with pytest.raises(PermissionError, match=name), atomic_output(target):
+            raise trouble
+
+
+@pytest.mark.parametrize("name", ["out", "out/part", ".out.abcdefgh.draft/out", "."])
+def test_an_output_that_may_not_be_written_is_blamed(name: str, tmp_path: Path) -> None:
+    trouble = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / name))
+    with pytest.raises(UserError, match="out cannot be written: Permission denied"), atomic_output(tmp_path / "out"):
         raise trouble
 
 

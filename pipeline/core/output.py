@@ -40,12 +40,15 @@ def directory_lock(directory: Path) -> Iterator[bool]:
 
 @contextmanager
 def output_errors(target: Path) -> Iterator[None]:
-    """Raise UserError where the block fails because `target`, or a file beside it, cannot be written."""
+    """Raise UserError if the block fails because `target`, its draft or a directory above it cannot be written."""
     try:
         yield
     except OSError as error:
         culprit = Path(error.filename2 or error.filename or target)
-        if error.errno in _UNWRITABLE and (culprit.is_relative_to(target.parent) or target.is_relative_to(culprit)):
+        drafts = str(target.parent / f".{target.name}.")
+        blamed = target.is_relative_to(culprit) or culprit.is_relative_to(target) or str(culprit).startswith(drafts)
+        full = error.errno in _FULL and culprit.is_relative_to(target.parent)
+        if full or (error.errno in _FORBIDDEN and blamed):
             raise UserError(f"{target} cannot be written: {error.strerror} ({culprit})") from error
         raise
 
@@ -90,10 +93,8 @@ def atomic_output(target: Path) -> Iterator[Path]:
 
 _DRAFT = ".draft"  # suffix of the hidden directories, so that a user's own hidden directory is not one of them
 _YOUNG_SECONDS = 60  # a draft that has just been made may not be locked yet
-_UNWRITABLE = {
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG,
-    errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
-}  # fmt: skip
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only writing fails so
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}  # reading an input may, too
 
 
 def require_file_path(path: Path) -> None:
