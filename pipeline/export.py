@@ -52,7 +52,7 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     from pipeline.serving import onnx_model
 
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
-    _require_free(out, classifier)
+    require_free(out, classifier)
     split = task.verdict_split
     rows = open_arrow(tokenized, split, "tokenize")
     tokenizer, model = load_tokenizer(classifier), load_classifier(classifier, "cpu", trained=True)
@@ -99,7 +99,7 @@ def _settings_files(classifier: Path) -> list[Path]:
     return [file for file in classifier.iterdir() if file.is_file() and file.suffix != ".safetensors"]
 
 
-def _require_free(out: Path, classifier: Path) -> None:
+def require_free(out: Path, classifier: Path) -> None:
     """Raise UserError if `out` is in the model's directory, or has a file that this export would not write again."""
     if out.resolve().is_relative_to(classifier.resolve()):
         raise UserError(f"{out} is in {classifier}, which is the model's own, and DVC's; name another directory")

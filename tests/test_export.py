@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from pipeline.core.messages import UserError
 from pipeline.core.tables import open_arrow, writing_arrow
-from pipeline.export import copy_settings, export_onnx
+from pipeline.export import copy_settings, require_free
 from pipeline.params import Params, TokenizeParams
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
@@ -140,6 +140,7 @@ def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path
     assert weights.exists() and (out / "served" / "app.py").exists()
 
 
+WRITTEN = ["model.onnx", "model.onnx.data", "model_int8.onnx"]
 FOREIGN = [
     "model.onnx.backup/", "model_int8.onnx notes/", "model.onnx.bak", "model_int8.onnx.md", "config.json/",
     "model.safetensors", "a.txt",
@@ -147,26 +148,24 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_what_another_hand_has_put_into_an_export_is_never_lost(
-    name: str, trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(trained("classes", "bert", epochs=1))
-    classifier, out = Path("models/classifier"), Path("an export")
-    out.mkdir()
-    copy_settings(classifier, out)
-    for file in ("model.onnx", "model.onnx.data", "model_int8.onnx"):
-        (out / file).touch()
+def test_what_another_hand_has_put_into_an_export_is_never_lost(name: str, tmp_path: Path) -> None:
+    classifier, out = tmp_path / "classifier", tmp_path / "an export"
+    exported = ["config.json", "inference.json", "tokenizer.json"]
+    for directory, files in ((classifier, [*exported, "model.safetensors"]), (out, [*exported, *WRITTEN])):
+        directory.mkdir()
+        for file in files:
+            (directory / file).touch()
+    require_free(out, classifier)
     foreign = out / name
     if name.endswith("/"):
+        foreign = out / name.rstrip("/")
         foreign.unlink(missing_ok=True)
         foreign.mkdir()
         (foreign / "thesis").touch()
     else:
         foreign.touch()
-    before = sorted(out.rglob("*"))
     with pytest.raises(UserError, match=rf"an export has {re.escape(foreign.name)}, which this export would not write"):
-        export_onnx(classifier, Path("data/tokenized"), out, int8=False)
-    assert sorted(out.rglob("*")) == before
+        require_free(out, classifier)
 
 
 def test_an_export_of_a_read_only_model_can_be_removed(tmp_path: Path) -> None:
