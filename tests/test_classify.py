@@ -271,6 +271,11 @@ ONE_FILE: dict[str, tuple[str, str | None, dict[str, tuple[str, str]]]] = {
     "a hard link": ("in.jsonl", "out.jsonl", {"out.jsonl": ("hardlink", "in.jsonl")}),
     "the errors are the input": ("out.errors.jsonl", "out.csv", {}),
     "the errors are a link to the input": ("in.jsonl", None, {"in.errors.jsonl": ("symlink", "in.jsonl")}),
+    "the errors and --out are links to one new file": (
+        "in.jsonl",
+        "out.jsonl",
+        {"out.errors.jsonl": ("symlink", "new.jsonl"), "out.jsonl": ("symlink", "new.jsonl")},
+    ),
     "the errors are a link to --out": ("in.jsonl", "out.jsonl", {"out.errors.jsonl": ("symlink", "out.jsonl")}),
 }
 

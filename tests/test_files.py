@@ -65,18 +65,18 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
     raw = own({**shards, "dev.csv": CSV}, split=FIXED)
     assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [(at, FEW[at][0]) for at in range(30)]
     Path("data/own/train-00001-of-00003.parquet").unlink()
-    with pytest.raises(UserError, match=r"data/own: train-00001-of-00003\.parquet is missing from the 3 files"):
+    with pytest.raises(UserError, match=r"data/own: the 3 files .*no train-00001-of-00003\.parquet; add"):
         own({})
 
 
 @pytest.mark.parametrize(
     ("numbers", "total", "message"),
     [
-        ([0, 7], 2, r"train-00001-of-00002\.parquet is missing"),
-        ([1, 2], 2, r"train-00000-of-00002\.parquet is missing"),
-        ([0, 2], 3, r"train-00001-of-00003\.parquet is missing"),
-        ([0, 1, 2], 2, r"train-00002-of-00002\.parquet .*rename"),
-        ([0], 0, r"train-00000-of-00000\.parquet .*rename"),
+        ([0, 7], 2, r"no train-00001-of-00002\.parquet; add"),
+        ([1, 2], 2, r"no train-00000-of-00002\.parquet; add"),
+        ([0, 2], 3, r"no train-00001-of-00003\.parquet; add"),
+        ([0, 1, 2], 2, r"train-00002-of-00002\.parquet; rename"),
+        ([0], 0, r"train-00000-of-00000\.parquet; rename"),
     ],
 )
 def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, message: str) -> None:

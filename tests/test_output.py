@@ -121,6 +121,13 @@ def test_a_file_never_replaces_a_directory(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
 
 
+def test_a_name_that_is_too_long_is_reported_in_one_line(tmp_path: Path) -> None:
+    for name in (250 * "a", 300 * "a"):
+        with pytest.raises(UserError, match="aaa cannot be written: File name too long"):
+            write_json(tmp_path / name, {})
+        assert not list(tmp_path.iterdir())
+
+
 def test_a_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
     target = tmp_path / "out"
     for content in ("first", "second"):

@@ -3,6 +3,7 @@
 import errno
 import glob
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -93,21 +94,22 @@ def atomic_output(target: Path) -> Iterator[Path]:
 
 _DRAFT = ".draft"  # suffix of the hidden directories, so that a user's own hidden directory is not one of them
 _YOUNG_SECONDS = 60  # a draft that has just been made may not be locked yet
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # only writing fails so
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}  # reading an input may, too
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # reading an input never raises these
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 def require_file_path(path: Path) -> None:
     """Raise UserError if `path`, where a file is to be written, is a directory, which would be lost."""
-    if path.is_dir():
-        raise UserError(f"{path} is a directory; name a file")
+    with output_errors(path):
+        if path.is_dir():
+            raise UserError(f"{path} is a directory; name a file")
 
 
 def require_different_files(paths: Sequence[Path]) -> None:
     """Raise UserError if two paths are the same file, also by way of a symbolic or a hard link."""
     for first, second in combinations(paths, 2):
         linked = first.exists() and second.exists() and first.samefile(second)
-        if linked or first.resolve() == second.resolve():
+        if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails for a loop of links
             raise UserError(f"{second} is the same file as {first}, which it would replace; name another file")
 
 

@@ -68,12 +68,12 @@ def _require_shards(directory: Path, pattern: str, names: set[str]) -> None:
     expected = {pattern.replace("*", f"{number:05}") for number in range(total)}
     if missing := sorted(expected - names):
         raise UserError(
-            f"{directory}: {listing(missing, 3)} is missing from the {total} files {pattern}, whose numbers start at "
-            "00000; add it"
+            f"{directory}: the {total} files {pattern} are numbered from 00000, but there is no {listing(missing, 3)}; "
+            "add it"
         )
     if surplus := sorted(names - expected):
         raise UserError(
-            f"{directory}: {surplus[0]} is not one of {total} files whose numbers start at 00000; rename it"
+            f"{directory}: the {total} files {pattern} are numbered from 00000, but there is {surplus[0]}; rename it"
         )
 
 
