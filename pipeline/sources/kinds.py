@@ -15,6 +15,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.tables import from_numpy
 from pipeline.core.task import ProblemType
 from pipeline.params import DataParams
+from pipeline.sources.label_values import Notation, VectorCheck, bit, text_of, texts_of
 from pipeline.tabular.reading import HALF_CHARACTER, Batch, listing, missing, shown
 
 # The scores of each kind of labels. Verdicts rest on the first.
@@ -34,12 +35,20 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity
 
 @dataclass(frozen=True)
 class Labels:
-    """problem_type, and of classes or several labels their names in order, and the number of each by its text."""
+    """The problem type, and how labels become the numbers that a model learns.
+
+    Attributes:
+        names: Names of the classes or labels, in the order of the model's outputs; empty for a regression.
+        numbers: The number of each class or label, by its text in the files.
+        notation: How the files write several labels in one value.
+        positions: The number of the label at each position of a multi-hot vector; None if labels are not vectors.
+    """
 
     problem_type: ProblemType
     names: list[str]
     numbers: dict[str, int]
-    separator: re.Pattern[str] | None
+    notation: Notation
+    positions: list[int] | None = None
 
     @property
     def metrics(self) -> list[str]:
@@ -50,11 +59,16 @@ class Labels:
         """The label column of a batch, and the rows whose label is missing; these have a 0 there."""
         if self.problem_type == "multi_label_classification":
             matrix = np.zeros((len(values), len(self.names)), dtype=np.int64)
+            absent = [row for row, value in enumerate(values) if missing(value)]
             for row, value in enumerate(values):
-                for item in items(value, self.separator):
-                    matrix[row, self.numbers[item]] = 1
-            column = pa.FixedSizeListArray.from_arrays(from_numpy(matrix.ravel()), len(self.names))
-            return column, [row for row, value in enumerate(values) if missing(value)]
+                items = self.notation.items(value)
+                if self.positions is None:
+                    matrix[row, [self.numbers[text] for text in texts_of(items)]] = 1
+                elif texts_of(items):
+                    matrix[row, self.positions] = [bool(bit(item)) for item in items]
+                elif not missing(value):
+                    absent.append(row)  # An empty text is a row with none of the labels, but it is not a vector.
+            return pa.FixedSizeListArray.from_arrays(from_numpy(matrix.ravel()), len(self.names)), sorted(absent)
         texts = [text_of(value) for value in values]
         absent = [row for row, text in enumerate(texts) if text is None]
         if self.problem_type == "regression":
@@ -62,31 +76,23 @@ class Labels:
         return from_numpy(np.array([0 if text is None else self.numbers[text] for text in texts])), absent
 
 
-def text_of(label: Any) -> str | None:
-    """A label as it stands in a file; None where it is missing."""
-    text = label.strip() if isinstance(label, str) else "" if missing(label) else str(label)
-    return text or None
-
-
-def items(value: Any, separator: re.Pattern[str] | None) -> list[str]:
-    """The texts of several labels."""
-    if not isinstance(value, list):
-        value = separator.split(value) if separator and isinstance(value, str) else [value]
-    return [text for text in map(text_of, value) if text is not None]
-
-
 class LabelReader:
     """Finds out what the labels are: give it the batches of all splits, train's first."""
 
     def __init__(self, params: DataParams) -> None:
         self._params = params
-        self._column = params.label_column_name
+        self._column = ", ".join(params.label_columns)
+        self._problem_type = params.problem_type
+        if len(params.label_columns) > 1:
+            self._problem_type = "multi_label_classification"
+        self._id2label = _by_label(params)
         self._first: dict[str, str] = {}  # where each label first stands, in order
         self._in_train = 0  # how many of these train has
         self._rows = 0
         self._several = ""  # where several labels first stand
-        separators = {None: "[|;]", "multi_label_classification": "[|;,]"}.get(params.problem_type)
-        self._separator = re.compile(separators) if separators else None
+        self._vectors = VectorCheck(self._column)
+        separators = {None: "[|;]", "multi_label_classification": "[|;,]"}.get(self._problem_type)
+        self._notation = Notation(re.compile(separators) if separators else None)
 
     def add(self, batch: Batch, values: Iterable[Any], of_train: bool) -> int:
         """Note the labels of a batch; returns how many rows have one. Raises UserError where they cannot be labels."""
@@ -95,17 +101,25 @@ class LabelReader:
             if isinstance(value, str) and value in self._first:
                 labelled += 1
                 continue
-            several = isinstance(value, list) and self._params.problem_type in (None, "multi_label_classification")
+            several = isinstance(value, list) and self._problem_type in (None, "multi_label_classification")
             if not all(isinstance(one, (str, int, float, type(None))) for one in (value if several else [value])):
                 raise UserError(
                     f"{batch.where(row)}: {self._column} is {shown(value)}; a label is a text or a number, or with "
                     "data.problem_type=multi_label_classification a list"
                 )
-            texts = items(value, self._separator)
+            items = self._notation.items(value)
+            if several and any(isinstance(item, float) and item % 1 for item in items if not missing(item)):
+                raise UserError(
+                    f"{batch.where(row)}: {self._column} is {shown(value)}; a list must hold labels, or 0 or 1 for "
+                    "each label"
+                )
+            texts = texts_of(items)
             # Also "spam;", which would be another label than "spam" if it stood for one.
-            separated = isinstance(value, str) and texts != items(value, None)
+            separated = isinstance(value, str) and texts != texts_of([value])
             if not self._several and (several or len(texts) > 1 or separated):
                 self._several = f"{shown(value)} in {batch.where(row)}"
+            if several or texts:
+                self._vectors.add(items, batch, row)
             for text in texts:
                 if text not in self._first and HALF_CHARACTER.search(text):
                     raise UserError(
@@ -136,11 +150,13 @@ class LabelReader:
 
     def labels(self) -> Labels:
         """What the labels are. Raises UserError where they do not fit data.problem_type, or data.id2label."""
-        texts, id2label = list(self._first), self._params.id2label
-        several = self._several or self._params.problem_type == "multi_label_classification"
+        texts, id2label = list(self._first), self._id2label
+        several = self._several or self._problem_type == "multi_label_classification"
         if self._in_train < (1 if several else 2):
             raise self._always(texts)
-        kind = self._params.problem_type or self._inferred(texts[: self._in_train])
+        kind = self._problem_type or self._inferred(texts[: self._in_train])
+        if kind == "multi_label_classification" and (length := self._vectors.length()):
+            return self._vector_labels(length)
         if kind == "regression":
             for text, where in self._first.items():
                 self._check_target(text, where)
@@ -161,7 +177,28 @@ class LabelReader:
                 raise self._always(texts)
             if len(names) > _MOST_CLASSES or (len(names) > _MOST_INTEGERS and self._rows < 2 * len(names)):
                 raise self._too_many(f"{len(names):,} different labels in {self._rows:,} rows")
-        return Labels(kind, names, numbers, self._separator if kind == "multi_label_classification" else None)
+        return Labels(kind, names, numbers, self._notation)
+
+    def _vector_labels(self, length: int) -> Labels:
+        """The labels at the positions of multi-hot vectors: the columns, or numbers from 0; named by data.id2label."""
+        columns = self._params.label_columns
+        labels = columns if len(columns) > 1 else [str(position) for position in range(length)]
+        id2label = self._id2label or dict(zip(labels, labels, strict=True))
+        if id2label.keys() != set(labels):
+            raise UserError(
+                f"params.yaml: data.id2label names the labels {listing(id2label)}, but {self._vectors.example}, a "
+                f"vector that holds 0 or 1 for each of {length} labels; name {listing(labels)}"
+            )
+        if length > _MOST_CLASSES:
+            raise self._too_many(f"vectors of {length:,} labels")
+        numbers = {label: number for number, label in enumerate(id2label)}
+        named = self._id2label or len(columns) > 1
+        log.info(
+            "%s: multi-hot labels, which are 0 or 1 for each of %d labels: %s%s",
+            self._column, length, listing(id2label.values()), "" if named else "; to name them, set data.id2label",
+        )  # fmt: skip
+        positions = [numbers[label] for label in labels]
+        return Labels("multi_label_classification", list(id2label.values()), numbers, self._notation, positions)
 
     def _inferred(self, texts: list[str]) -> ProblemType:
         number = all(_number(text) and not _CODE.match(text) for text in texts)
@@ -169,7 +206,7 @@ class LabelReader:
         kind: ProblemType = "single_label_classification"
         if self._several:
             kind, why = "multi_label_classification", f"several labels, as {self._several}"
-        elif self._params.id2label:
+        elif self._id2label:
             why = "the classes of data.id2label"
         elif number and not (whole and len(texts) <= _MOST_INTEGERS):
             kind = "regression"
@@ -210,6 +247,15 @@ class LabelReader:
             f"data.label_column_name: {self._column} has {found}, too many for classes; name the column that has the "
             "labels, or for numbers set data.problem_type=regression"
         )
+
+
+def _by_label(params: DataParams) -> dict[str, str] | None:
+    """Return data.id2label by label. A list names the columns of labels, or the labels 0, 1 and so on."""
+    if not isinstance(params.id2label, list):
+        return params.id2label
+    columns = params.label_columns
+    labels = columns if len(columns) > 1 else [str(number) for number in range(len(params.id2label))]
+    return dict(zip(labels, params.id2label, strict=True))
 
 
 def _number(text: str) -> bool:

@@ -19,6 +19,7 @@ from pipeline.sources.corpus import Rows
 from pipeline.sources.duplicates import Hashes, hashes
 from pipeline.sources.files import NAMES, find_files
 from pipeline.sources.kinds import LabelReader
+from pipeline.sources.label_values import label_values
 from pipeline.sources.own_params import KEY, check_own
 from pipeline.sources.splits import MADE, made_splits
 from pipeline.tabular.reading import Batch, Columns, read_files, shown, texts
@@ -40,12 +41,11 @@ class OwnFiles:
         reader, unlabelled = LabelReader(params), []
         named = [params.split.column] if params.split.type == "fixed" and params.split.column else []
         for split, files in self._files.items():
-            label = [params.label_column_name]
+            label = params.label_columns
             labelled = 0
             columns = Columns(label + named * (split == TRAIN), optional=label if split == "test" else [])
             for batch in read_files(files, columns):
-                if label[0] in batch.columns:
-                    labelled += reader.add(batch, _list(batch.columns[label[0]]), split == TRAIN)
+                labelled += reader.add(batch, label_values(batch, label) or [], split == TRAIN)
                 if split == TRAIN and named:
                     self.shares |= {MADE[int(code)]: 1 for code in set(self._keys(batch).view(np.float64))}
             if split == "test" and not labelled:
@@ -86,14 +86,14 @@ class OwnFiles:
     def read(self, split: str) -> Iterator[Rows]:
         """The rows of a split's files in batches; of train, with the column `KEY` where `data.split.column` is set."""
         params, idx = self._params, 0
-        label = [] if split in self.task.unlabelled else [params.label_column_name]
+        label = [] if split in self.task.unlabelled else params.label_columns
         key = [params.split.column] if params.split.column and split == TRAIN else []
         names = [*params.text_column_names, *params.slice_columns]
         for batch in read_files(self._files[split], Columns([*names, *label, *key])):
             columns = {name: texts(batch, name) for name in names}
             unlabelled: list[int] = []
             if label:
-                columns["label"], unlabelled = self._labels.encode(_list(batch.columns[label[0]]))
+                columns["label"], unlabelled = self._labels.encode(label_values(batch, label) or [])
             columns["idx"] = from_numpy(np.arange(idx, idx := idx + len(batch.numbers), dtype=np.int32))
             if key:
                 columns[KEY] = from_numpy(self._keys(batch))
@@ -134,8 +134,3 @@ _KEYS: dict[str, tuple[Callable[[str], float], str]] = {
     "fixed": (lambda text: float(MADE.index(NAMES[text.lower()])), f"write {' or '.join(MADE)}, the row's split"),
     "datetime": (_seconds, "write times as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or as numbers"),
 }
-
-
-def _list(values: Any) -> list[Any]:
-    found: list[Any] = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
-    return found

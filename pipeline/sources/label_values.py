@@ -1,0 +1,136 @@
+"""Read the labels of a user's own files as Python values: a label, a list of labels, or a vector of 0 and 1."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.core.messages import UserError
+from pipeline.tabular.reading import Batch, missing, shown
+
+_BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+_MOST_VALUES = 20_000  # different vectors that are remembered, so that they are checked once
+
+
+def label_values(batch: Batch, columns: Sequence[str]) -> list[Any] | None:
+    """Return the label of each row, or None if the file has no labels.
+
+    With several columns, a label is a list of true and false, or None if one of the cells is empty.
+    """
+    absent = [name for name in columns if name not in batch.columns]
+    if len(absent) == len(columns):
+        return None
+    if absent:
+        raise UserError(
+            f"{batch.path} has no column {absent[0]}, but another one of data.label_column_name; add the column, or "
+            "remove all of them"
+        )
+    cells = [python_values(batch.columns[name]) for name in columns]
+    if len(columns) == 1:
+        return cells[0]
+    return [_row_vector(batch, row, columns, values) for row, values in enumerate(zip(*cells, strict=True))]
+
+
+def python_values(column: Sequence[Any] | pa.Array) -> list[Any]:
+    """Return a column as a list of Python values."""
+    return list(column.to_pylist() if isinstance(column, pa.Array) else column)
+
+
+def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any, ...]) -> list[bool | None] | None:
+    if any(text_of(cell) is None for cell in cells):
+        return None
+    for name, cell in zip(columns, cells, strict=True):
+        if bit(cell) is None:
+            raise UserError(
+                f"{batch.where(row)}: {name} is {shown(cell)}; a column of data.label_column_name must hold 0 or 1, "
+                "if it names several"
+            )
+    return [bit(cell) for cell in cells]
+
+
+def text_of(label: Any) -> str | None:
+    """Return a label as it is written in a file; None if it is missing."""
+    text = label.strip() if isinstance(label, str) else "" if missing(label) else str(label)
+    return text or None
+
+
+def texts_of(labels: Sequence[Any]) -> list[str]:
+    """Return labels as they are written in a file, without the missing ones."""
+    return [text for text in map(text_of, labels) if text is not None]
+
+
+def bit(value: Any) -> bool | None:
+    """Return true for 1, false for 0, and None for anything else."""
+    if isinstance(value, (list, dict)):
+        return None
+    return _BITS.get(value.strip().lower() if isinstance(value, str) else value)
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How the files write several labels in one value.
+
+    Attributes:
+        separator: What separates labels in a text; None if nothing does.
+    """
+
+    separator: re.Pattern[str] | None = None
+
+    def items(self, value: Any) -> list[Any]:
+        """Return the items of a list, or of a text that is one; for any other value, that value alone."""
+        if isinstance(value, list):
+            return value
+        if self.separator and isinstance(value, str):
+            return [*self.separator.split(value)]
+        return [value]
+
+
+class VectorCheck:
+    """Tells multi-hot vectors, which hold 0 or 1 for each label, from lists of labels."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._checked: set[tuple[Any, ...]] = set()
+        self._first: dict[int, str] = {}  # by length, the first list that holds only 0 and 1
+        self._other = ""  # the first list that holds anything else
+        self._repeats = False  # whether a list holds 0 or 1 more than once
+
+    def add(self, items: list[Any], batch: Batch, row: int) -> None:
+        """Note the list of a row."""
+        key = tuple(items)
+        if key in self._checked:
+            return
+        if len(self._checked) < _MOST_VALUES:
+            self._checked.add(key)
+        bits = [bit(item) for item in items]
+        example = f"{batch.where(row)}: {self._column} is {shown(items)}"
+        if None in bits:
+            self._other = self._other or example
+        else:
+            self._first.setdefault(len(bits), example)
+            self._repeats = self._repeats or len(set(bits)) < len(bits)
+
+    def length(self) -> int | None:
+        """Return the length of the vectors, or None if there are lists of labels. Raises UserError if there are both.
+
+        A list of labels has no label twice, so that a list of three or more, each 0 or 1, is a vector.
+        """
+        vectors = any(length > 2 for length in self._first)
+        if not vectors and not self._other:
+            vectors = self._repeats or set(self._first) == {2}
+        if not vectors:
+            return None
+        length, *others = sorted(self._first, reverse=True)
+        odd = self._other or (self._first[others[0]] if others else "")
+        if odd:
+            raise UserError(
+                f"{odd}, but {self._first[length]}, which holds 0 or 1 for each of {length} labels; write all labels "
+                "in the same way"
+            )
+        return length
+
+    @property
+    def example(self) -> str:
+        return next(iter(self._first.values()))

@@ -1,0 +1,211 @@
+"""Labels in the forms in which people have them are read as what they mean, or rejected in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import params_file, run_stage
+from own import csv, own, read, rows
+
+from pipeline.core.messages import UserError
+from pipeline.core.task import read_task
+
+SEVERAL = "multi_label_classification"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def jsonl(examples: list[tuple[Any, ...]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
+
+
+def parquet(examples: list[tuple[Any, ...]], label_type: pa.DataType) -> bytes:
+    labels = pa.array([label for _, label in examples], label_type)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": [text for text, _ in examples], "label": labels}), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def labels_by_row(raw: Path) -> list[Any]:
+    """The labels of all splits in the order of the user's file."""
+    examples = [row for split in ("train", "validation", "test") for row in read(raw, split)]
+    return [row["label"] for row in sorted(examples, key=lambda row: row["idx"])]
+
+
+def rejected(files: dict[str, str | bytes], **changes: Any) -> str:
+    """The one line with which download rejects the files."""
+    with pytest.raises(UserError) as error:
+        own(files, **changes)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+VECTORS = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+FORMS: dict[str, dict[str, str | bytes]] = {
+    "whole numbers": {"train.jsonl": jsonl(rows(60, VECTORS))},
+    "floats": {"train.jsonl": jsonl(rows(60, [[float(bit) for bit in vector] for vector in VECTORS]))},
+    "booleans": {"train.jsonl": jsonl(rows(60, [[bool(bit) for bit in vector] for vector in VECTORS]))},
+    "texts": {"train.jsonl": jsonl(rows(60, [[str(bit) for bit in vector] for vector in VECTORS]))},
+    "Parquet": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.int8()))},
+    "Parquet of fixed size": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.float32(), 3))},
+    "separators": {"train.csv": csv(rows(60, ["1|0|1", "0|0|0", "0|1|0"]))},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_of_0_and_1_for_each_label_is_a_multi_hot_vector(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    raw = own(FORMS[form])
+    task = read_task(raw, "download")
+    assert (task.problem_type, task.labels) == (SEVERAL, ["0", "1", "2"])
+    assert labels_by_row(raw) == VECTORS * 20
+    assert any("multi-hot" in message and "data.id2label" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("id2label", "names", "first"),
+    [
+        (["toxic", "rude", "spam"], ["toxic", "rude", "spam"], [1, 0, 1]),
+        ({"2": "spam", "0": "toxic", "1": "rude"}, ["spam", "toxic", "rude"], [1, 1, 0]),
+    ],
+)
+def test_id2label_names_the_positions_of_vectors(id2label: Any, names: list[str], first: list[int]) -> None:
+    raw = own({"train.jsonl": jsonl(rows(60, VECTORS))}, id2label=id2label)
+    assert read_task(raw, "download").labels == names
+    assert labels_by_row(raw)[0] == first
+
+
+def test_a_list_of_names_names_the_classes_0_1_and_so_on() -> None:
+    raw = own({"train.csv": csv(rows(60, [1, 0]))}, id2label=["bad", "good"])
+    assert read_task(raw, "download").labels == ["bad", "good"]
+    assert labels_by_row(raw)[:2] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "first"),
+    [
+        ([[0], [0, 1], [1]], ["0", "1"], [1, 0]),
+        ([[0], [1]], ["0", "1"], [1, 0]),
+        ([[1], [0, 1], [], [2]], ["0", "1", "2"], [0, 1, 0]),
+        ([[2, 0], [0, 1]], ["0", "1", "2"], [1, 0, 1]),
+        ([[0, 1], [1, 0], [1, 1]], ["0", "1"], [0, 1]),  # vectors, since all lists have the same length
+    ],
+)
+def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names: list[str], first: list[int]) -> None:
+    raw = own({"train.jsonl": jsonl(rows(60, labels))})
+    assert read_task(raw, "download").labels == names
+    assert labels_by_row(raw)[0] == first
+
+
+@pytest.mark.parametrize(
+    ("odd", "found"),
+    [
+        ([1, 0], "[1, 0]"),
+        ([1, 0, 1, 0], "[1, 0, 1]"),
+        ([1, 0, 2], "[1, 0, 2]"),
+        ([1, None, 0], "[1, None, 0]"),
+        ([], "[]"),
+        (1, "[1]"),
+    ],
+)
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_label_that_is_not_a_vector_like_the_others_is_named(odd: Any, found: str, split: str) -> None:
+    examples = {"train": rows(30, VECTORS), "dev": rows(9, VECTORS, 1)}
+    examples[split].insert(4, ("odd", odd))
+    message = rejected({f"{name}.jsonl": jsonl(listed) for name, listed in examples.items()}, split={"type": "fixed"})
+    assert found in message
+    assert f"{split}.jsonl line 5" in message
+
+
+def test_a_list_is_not_a_class_and_names_must_fit_the_vectors() -> None:
+    files: dict[str, str | bytes] = {"train.jsonl": jsonl(rows(60, VECTORS))}
+    assert "multi_label_classification" in rejected(files, problem_type="single_label_classification")
+    message = rejected(files, id2label=["toxic", "rude"])
+    assert "data.id2label" in message and "3 labels" in message
+    assert "[0.2, 0.8]" in rejected({"train.jsonl": jsonl(rows(60, [[0.2, 0.8], [0.5, 0.5]]))})
+
+
+HEADER = "text,toxic,insult"
+CELLS = [(0, 1), (1, 1), (0, 0)]
+
+
+def columns_csv(cells: list[tuple[Any, ...]], count: int = 60, seed: int = 0, header: str = HEADER) -> str:
+    return csv([(text, *values) for text, values in rows(count, cells, seed)], header)
+
+
+COLUMNS = {"label_column_name": ["toxic", "insult"]}
+
+
+@pytest.mark.parametrize("values", [("0", "1"), ("0.0", "1.0"), ("False", "True"), ("false", "true")])
+def test_several_columns_of_0_and_1_are_a_label_each(values: tuple[str, str]) -> None:
+    raw = own({"train.csv": columns_csv([(values[toxic], values[insult]) for toxic, insult in CELLS])}, **COLUMNS)
+    task = read_task(raw, "download")
+    assert (task.problem_type, task.labels) == (SEVERAL, ["toxic", "insult"])
+    assert labels_by_row(raw) == [list(cells) for cells in CELLS] * 20
+    assert list(read(raw, "train")[0]) == ["text", "label", "idx"]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_several_columns_of_other_files_are_a_label_each(form: str) -> None:
+    examples = [{"text": text, "toxic": bool(toxic), "insult": insult} for text, (toxic, insult) in rows(60, CELLS)]
+    Path("data/own").mkdir(parents=True)
+    if form == "jsonl":
+        Path("data/own/train.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
+    else:
+        pq.write_table(pa.Table.from_pylist(examples), "data/own/train.parquet")
+    raw = own({}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
+    assert read_task(raw, "download").labels == ["Insult", "Toxic"]
+    assert labels_by_row(raw)[0] == [1, 0]
+
+
+def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -> None:
+    files: dict[str, str | bytes] = {"train.csv": columns_csv([*CELLS, ("", 1)])}
+    assert "label: 15 (idx 3, 7" in rejected(files, **COLUMNS)
+    raw = own(files, **COLUMNS, on_missing="drop")
+    assert len(labels_by_row(raw)) == 45
+    raw = own({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
+    assert read_task(raw, "download").unlabelled == ["test"]
+    raw = own({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
+    assert read_task(raw, "download").unlabelled == [], "rows that have none of the labels are labeled"
+
+
+@pytest.mark.parametrize(
+    ("files", "changes", "words"),
+    [
+        ({"train.csv": columns_csv([*CELLS, (0, 2)])}, {}, ["train.csv line 5", "insult is '2'"]),
+        ({"train.csv": columns_csv([*CELLS, ("yes", 0)])}, {}, ["train.csv line 5", "toxic is 'yes'"]),
+        (
+            {"train.csv": columns_csv(CELLS), "test.csv": csv([("x", 1)], "text,toxic")},
+            {},
+            ["test.csv", "no column insult"],
+        ),
+        ({"train.csv": columns_csv(CELLS, header="text,toxic,rude")}, {}, ["train.csv", "no column insult"]),
+        ({}, {"label_column_name": ["toxic"]}, ["data.label_column_name", "without brackets"]),
+        ({}, {"label_column_name": []}, ["data.label_column_name"]),
+        ({}, {"label_column_name": ["toxic", "toxic"]}, ["data.label_column_name", "twice"]),
+        ({}, {"problem_type": "regression"}, ["data.problem_type", "multi_label_classification"]),
+        ({}, {"id2label": {"toxic": "a", "rude": "b"}}, ["data.id2label", "insult"]),
+        ({}, {"id2label": ["a", "b", "c"]}, ["data.id2label", "insult"]),
+    ],
+)
+def test_columns_that_are_not_of_0_and_1_are_named(
+    files: dict[str, str | bytes], changes: dict[str, Any], words: list[str]
+) -> None:
+    message = rejected(files, **{**COLUMNS, **changes})
+    assert all(word in message for word in words), message
+
+
+def test_params_yaml_takes_a_list_of_columns_and_a_list_of_names(tmp_path: Path) -> None:
+    Path("data/own").mkdir(parents=True)
+    Path("data/own/train.csv").write_text(columns_csv(CELLS))
+    changes = {"data.task": "own", "data.label_column_name": "[toxic, insult]", "data.id2label": "[Toxic, Insult]"}
+    params_file(tmp_path, changes)
+    done = run_stage("download", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert read_task(Path("data/raw"), "download").labels == ["Toxic", "Insult"]
