@@ -209,3 +209,61 @@ def test_params_yaml_takes_a_list_of_columns_and_a_list_of_names(tmp_path: Path)
     done = run_stage("download", tmp_path)
     assert done.returncode == 0, done.stderr
     assert read_task(Path("data/raw"), "download").labels == ["Toxic", "Insult"]
+
+
+TEXT_LISTS = {
+    "Python": ["['a', 'b']", "['b']", "[]"],
+    "JSON": ['["a", "b"]', '["b"]', "[]"],
+    "NumPy": ["['a' 'b']", "['b']", "[]"],
+    "NumPy's scalars": ["[np.str_('a'), np.str_('b')]", "[np.str_('b')]", "[]"],
+    "without quotes": ["[a, b]", "[b]", "[]"],
+}
+
+
+@pytest.mark.parametrize("form", TEXT_LISTS)
+def test_lists_that_were_saved_as_text_are_read_as_lists(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    cells = ['"' + text.replace('"', '""') + '"' for text in TEXT_LISTS[form]]
+    raw = own({"train.csv": csv([*rows(60, cells), ("none", "")])})
+    task = read_task(raw, "download")
+    assert (task.problem_type, task.labels) == (SEVERAL, ["a", "b"])
+    assert labels_by_row(raw) == [[1, 1], [0, 1], [0, 0]] * 20 + [[0, 0]]
+    assert sum("saved as text" in message and "train.csv line 2" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ["[1 0 1]", "[0 0 0]", "[0 1 0]"],
+        ["[1. 0. 1.]", "[0. 0. 0.]", "[0. 1. 0.]"],
+        ['"[1, 0, 1]"', '"[0, 0, 0]"', '"[0, 1, 0]"'],
+        ['"[True, False, True]"', '"[False, False, False]"', '"[False, True, False]"'],
+        ["1 0 1", "0 0 0", "0 1 0"],
+        ['"1,0,1"', '"0,0,0"', '"0,1,0"'],
+    ],
+)
+def test_vectors_that_were_saved_as_text_are_vectors(form: list[str]) -> None:
+    raw = own({"train.csv": csv(rows(60, form))})
+    assert read_task(raw, "download").labels == ["0", "1", "2"]
+    assert labels_by_row(raw) == VECTORS * 20
+
+
+def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
+    cells = ["['a,b', 'c|d']", '["it\'s"]', r"['caf\xe9', None]"]
+    raw = own({"train.jsonl": jsonl(rows(60, cells))})
+    assert read_task(raw, "download").labels == ["a,b", "café", "c|d", "it's"]
+
+
+def test_names_in_brackets_and_an_odd_list_among_names_are_classes() -> None:
+    raw = own({"train.csv": csv(rows(60, ["[NEG]", "[POS]"]))})
+    assert read_task(raw, "download").labels == ["[NEG]", "[POS]"]
+    raw = own({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
+    assert read_task(raw, "download").labels == ["['bad']", "bad", "good"]
+    raw = own({"train.csv": csv(rows(60, ["['a']", "['b']"]))}, problem_type="single_label_classification")
+    assert read_task(raw, "download").labels == ["['a']", "['b']"]
+
+
+def test_a_label_that_is_not_a_list_in_a_later_batch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.tabular.reading._ROWS", 20)
+    message = rejected({"train.csv": csv([*rows(60, ["['a']", "['b']"]), ("odd", "a")])})
+    assert "train.csv line 62" in message and "'a'" in message and "['a']" in message

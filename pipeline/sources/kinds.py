@@ -1,9 +1,10 @@
 """What the labels of the user's own rows are: classes, several labels each, or numbers; and their encoding."""
 
+import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,7 +16,9 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.tables import from_numpy
 from pipeline.core.task import ProblemType
 from pipeline.params import DataParams
-from pipeline.sources.label_values import Notation, VectorCheck, bit, text_of, texts_of
+from pipeline.sources.label_values import (
+    Notation, VectorCheck, are_text_lists, bit, items_of_text, text_of, texts_of,
+)  # fmt: skip
 from pipeline.tabular.reading import HALF_CHARACTER, Batch, listing, missing, shown
 
 # The scores of each kind of labels. Verdicts rest on the first.
@@ -94,11 +97,13 @@ class LabelReader:
         separators = {None: "[|;]", "multi_label_classification": "[|;,]"}.get(self._problem_type)
         self._notation = Notation(re.compile(separators) if separators else None)
 
-    def add(self, batch: Batch, values: Iterable[Any], of_train: bool) -> int:
+    def add(self, batch: Batch, values: Sequence[Any], of_train: bool) -> int:
         """Note the labels of a batch; returns how many rows have one. Raises UserError where they cannot be labels."""
         labelled = 0
+        if not self._first:
+            self._note_text_lists(batch, values)
         for row, value in enumerate(values):
-            if isinstance(value, str) and value in self._first:
+            if isinstance(value, str) and value in self._first and not self._notation.text_lists:
                 labelled += 1
                 continue
             several = isinstance(value, list) and self._problem_type in (None, "multi_label_classification")
@@ -108,6 +113,11 @@ class LabelReader:
                     "data.problem_type=multi_label_classification a list"
                 )
             items = self._notation.items(value)
+            if self._notation.text_lists and text_of(value) and items == [value]:
+                raise UserError(
+                    f"{batch.where(row)}: {self._column} is {shown(value)}, but the labels before it are lists, as "
+                    f"{self._several}; write all labels in the same way"
+                )
             if several and any(isinstance(item, float) and item % 1 for item in items if not missing(item)):
                 raise UserError(
                     f"{batch.where(row)}: {self._column} is {shown(value)}; a list must hold labels, or 0 or 1 for "
@@ -136,6 +146,16 @@ class LabelReader:
         if of_train:
             self._in_train = len(self._first)
         return labelled
+
+    def _note_text_lists(self, batch: Batch, values: Sequence[Any]) -> None:
+        """Note whether the first labels are lists that were saved as text."""
+        row = next((row for row, value in enumerate(values) if isinstance(value, str) and value.strip()), None)
+        if row is None or self._problem_type not in (None, "multi_label_classification"):
+            return
+        if all(isinstance(value, str) or missing(value) for value in values) and are_text_lists(values):
+            self._notation = dataclasses.replace(self._notation, text_lists=True)
+            self._several = f"{shown(values[row])} in {batch.where(row)}"
+            log.info("%s: the labels are lists that were saved as text, such as %s", self._column, self._several)
 
     @functools.cached_property
     def _kept_are_numbers(self) -> bool:

@@ -1,5 +1,7 @@
 """Read the labels of a user's own files as Python values: a label, a list of labels, or a vector of 0 and 1."""
 
+import ast
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +14,15 @@ from pipeline.tabular.reading import Batch, missing, shown
 
 _BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _MOST_VALUES = 20_000  # different vectors that are remembered, so that they are checked once
+
+# A list that Python, JSON or NumPy has written: numbers and quoted texts, between commas or spaces.
+_SCALAR = re.compile(r"np\.\w+\(([^()]*)\)")  # as in [np.int64(1), np.str_('a')]
+_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?"
+_ITEM = rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|{_NUMBER}|True|False|None|true|false|null|nan|NaN"""
+_ITEMS = re.compile(_ITEM)
+_LIST = re.compile(rf"(?:(?:{_ITEM})(?:\s*,\s*|\s+|$))*")
+_BARE_VECTOR = re.compile(r"[01](?:[\s,]+[01]){2,}")
+_EMPTY = ("None", "null", "nan", "NaN")
 
 
 def label_values(batch: Batch, columns: Sequence[str]) -> list[Any] | None:
@@ -74,17 +85,56 @@ class Notation:
 
     Attributes:
         separator: What separates labels in a text; None if nothing does.
+        text_lists: Whether the labels are lists that were saved as text, such as "['a', 'b']".
     """
 
     separator: re.Pattern[str] | None = None
+    text_lists: bool = False
 
     def items(self, value: Any) -> list[Any]:
-        """Return the items of a list, or of a text that is one; for any other value, that value alone."""
+        """Return the items of a list, or of a text that lists them; for any other value, that value alone."""
         if isinstance(value, list):
             return value
+        if self.text_lists and isinstance(value, str) and (listed := items_of_text(value)) is not None:
+            return list(listed)
         if self.separator and isinstance(value, str):
             return [*self.separator.split(value)]
         return [value]
+
+
+@functools.lru_cache(_MOST_VALUES)
+def items_of_text(text: str) -> tuple[str | None, ...] | None:
+    """Return the items of a list that was saved as text; None if the text is not a list.
+
+    Besides the notations of Python, JSON and NumPy, this reads items without quotes, as in "[a, b]", and vectors of 0
+    and 1 without brackets.
+    """
+    text = text.strip()
+    if _BARE_VECTOR.fullmatch(text):
+        return tuple(_ITEMS.findall(text))
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    inner = _SCALAR.sub(r"\1", text[1:-1]).strip()
+    if _LIST.fullmatch(inner):
+        return tuple(None if item in _EMPTY else _unquoted(item) for item in _ITEMS.findall(inner))
+    return None if re.search("[][{}'\"]", inner) else tuple(item.strip() for item in inner.split(","))
+
+
+def _unquoted(item: str) -> str:
+    if item[0] not in "'\"":
+        return item.removesuffix(".")  # NumPy writes 1. for 1.0
+    try:
+        return str(ast.literal_eval(item))
+    except (ValueError, SyntaxError):  # a line break, or an escape that only JSON knows
+        return item[1:-1]
+
+
+def are_text_lists(labels: Sequence[Any]) -> bool:
+    """Return whether all labels are lists that were saved as text. A name can have brackets, too, such as "[A]"."""
+    texts = {label for label in labels if not missing(label) and label != ""}
+    lists = [items_of_text(text) for text in texts]
+    quoted = any(re.match("\\[ *['\"\\d]", text) for text in texts)
+    return None not in lists and (quoted or any(len(items or ()) > 1 for items in lists))
 
 
 class VectorCheck:
