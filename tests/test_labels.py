@@ -267,3 +267,81 @@ def test_a_label_that_is_not_a_list_in_a_later_batch_is_named(monkeypatch: pytes
     monkeypatch.setattr("pipeline.tabular.reading._ROWS", 20)
     message = rejected({"train.csv": csv([*rows(60, ["['a']", "['b']"]), ("odd", "a")])})
     assert "train.csv line 62" in message and "'a'" in message and "['a']" in message
+
+
+def datasets_parquet(path: str, examples: list[tuple[str, Any]], feature: Any) -> None:
+    """Write a file as people do it with the package `datasets`."""
+    from datasets import Dataset
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    columns = {"text": [text for text, _ in examples], "label": [label for _, label in examples]}
+    Dataset.from_dict(columns).cast_column("label", feature).to_parquet(path)
+
+
+def names_by_text(raw: Path) -> dict[str, str]:
+    names = read_task(raw, "download").labels
+    return {row["text"]: names[row["label"]] for split in ("train", "validation", "test") for row in read(raw, split)}
+
+
+def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    from datasets import ClassLabel
+
+    caplog.set_level("INFO")
+    train, test = rows(60, ["no", "yes"]), rows(10, ["no", "yes"], 1)
+    datasets_parquet("data/own/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
+    datasets_parquet("data/own/test.parquet", test, ClassLabel(names=["no", "yes"]))
+    raw = own({})
+    assert read_task(raw, "download").labels == ["yes", "no"], "in the order of train's schema"
+    assert names_by_text(raw) == dict(train + test)
+    assert any("a|b" in message and "no row" in message for message in caplog.messages)
+    raw = own({"test.parquet": parquet(test, pa.string())}, id2label={"no": "No", "yes": "Yes"})
+    assert names_by_text(raw) == {text: label.title() for text, label in train + test}
+
+
+def test_minus_one_of_a_class_label_is_missing() -> None:
+    from datasets import ClassLabel
+
+    datasets_parquet("data/own/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
+    datasets_parquet("data/own/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
+    task = read_task(own({}), "download")
+    assert (task.labels, task.unlabelled) == (["c", "b", "a"], ["test"])
+    datasets_parquet("data/own/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
+    assert "test: rows without label: 5 (idx 1, 3" in rejected({})
+
+
+def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_several() -> None:
+    from datasets import ClassLabel, Sequence
+
+    names = [str(number) for number in range(30)]
+    datasets_parquet("data/own/train.parquet", rows(90, names), ClassLabel(names=names))
+    assert read_task(own({}), "download").labels == names
+    lists = Sequence(ClassLabel(names=["b; c", "a"]))
+    datasets_parquet("data/own/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
+    raw = own({})
+    assert read_task(raw, "download").labels == ["b; c", "a"]
+    assert labels_by_row(raw)[:3] == [[1, 0], [1, 1], [0, 1]]
+
+
+def test_a_class_number_without_a_name_is_named() -> None:
+    train = pa.table({"text": [text for text, _ in rows(60, [0])], "label": [0, 1, 2] * 20})
+    features = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": ["a", "b"], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    Path("data/own").mkdir(parents=True)
+    pq.write_table(train.replace_schema_metadata(metadata), "data/own/train.parquet")
+    message = rejected({})
+    assert "train.parquet row 2" in message and "label is 2" in message
+    for broken in ("not JSON", "[]", '{"info": null}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}'):
+        pq.write_table(train.replace_schema_metadata({"huggingface": broken}), "data/own/train.parquet")
+        assert read_task(own({}), "download").labels == ["0", "1", "2"]
+
+
+def test_what_download_wrote_is_read_to_the_same_rows() -> None:
+    files = {"train.csv": csv(rows(60, ["b", "a", "c"])), "test.csv": csv(rows(9, ["c", "a", "b"], 1))}
+    raw = own(files, id2label={"b": "B", "c": "C", "a": "A"})  # type: ignore[arg-type]
+    before = {split: read(raw, split) for split in ("train", "validation", "test")}
+    raw.rename("again")
+    raw = own({}, directory="again")
+    assert read_task(raw, "download").labels == ["B", "C", "A"]
+    for split, examples in before.items():
+        again = [(row["text"], row["label"]) for row in read(raw, split)]
+        assert again == [(row["text"], row["label"]) for row in examples]

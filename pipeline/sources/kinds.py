@@ -17,7 +17,12 @@ from pipeline.core.tables import from_numpy
 from pipeline.core.task import ProblemType
 from pipeline.params import DataParams
 from pipeline.sources.label_values import (
-    Notation, VectorCheck, are_text_lists, bit, items_of_text, text_of, texts_of,
+    Notation,
+    VectorCheck,
+    are_text_lists,
+    bit,
+    text_of,
+    texts_of,
 )  # fmt: skip
 from pipeline.tabular.reading import HALF_CHARACTER, Batch, listing, missing, shown
 
@@ -89,6 +94,7 @@ class LabelReader:
         if len(params.label_columns) > 1:
             self._problem_type = "multi_label_classification"
         self._id2label = _by_label(params)
+        self._schema_names: dict[str, None] = {}  # the names of classes in the schemas of Parquet files, in order
         self._first: dict[str, str] = {}  # where each label first stands, in order
         self._in_train = 0  # how many of these train has
         self._rows = 0
@@ -100,7 +106,11 @@ class LabelReader:
     def add(self, batch: Batch, values: Sequence[Any], of_train: bool) -> int:
         """Note the labels of a batch; returns how many rows have one. Raises UserError where they cannot be labels."""
         labelled = 0
-        if not self._first:
+        names = [name.strip() for column in self._params.label_columns for name in batch.class_names.get(column, ())]
+        self._schema_names |= dict.fromkeys(names)
+        if not self._first and names:
+            self._notation = Notation()  # a name is a label, whatever is in it
+        elif not self._first:
             self._note_text_lists(batch, values)
         for row, value in enumerate(values):
             if isinstance(value, str) and value in self._first and not self._notation.text_lists:
@@ -191,6 +201,11 @@ class LabelReader:
                     f"{self._first[other]}: {self._column} is {shown(other)}, which is none of data.id2label's "
                     f"{listing(numbers)}; correct it, or list it there"
                 )
+        elif self._schema_names and self._schema_names.keys() >= self._first.keys():
+            names = [name for name in self._schema_names if name in self._first]
+            numbers = {name: number for number, name in enumerate(names)}
+            if unused := self._schema_names.keys() - names:
+                log.info("%s: no row has the classes %s of the schema", self._column, listing(sorted(unused)))
         else:
             names, numbers = self._sorted(texts)
             if len(names) < 2 and not several:  # as of 1 and 1.0
@@ -228,6 +243,8 @@ class LabelReader:
             kind, why = "multi_label_classification", f"several labels, as {self._several}"
         elif self._id2label:
             why = "the classes of data.id2label"
+        elif self._schema_names:
+            why = f"the classes that the Parquet file names: {listing(self._schema_names)}"
         elif number and not (whole and len(texts) <= _MOST_INTEGERS):
             kind = "regression"
             why = f"more than {_MOST_INTEGERS} different whole numbers" if whole else "numbers that are not whole"

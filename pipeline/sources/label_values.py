@@ -40,13 +40,29 @@ def label_values(batch: Batch, columns: Sequence[str]) -> list[Any] | None:
         )
     cells = [python_values(batch.columns[name]) for name in columns]
     if len(columns) == 1:
-        return cells[0]
+        names = batch.class_names.get(columns[0])
+        return _named(batch, columns[0], cells[0], names) if names else cells[0]
     return [_row_vector(batch, row, columns, values) for row, values in enumerate(zip(*cells, strict=True))]
 
 
 def python_values(column: Sequence[Any] | pa.Array) -> list[Any]:
     """Return a column as a list of Python values."""
     return list(column.to_pylist() if isinstance(column, pa.Array) else column)
+
+
+def _named(batch: Batch, column: str, values: list[Any], names: list[str]) -> list[Any]:
+    """Return the names of classes for their numbers; None for -1, by which the package `datasets` means no label."""
+    found: list[Any] = []
+    for row, value in enumerate(values):
+        numbers = value if isinstance(value, list) else [value]
+        if odd := [number for number in numbers if number is not None and not -1 <= number < len(names)]:
+            raise UserError(
+                f"{batch.where(row)}: {column} is {odd[0]}, but the file's schema names only the classes 0 to "
+                f"{len(names) - 1}; correct the label, or add its name to the schema"
+            )
+        texts = [None if number in (None, -1) else names[number] for number in numbers]
+        found.append(texts if isinstance(value, list) else texts[0])
+    return found
 
 
 def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any, ...]) -> list[bool | None] | None:
@@ -95,8 +111,9 @@ class Notation:
         """Return the items of a list, or of a text that lists them; for any other value, that value alone."""
         if isinstance(value, list):
             return value
-        if self.text_lists and isinstance(value, str) and (listed := items_of_text(value)) is not None:
-            return list(listed)
+        if self.text_lists and isinstance(value, str):
+            listed = items_of_text(value)
+            return [value] if listed is None else list(listed)
         if self.separator and isinstance(value, str):
             return [*self.separator.split(value)]
         return [value]
