@@ -10,6 +10,7 @@ import pytest
 from conftest import params_file, run_stage
 from own import csv, own, read, rows
 
+from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
 
@@ -345,3 +346,74 @@ def test_what_download_wrote_is_read_to_the_same_rows() -> None:
     for split, examples in before.items():
         again = [(row["text"], row["label"]) for row in read(raw, split)]
         assert again == [(row["text"], row["label"]) for row in examples]
+
+
+MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
+    "whole numbers": ([0, 1], [-1]),
+    "floats": ([0.0, 1.0], [-1.0]),
+    "texts": (["0", "1"], ["-1"]),
+    "words": (["bad", "good"], [-1]),
+    "vectors": (VECTORS, [[-1, -1, -1]]),
+    "a regression of greater numbers": ([0.5, 2.5], [-1]),
+}
+
+
+@pytest.mark.parametrize("case", MINUS_ONES)
+def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    train, test = MINUS_ONES[case]
+    raw = own({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
+    task = read_task(raw, "download")
+    assert (task.unlabelled, task.verdict_split) == (["test"], "validation")
+    assert "-1" not in task.labels and list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
+    assert any(message.startswith("test: ") and "-1" in message for message in caplog.messages)
+
+
+def test_columns_that_are_all_minus_one_are_not_known() -> None:
+    files: dict[str, str | bytes] = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
+    assert read_task(own(files, **COLUMNS), "download").unlabelled == ["test"]
+    files["test.csv"] = columns_csv([(-1, -1), (0, 1)], 9, 1)
+    assert "test.csv line 2" in rejected(files, **COLUMNS)
+
+
+@pytest.mark.parametrize("label", [-1, "-1", " -1.0"])
+@pytest.mark.parametrize(
+    ("split", "labels"), [("test", [0, None, 1, 0, 1]), ("dev", [0, None, 1, 0, 1]), ("dev", [None])]
+)
+def test_some_labels_of_minus_one_are_an_error(label: Any, split: str, labels: list[Any]) -> None:
+    examples = rows(20, [label if value is None else value for value in labels], 1)
+    files = {"train.jsonl": jsonl(rows(60, [0, 1])), f"{split}.jsonl": jsonl(examples)}
+    message = rejected(files, split={"type": "fixed"} if split == "dev" else {})  # type: ignore[arg-type]
+    first, count = (2, 4) if len(labels) > 1 else (1, 20)
+    assert f"{split}.jsonl line {first}" in message and f"{count} of 20 rows" in message
+    assert "data.on_missing" in message and "data.id2label" in message
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "changes", "labels"),
+    [
+        ([-1, 1], [-1], {}, ["-1", "1"]),
+        ([-1, 0, 1], [-1, 1], {}, ["-1", "0", "1"]),
+        ([0, 1], [0, -1], {"id2label": {"-1": "none", "0": "no", "1": "yes"}}, ["none", "no", "yes"]),
+        ([0, 1, 2, -1], [0, -1], {"id2label": {"-1": "x", "0": "a", "1": "b", "2": "c"}}, ["x", "a", "b", "c"]),
+        ([-0.5, 1.5, -2.5], [-1], {}, []),
+        ([0.5, 1.5], [-1, 2], {}, []),
+    ],
+)
+def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
+    train: list[Any], test: list[Any], changes: dict[str, Any], labels: list[str]
+) -> None:
+    raw = own({"train.csv": csv(rows(60, train)), "test.csv": csv(rows(10, test, 1))}, **changes)
+    task = read_task(raw, "download")
+    assert (task.labels, task.unlabelled) == (labels, [])
+    expected = labels.index(next(iter(changes.get("id2label", {"": "-1"}).values()))) if labels else -1
+    assert expected in [row["label"] for row in read(raw, "test")]
+
+
+def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
+    message = rejected({"train.csv": csv(rows(60, [0, 1, 2, -1]))})
+    assert "train.csv line 5: label is -1" in message and "data.id2label" in message
+    raw = own({"train.csv": csv(rows(60, [0, 1, -1]))})
+    assert any("line 4: label is -1" in warning for warning in read_data_card(raw).warnings)
+    raw = own({"train.csv": csv(rows(60, [-1, 1]))})
+    assert not any("-1" in warning and "known" in warning for warning in read_data_card(raw).warnings)

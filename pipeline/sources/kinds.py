@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -14,13 +15,14 @@ import pyarrow as pa
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.tables import from_numpy
-from pipeline.core.task import ProblemType
+from pipeline.core.task import TRAIN, ProblemType
 from pipeline.params import DataParams
 from pipeline.sources.label_values import (
     Notation,
     VectorCheck,
     are_text_lists,
     bit,
+    is_minus_one,
     text_of,
     texts_of,
 )  # fmt: skip
@@ -49,6 +51,7 @@ class Labels:
         names: Names of the classes or labels, in the order of the model's outputs; empty for a regression.
         numbers: The number of each class or label, by its text in the files.
         notation: How the files write several labels in one value.
+        unlabelled: The splits without labels.
         positions: The number of the label at each position of a multi-hot vector; None if labels are not vectors.
     """
 
@@ -56,6 +59,7 @@ class Labels:
     names: list[str]
     numbers: dict[str, int]
     notation: Notation
+    unlabelled: list[str]
     positions: list[int] | None = None
 
     @property
@@ -97,15 +101,18 @@ class LabelReader:
         self._schema_names: dict[str, None] = {}  # the names of classes in the schemas of Parquet files, in order
         self._first: dict[str, str] = {}  # where each label first stands, in order
         self._in_train = 0  # how many of these train has
-        self._rows = 0
+        self._rows: Counter[str] = Counter()  # how many rows of each split have a label
+        self._minus_ones: Counter[str] = Counter()  # how many rows of a split have the label -1, if train has none
+        self._first_minus_one: dict[str, str] = {}
+        self.warnings: list[str] = []
         self._several = ""  # where several labels first stand
         self._vectors = VectorCheck(self._column)
         separators = {None: "[|;]", "multi_label_classification": "[|;,]"}.get(self._problem_type)
         self._notation = Notation(re.compile(separators) if separators else None)
 
-    def add(self, batch: Batch, values: Sequence[Any], of_train: bool) -> int:
-        """Note the labels of a batch; returns how many rows have one. Raises UserError where they cannot be labels."""
-        labelled = 0
+    def add(self, batch: Batch, values: Sequence[Any], split: str) -> None:
+        """Note the labels of a batch. Raises UserError if they cannot be labels."""
+        self._rows[split] += 0  # also noted if no row has a label
         names = [name.strip() for column in self._params.label_columns for name in batch.class_names.get(column, ())]
         self._schema_names |= dict.fromkeys(names)
         if not self._first and names:
@@ -114,7 +121,12 @@ class LabelReader:
             self._note_text_lists(batch, values)
         for row, value in enumerate(values):
             if isinstance(value, str) and value in self._first and not self._notation.text_lists:
-                labelled += 1
+                self._rows[split] += 1
+                continue
+            if split != TRAIN and not self._minus_one_is_class and is_minus_one(value):
+                self._rows[split] += 1
+                self._minus_ones[split] += 1
+                self._first_minus_one.setdefault(split, batch.where(row))
                 continue
             several = isinstance(value, list) and self._problem_type in (None, "multi_label_classification")
             if not all(isinstance(one, (str, int, float, type(None))) for one in (value if several else [value])):
@@ -151,11 +163,9 @@ class LabelReader:
                     if not self._kept_are_numbers:
                         raise self._too_many(f"more than {_KEPT:,} different labels")
                     self._check_target(text, batch.where(row))
-            labelled += bool(texts)
-        self._rows += labelled
-        if of_train:
+            self._rows[split] += bool(texts)
+        if split == TRAIN:
             self._in_train = len(self._first)
-        return labelled
 
     def _note_text_lists(self, batch: Batch, values: Sequence[Any]) -> None:
         """Note whether the first labels are lists that were saved as text."""
@@ -166,6 +176,11 @@ class LabelReader:
             self._notation = dataclasses.replace(self._notation, text_lists=True)
             self._several = f"{shown(values[row])} in {batch.where(row)}"
             log.info("%s: the labels are lists that were saved as text, such as %s", self._column, self._several)
+
+    @functools.cached_property
+    def _minus_one_is_class(self) -> bool:
+        """Whether train has -1 as a class, or data.id2label lists it. Asked only after train."""
+        return "-1" in (self._id2label or ()) or any(map(is_minus_one, self._first))
 
     @functools.cached_property
     def _kept_are_numbers(self) -> bool:
@@ -185,8 +200,9 @@ class LabelReader:
         if self._in_train < (1 if several else 2):
             raise self._always(texts)
         kind = self._problem_type or self._inferred(texts[: self._in_train])
+        unlabelled = self._unlabelled(kind)
         if kind == "multi_label_classification" and (length := self._vectors.length()):
-            return self._vector_labels(length)
+            return self._vector_labels(length, unlabelled)
         if kind == "regression":
             for text, where in self._first.items():
                 self._check_target(text, where)
@@ -208,13 +224,46 @@ class LabelReader:
                 log.info("%s: no row has the classes %s of the schema", self._column, listing(sorted(unused)))
         else:
             names, numbers = self._sorted(texts)
+            self._check_minus_one(numbers)
             if len(names) < 2 and not several:  # as of 1 and 1.0
                 raise self._always(texts)
-            if len(names) > _MOST_CLASSES or (len(names) > _MOST_INTEGERS and self._rows < 2 * len(names)):
-                raise self._too_many(f"{len(names):,} different labels in {self._rows:,} rows")
-        return Labels(kind, names, numbers, self._notation)
+            if len(names) > _MOST_CLASSES or (len(names) > _MOST_INTEGERS and self._rows.total() < 2 * len(names)):
+                raise self._too_many(f"{len(names):,} different labels in {self._rows.total():,} rows")
+        return Labels(kind, names, numbers, self._notation, unlabelled)
 
-    def _vector_labels(self, length: int) -> Labels:
+    def _unlabelled(self, kind: ProblemType) -> list[str]:
+        """Return the splits without labels. Raises UserError if labels that train does not have are -1 in some rows."""
+        unlabelled = ["test"] if self._rows.get("test") == 0 else []
+        for split, count in self._minus_ones.items():
+            every = count == self._rows[split]
+            # Of a regression, -1 is a number like any other, unless all of train's numbers are greater.
+            if kind == "regression" and not (every and all(float(text) > -1 for text in self._first)):
+                continue
+            if not (every and split == "test"):
+                raise UserError(
+                    f"{self._first_minus_one[split]}: {self._column} is -1, as in {count:,} of {self._rows[split]:,} "
+                    f"rows of {split}, but train has no label -1; if it means that the label is unknown, empty these "
+                    "labels and set data.on_missing=drop; if it is a class, list all labels in data.id2label"
+                )
+            log.info("%s: all labels are -1, and train has no -1: the labels are taken for unknown", split)
+            unlabelled.append(split)
+        return unlabelled
+
+    def _check_minus_one(self, numbers: Mapping[str, int]) -> None:
+        """Raise UserError if -1 is among the class numbers 0, 1, 2 and so on; warn if it is among 0 and 1 alone."""
+        label = next(filter(is_minus_one, numbers), None)
+        if label is None or not all(map(_INTEGER.fullmatch, numbers)):
+            return
+        values = {int(float(text)) for text in numbers}
+        if min(values) < -1 or 0 not in values or len(values) != max(values) + 2:
+            return
+        found = f"{self._first[label]}: {self._column} is {label} among the numbers 0 to {max(values)}; "
+        unknown = "if it means that the label is unknown, empty these labels and set data.on_missing=drop; "
+        if max(values) > 1:
+            raise UserError(f"{found}{unknown}if it is a class, list all labels in data.id2label")
+        self.warnings.append(f"{found}{unknown}it is read as a class")
+
+    def _vector_labels(self, length: int, unlabelled: list[str]) -> Labels:
         """The labels at the positions of multi-hot vectors: the columns, or numbers from 0; named by data.id2label."""
         columns = self._params.label_columns
         labels = columns if len(columns) > 1 else [str(position) for position in range(length)]
@@ -233,7 +282,8 @@ class LabelReader:
             self._column, length, listing(id2label.values()), "" if named else "; to name them, set data.id2label",
         )  # fmt: skip
         positions = [numbers[label] for label in labels]
-        return Labels("multi_label_classification", list(id2label.values()), numbers, self._notation, positions)
+        names = list(id2label.values())
+        return Labels("multi_label_classification", names, numbers, self._notation, unlabelled, positions)
 
     def _inferred(self, texts: list[str]) -> ProblemType:
         number = all(_number(text) and not _CODE.match(text) for text in texts)

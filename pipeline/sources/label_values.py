@@ -65,9 +65,11 @@ def _named(batch: Batch, column: str, values: list[Any], names: list[str]) -> li
     return found
 
 
-def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any, ...]) -> list[bool | None] | None:
+def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any, ...]) -> list[Any] | None:
     if any(text_of(cell) is None for cell in cells):
         return None
+    if all(map(is_minus_one, cells)):
+        return list(cells)
     for name, cell in zip(columns, cells, strict=True):
         if bit(cell) is None:
             raise UserError(
@@ -93,6 +95,13 @@ def bit(value: Any) -> bool | None:
     if isinstance(value, (list, dict)):
         return None
     return _BITS.get(value.strip().lower() if isinstance(value, str) else value)
+
+
+def is_minus_one(value: Any) -> bool:
+    """Return whether a label, or each number of a vector, is -1, which often means that the label is not known."""
+    if isinstance(value, list):
+        return bool(value) and all(map(is_minus_one, value))
+    return value.strip() in ("-1", "-1.0") if isinstance(value, str) else bool(value == -1)
 
 
 @dataclass(frozen=True)

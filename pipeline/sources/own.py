@@ -29,6 +29,7 @@ class OwnFiles:
     """The files of `data.directory`.
 
     task: what they are. splits: those that have files. shares: of train's rows that become train and other splits.
+    warnings: what to know of the labels.
     """
 
     def __init__(self, params: DataParams) -> None:
@@ -38,18 +39,15 @@ class OwnFiles:
         self._files = find_files(Path(params.directory))
         self.splits = list(self._files)
         self.shares = made_splits(params.split, self._files)
-        reader, unlabelled = LabelReader(params), []
+        reader = LabelReader(params)
         named = [params.split.column] if params.split.type == "fixed" and params.split.column else []
         for split, files in self._files.items():
             label = params.label_columns
-            labelled = 0
             columns = Columns(label + named * (split == TRAIN), optional=label if split == "test" else [])
             for batch in read_files(files, columns):
-                labelled += reader.add(batch, label_values(batch, label) or [], split == TRAIN)
+                reader.add(batch, label_values(batch, label) or [], split)
                 if split == TRAIN and named:
                     self.shares |= {MADE[int(code)]: 1 for code in set(self._keys(batch).view(np.float64))}
-            if split == "test" and not labelled:
-                unlabelled.append(split)
         if twice := sorted(self.shares.keys() & self._files.keys() - {TRAIN}):
             raise UserError(
                 f"data.split.column: {named[0]} names rows of {twice[0]}, for which there is a file too; leave one"
@@ -60,6 +58,7 @@ class OwnFiles:
                 "data.split.type=stratify and a share in data.split.probabilities"
             )
         self._labels = reader.labels()
+        self.warnings = reader.warnings
         metrics = self._labels.metrics
         best = next((name for name in metrics if name.startswith("f1")), metrics[0])
         self.task = Task(
@@ -70,7 +69,7 @@ class OwnFiles:
             metrics=metrics,
             metric_for_best_model=best,
             predicted=[split for split in MADE[1:] if split in self._files or split in self.shares],
-            unlabelled=unlabelled,
+            unlabelled=self._labels.unlabelled,
             slice_columns=params.slice_columns,
         )
 
