@@ -1,6 +1,7 @@
 """Labels in the forms in which people have them are read as what they mean, or rejected in one line."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -417,3 +418,45 @@ def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
     assert any("line 4: label is -1" in warning for warning in read_data_card(raw).warnings)
     raw = own({"train.csv": csv(rows(60, [-1, 1]))})
     assert not any("-1" in warning and "known" in warning for warning in read_data_card(raw).warnings)
+
+
+@pytest.mark.parametrize(
+    ("labels", "found", "remedy"),
+    [
+        (["0,5", "1,25", "3"], "'0,5'", "point"),
+        (["1.5", "2.5", "0,5"], "'0,5'", "point"),
+        (["1.234,5", "2.345,6"], "'1.234,5'", "point"),
+        (["1,234", "2,345", "17"], "'1,234'", "point"),
+        (["1 234,5", "2\u00a0345,6"], "'1 234,5'", "point"),
+        (["85%", "12%", "7%"], "'85%'", "percentage"),
+        (["85,5 %", "12 %"], "'85,5 %'", "percentage"),
+        (["0,5", "0,7", "0,9", "n/a"], "'0,5'", "point"),
+    ],
+)
+def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str], found: str, remedy: str) -> None:
+    files: dict[str, str | bytes] = {"train.jsonl": jsonl(rows(60, labels))}
+    for changes in ({}, {"problem_type": "regression"}):
+        message = rejected(files, **changes)
+        assert f"line {labels.index(found.strip(chr(39))) + 1}: label is {found}" in message and remedy in message
+    task = read_task(own(files, id2label={label: label for label in labels}), "download")
+    assert task.labels == labels
+
+
+def test_a_decimal_comma_in_another_split_is_named() -> None:
+    files = {"train.csv": csv(rows(60, ["0.5", "1.5"])), "dev.csv": csv([("a", "0.5"), ("b", '"0,7"')])}
+    assert "dev.csv line 3: label is '0,7'" in rejected(files, split={"type": "fixed"})  # type: ignore[arg-type]
+
+
+def test_words_with_some_percentages_are_classes() -> None:
+    labels = ["5%", "low", "high", "none"]
+    assert read_task(own({"train.csv": csv(rows(60, labels))}), "download").labels == sorted(labels)
+
+
+def test_decimals_of_parquet_are_numbers() -> None:
+    numbers = [Decimal("0.50"), Decimal("-2.25"), Decimal("0.00")]
+    raw = own({"train.parquet": parquet(rows(60, numbers), pa.decimal128(10, 2))})
+    assert read_task(raw, "download").problem_type == "regression"
+    assert labels_by_row(raw)[:3] == [0.5, -2.25, 0.0]
+    classes = [Decimal(1), Decimal(0), Decimal(10)]
+    raw = own({"train.parquet": parquet(rows(60, classes), pa.decimal256(50, 9))})
+    assert read_task(raw, "download").labels == ["0", "1", "10"]

@@ -35,12 +35,15 @@ METRICS = {
     "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
     "regression": ["pearson", "spearmanr", "rmse"],
 }
+_LABEL_TYPES = (str, int, float, Decimal, type(None))
 _MOST_INTEGERS = 20  # different whole numbers that are taken for classes
 _MOST_CLASSES = 1000
 _KEPT = 20_000  # different labels, beyond which they are not classes
 _INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers so where one is missing
 _CODE = re.compile(r"[+-]?0\d")  # as 007: a name, whose zeros count
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+# Numbers as people write them: 0,5 or 1.234,5 or 1,234 or 85%; also plain ones.
+_WRITTEN_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?(?:e[+-]?\d+)?\s*%?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ class LabelReader:
                 self._first_minus_one.setdefault(split, batch.where(row))
                 continue
             several = isinstance(value, list) and self._problem_type in (None, "multi_label_classification")
-            if not all(isinstance(one, (str, int, float, type(None))) for one in (value if several else [value])):
+            if not all(isinstance(label, _LABEL_TYPES) for label in (value if several else [value])):
                 raise UserError(
                     f"{batch.where(row)}: {self._column} is {shown(value)}; a label is a text or a number, or with "
                     "data.problem_type=multi_label_classification a list"
@@ -140,7 +143,7 @@ class LabelReader:
                     f"{batch.where(row)}: {self._column} is {shown(value)}, but the labels before it are lists, as "
                     f"{self._several}; write all labels in the same way"
                 )
-            if several and any(isinstance(item, float) and item % 1 for item in items if not missing(item)):
+            if several and any(isinstance(item, (float, Decimal)) and item % 1 for item in items if not missing(item)):
                 raise UserError(
                     f"{batch.where(row)}: {self._column} is {shown(value)}; a list must hold labels, or 0 or 1 for "
                     "each label"
@@ -187,11 +190,28 @@ class LabelReader:
         return all(map(_number, self._first))
 
     def _check_target(self, text: str, where: str) -> None:
+        if not _number(text) and _WRITTEN_NUMBER.fullmatch(text):
+            raise self._written_number(text, where)
         if not _number(text) or not math.isfinite(float(text)):
             raise UserError(
                 f"{where}: {self._column} is {shown(text)}; the target of a regression must be a finite number: "
                 "correct it, remove the row, or for classes set data.problem_type"
             )
+
+    def _check_written_numbers(self, texts: list[str]) -> None:
+        """Raise UserError if labels are numbers with a decimal comma, a separator of thousands or a percent sign."""
+        written = [text for text in texts if _WRITTEN_NUMBER.fullmatch(text)]
+        odd = next((text for text in written if not _number(text)), None)
+        if odd and 2 * len(written) > len(texts):
+            raise self._written_number(odd, self._first[odd])
+
+    def _written_number(self, text: str, where: str) -> UserError:
+        remedy = "a percentage as a plain number (85 or 0.85)" if text.endswith("%") else "numbers with a point (0.5)"
+        commas = "; if commas separate labels, set data.problem_type" * ("," in text)
+        return UserError(
+            f"{where}: {self._column} is {shown(text)}; write {remedy} and without other separators; if it is a class, "
+            f"list all labels in data.id2label{commas}"
+        )
 
     def labels(self) -> Labels:
         """What the labels are. Raises UserError where they do not fit data.problem_type, or data.id2label."""
@@ -286,6 +306,8 @@ class LabelReader:
         return Labels("multi_label_classification", names, numbers, self._notation, unlabelled, positions)
 
     def _inferred(self, texts: list[str]) -> ProblemType:
+        if not self._several and not self._id2label and not self._schema_names:
+            self._check_written_numbers(texts)
         number = all(_number(text) and not _CODE.match(text) for text in texts)
         whole = all(map(_INTEGER.fullmatch, texts))
         kind: ProblemType = "single_label_classification"

@@ -5,6 +5,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -81,6 +82,8 @@ def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any
 
 def text_of(label: Any) -> str | None:
     """Return a label as it is written in a file; None if it is missing."""
+    if isinstance(label, Decimal) and label.is_finite():
+        return format(label.normalize(), "f")  # a decimal128 of Parquet: 1 for 1.000
     text = label.strip() if isinstance(label, str) else "" if missing(label) else str(label)
     return text or None
 
