@@ -460,3 +460,43 @@ def test_decimals_of_parquet_are_numbers() -> None:
     classes = [Decimal(1), Decimal(0), Decimal(10)]
     raw = own({"train.parquet": parquet(rows(60, classes), pa.decimal256(50, 9))})
     assert read_task(raw, "download").labels == ["0", "1", "10"]
+
+
+LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
+    "case": (["Spam", "spam", "ham"], ["'Spam'", "'spam'", "2 different"], 3),
+    "truth values": ([True, False, "true", "no"], ["'True'", "'true'", "2 different"], 4),
+    "Unicode form": (["café", "cafe\u0301", "tea"], ["caf\\xe9", "cafe\\u0301", "2 different"], 3),
+    "wide letters": (["\uff21", "A", "B"], ["\uff21", "'A'", "2 different"], 3),
+    "spaces around": (["spam", " spam", "ham"], ["' spam'", "'spam'", "one label"], 2),
+    "no-break space": (["spam", "spam\u00a0", "ham"], ["'spam\\xa0'", "'spam'", "one label"], 2),
+    "spaces within": (["not  spam", "not spam"], ["'not  spam'", "'not spam'", "2 different"], 2),
+    "zero-width space": (["spam", "spam\u200b", "ham"], ["'spam\\u200b'", "'spam'", "2 different"], 3),
+    "byte order mark": (["\ufeffspam", "spam", "ham"], ["'\\ufeffspam'", "'spam'", "2 different"], 3),
+    "decimal point": (["1", "1.0", "0"], ["'1'", "'1.0'", "one label"], 2),
+    "numbers of JSON": ([1, 1.0, 0], ["'1'", "'1.0'", "one label"], 2),
+    "codes": (["1", "01", "2"], ["'01'", "'1'", "2 different"], 3),
+    "several labels": ([["a"], ["A", "b"]], ["'A'", "'a'", "2 different"], 3),
+}
+
+
+@pytest.mark.parametrize("case", LOOK_ALIKES)
+def test_labels_that_are_almost_the_same_are_named_in_one_warning(case: str) -> None:
+    labels, words, classes = LOOK_ALIKES[case]
+    raw = own({"train.jsonl": jsonl(rows(60, labels))})
+    assert len(read_task(raw, "download").labels) == classes
+    [warning] = [warning for warning in read_data_card(raw).warnings if "almost the same" in warning]
+    assert all(word in warning for word in words), warning
+
+
+def test_spellings_in_other_splits_count_and_different_labels_do_not() -> None:
+    files = {"train.csv": csv(rows(60, ["yes", "no"])), "test.csv": csv(rows(9, ["Yes", "no"], 1))}
+    raw = own(files)  # type: ignore[arg-type]
+    assert any("'Yes' and 'yes'" in warning for warning in read_data_card(raw).warnings)
+    for labels in (["a", "b"], [" a", " b"], [1, 10, 2], ["01", "02"], ["0.5", "0.50"]):
+        raw = own({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
+        assert not any("almost the same" in warning for warning in read_data_card(raw).warnings)
+
+
+def test_a_list_saved_as_text_among_names_is_told() -> None:
+    raw = own({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
+    assert any("saved as text" in warning and "['bad']" in warning for warning in read_data_card(raw).warnings)

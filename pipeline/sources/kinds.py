@@ -22,7 +22,10 @@ from pipeline.sources.label_values import (
     VectorCheck,
     are_text_lists,
     bit,
+    distinct,
     is_minus_one,
+    is_quoted_list,
+    look_alike_key,
     text_of,
     texts_of,
 )  # fmt: skip
@@ -38,6 +41,7 @@ METRICS = {
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
 _MOST_INTEGERS = 20  # different whole numbers that are taken for classes
 _MOST_CLASSES = 1000
+_MOST_PAIRS = 5  # of almost the same labels in a warning
 _KEPT = 20_000  # different labels, beyond which they are not classes
 _INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers so where one is missing
 _CODE = re.compile(r"[+-]?0\d")  # as 007: a name, whose zeros count
@@ -103,6 +107,7 @@ class LabelReader:
         self._id2label = _by_label(params)
         self._schema_names: dict[str, None] = {}  # the names of classes in the schemas of Parquet files, in order
         self._first: dict[str, str] = {}  # where each label first stands, in order
+        self._spellings: set[str] = set()  # labels as they are written, with the spaces around them
         self._in_train = 0  # how many of these train has
         self._rows: Counter[str] = Counter()  # how many rows of each split have a label
         self._minus_ones: Counter[str] = Counter()  # how many rows of a split have the label -1, if train has none
@@ -123,7 +128,7 @@ class LabelReader:
         elif not self._first:
             self._note_text_lists(batch, values)
         for row, value in enumerate(values):
-            if isinstance(value, str) and value in self._first and not self._notation.text_lists:
+            if isinstance(value, str) and value in self._spellings:
                 self._rows[split] += 1
                 continue
             if split != TRAIN and not self._minus_one_is_class and is_minus_one(value):
@@ -167,6 +172,8 @@ class LabelReader:
                         raise self._too_many(f"more than {_KEPT:,} different labels")
                     self._check_target(text, batch.where(row))
             self._rows[split] += bool(texts)
+            if texts and isinstance(value, str) and len(self._spellings) < _KEPT:
+                self._spellings.add(value)
         if split == TRAIN:
             self._in_train = len(self._first)
 
@@ -249,7 +256,38 @@ class LabelReader:
                 raise self._always(texts)
             if len(names) > _MOST_CLASSES or (len(names) > _MOST_INTEGERS and self._rows.total() < 2 * len(names)):
                 raise self._too_many(f"{len(names):,} different labels in {self._rows.total():,} rows")
+        if kind != "regression":
+            self._warn_of_look_alikes(numbers)
         return Labels(kind, names, numbers, self._notation, unlabelled)
+
+    def _warn_of_look_alikes(self, numbers: Mapping[str, int]) -> None:
+        """Warn of labels that are almost the same, and of lists that were saved as text among other labels."""
+        spellings = list(self._first)
+        if not self._several:
+            stripped = {text_of(value): value for value in self._spellings}
+            spellings = sorted(self._spellings) + [text for text in self._first if text not in stripped]
+            lists = sorted(filter(is_quoted_list, spellings))
+            if lists and len(lists) < len(spellings):
+                self.warnings.append(
+                    f"{self._column}: some labels look like lists that were saved as text, but not all: "
+                    f"{listing(map(shown, lists), 3)}; each of them is read as a class"
+                )
+        groups: dict[Decimal | str, list[str]] = {}
+        for text in spellings:
+            plain = text_of(text) or ""
+            groups.setdefault(Decimal(plain) if _has_value(plain) else look_alike_key(plain), []).append(text)
+        pairs = []
+        for group in groups.values():
+            classes = len({numbers[text_of(text) or ""] for text in group})
+            if len(group) > 1:
+                read_as = f"{classes} different labels" if classes > 1 else "one label"
+                pairs.append(f"{' and '.join(distinct(group[:3]))} ({read_as})")
+        if pairs:
+            more = f" and {len(pairs) - _MOST_PAIRS} more" * (len(pairs) > _MOST_PAIRS)
+            self.warnings.append(
+                f"{self._column}: labels that are almost the same: {', '.join(pairs[:_MOST_PAIRS])}{more}; write those "
+                "that mean the same alike"
+            )
 
     def _unlabelled(self, kind: ProblemType) -> list[str]:
         """Return the splits without labels. Raises UserError if labels that train does not have are -1 in some rows."""

@@ -3,6 +3,7 @@
 import ast
 import functools
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -162,8 +163,24 @@ def are_text_lists(labels: Sequence[Any]) -> bool:
     """Return whether all labels are lists that were saved as text. A name can have brackets, too, such as "[A]"."""
     texts = {label for label in labels if not missing(label) and label != ""}
     lists = [items_of_text(text) for text in texts]
-    quoted = any(re.match("\\[ *['\"\\d]", text) for text in texts)
-    return None not in lists and (quoted or any(len(items or ()) > 1 for items in lists))
+    return None not in lists and (any(map(is_quoted_list, texts)) or any(len(items or ()) > 1 for items in lists))
+
+
+def is_quoted_list(text: str) -> bool:
+    """Return whether a text is a list of quoted texts or of numbers, which is hardly the name of a class."""
+    return re.match("\\s*\\[\\s*['\"\\d]", text) is not None and items_of_text(text) is not None
+
+
+def distinct(texts: Sequence[str]) -> list[str]:
+    """Return texts for a message, with escapes if they differ only in their Unicode form, which nobody can see."""
+    same = len({unicodedata.normalize("NFC", text) for text in texts}) < len(texts)
+    return [ascii(text[:40]) if same else shown(text) for text in texts]
+
+
+def look_alike_key(text: str) -> str:
+    """Return a text without differences of case, spaces, invisible characters and Unicode form."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join("".join(character for character in folded if unicodedata.category(character) != "Cf").split())
 
 
 class VectorCheck:
