@@ -73,7 +73,7 @@ def _scan(source: OwnFiles | Corpus, params: DataParams, columns: Columns) -> tu
     """Note in `columns` what is needed of each row. Returns the number of its split in the task, and warnings."""
     task = source.task
     found: list[Codes] = []
-    warnings = []
+    warnings = [*source.warnings] if isinstance(source, OwnFiles) else []
     for split in source.splits:
         lacking: Counter[str] = Counter()
         first: dict[str, list[int]] = {}

@@ -54,13 +54,18 @@ class DataParams:
     task: Literal["own", "sample", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
     directory: str
     text_column_names: list[str]
-    label_column_name: str
+    label_column_name: str | list[str]
     problem_type: ProblemType | None
-    id2label: dict[str, str] | None
+    id2label: dict[str, str] | list[str] | None
     split: SplitParams
     slice_columns: list[str]
     on_missing: Literal["refuse", "drop"]
     on_leakage: Literal["warn", "refuse", "drop"]
+
+    @property
+    def label_columns(self) -> list[str]:
+        """The column of the labels, or several columns that hold 0 or 1 for a label each."""
+        return [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,27 @@ def kind_of(schema: pa.Schema, column: str) -> pa.DataType | list[str]:
     return feature["names"] if feature["_type"] == "ClassLabel" else schema.field(column).type
 
 
+def class_names(schema: pa.Schema) -> dict[str, list[str]]:
+    """Return the names of the classes of each column that has any in the metadata of the package `datasets`."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        columns = {name: _class_names(features[name]) for name in schema.names if name in features}
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return {name: names for name, names in columns.items() if names and _of_integers(schema.field(name).type)}
+
+
+def _class_names(feature: Any) -> list[str]:
+    while isinstance(feature, list) or "feature" in feature:  # a list of classes
+        feature = feature[0] if isinstance(feature, list) else feature["feature"]
+    return feature["names"] if feature.get("_type") == "ClassLabel" else []
+
+
+def _of_integers(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_integer(kind.value_type if is_list else kind))
+
+
 def read_split(directory: Path, split: str, producer: str) -> pa.Table:
     """Read `directory/split.parquet`, an output of the stage `producer`, into memory.
 

@@ -17,6 +17,7 @@ from pipeline.sources.corpus import Rows
 from pipeline.sources.duplicates import Hashes, hashes
 from pipeline.sources.files import NAMES, find_files
 from pipeline.sources.kinds import LabelReader
+from pipeline.sources.label_values import label_values
 from pipeline.sources.own_params import KEY, check_own
 from pipeline.sources.splits import MADE, made_splits
 from pipeline.sources.times import Times
@@ -29,6 +30,7 @@ class OwnFiles:
     """The files of `data.directory`.
 
     task: what they are. splits: those that have files. shares: of train's rows that become train and other splits.
+    warnings: what to know of the labels.
     """
 
     def __init__(self, params: DataParams) -> None:
@@ -38,23 +40,19 @@ class OwnFiles:
         self._files = find_files(Path(params.directory))
         self.splits = list(self._files)
         self.shares = made_splits(params.split, self._files)
-        reader, unlabelled = LabelReader(params), []
+        reader = LabelReader(params)
         named = [params.split.column] if params.split.type in _NUMBERED and params.split.column else []
         self._times = Times(str(params.split.column))
         for split, files in self._files.items():
-            label = [params.label_column_name]
-            labelled = 0
+            label = params.label_columns
             columns = Columns(label + named * (split == TRAIN), optional=label if split == "test" else [])
             for batch in read_files(files, columns):
-                if label[0] in batch.columns:
-                    labelled += reader.add(batch, _list(batch.columns[label[0]]), split == TRAIN)
+                reader.add(batch, label_values(batch, label) or [], split)
                 if split == TRAIN and named and params.split.type == "datetime":
                     for row, text in enumerate(texts(batch, named[0]).to_pylist()):
                         self._times.add(batch.where(row), text.strip())
                 elif split == TRAIN and named:
                     self.shares |= {MADE[int(code)]: 1 for code in set(self._keys(batch).view(np.float64))}
-            if split == "test" and not labelled:
-                unlabelled.append(split)
         if twice := sorted(self.shares.keys() & self._files.keys() - {TRAIN}):
             raise UserError(
                 f"data.split.column: {named[0]} names rows of {twice[0]}, for which there is a file too; leave one"
@@ -65,6 +63,7 @@ class OwnFiles:
                 "data.split.type=stratify and a share in data.split.probabilities"
             )
         self._labels = reader.labels()
+        self.warnings = reader.warnings
         metrics = self._labels.metrics
         best = next((name for name in metrics if name.startswith("f1")), metrics[0])
         self.task = Task(
@@ -75,7 +74,7 @@ class OwnFiles:
             metrics=metrics,
             metric_for_best_model=best,
             predicted=[split for split in MADE[1:] if split in self._files or split in self.shares],
-            unlabelled=unlabelled,
+            unlabelled=self._labels.unlabelled,
             slice_columns=params.slice_columns,
         )
 
@@ -91,14 +90,14 @@ class OwnFiles:
     def read(self, split: str) -> Iterator[Rows]:
         """The rows of a split's files in batches; of train, with the column `KEY` where `data.split.column` is set."""
         params, idx = self._params, 0
-        label = [] if split in self.task.unlabelled else [params.label_column_name]
+        label = [] if split in self.task.unlabelled else params.label_columns
         key = [params.split.column] if params.split.column and split == TRAIN else []
         names = [*params.text_column_names, *params.slice_columns]
         for batch in read_files(self._files[split], Columns([*names, *label, *key])):
             columns = {name: texts(batch, name) for name in names}
             unlabelled: list[int] = []
             if label:
-                columns["label"], unlabelled = self._labels.encode(_list(batch.columns[label[0]]))
+                columns["label"], unlabelled = self._labels.encode(label_values(batch, label) or [])
             columns["idx"] = from_numpy(np.arange(idx, idx := idx + len(batch.numbers), dtype=np.int32))
             if key:
                 columns[KEY] = from_numpy(self._keys(batch))
@@ -131,8 +130,3 @@ def _filled(text: str) -> float:
 
 def _split_number(text: str) -> float:
     return float(MADE.index(NAMES[text.lower()]))
-
-
-def _list(values: Any) -> list[Any]:
-    found: list[Any] = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
-    return found

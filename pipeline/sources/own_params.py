@@ -9,18 +9,42 @@ KEY = "split key"  # column of what the values of `data.split.column` mean
 
 def check_own(params: DataParams) -> None:
     """Raises UserError for values of the section `data` that do not go together."""
-    texts, slices = params.text_column_names, params.slice_columns
+    texts, slices, labels = params.text_column_names, params.slice_columns, params.label_columns
     if len(texts) not in (1, 2):
         raise UserError(f"params.yaml: data.text_column_names is {texts}; name one column, or two for pairs")
-    for key, names in (("text_column_names", texts), ("slice_columns", slices)):
+    for key, names in (("text_column_names", texts), ("slice_columns", slices), ("label_column_name", labels)):
         for name in names:
-            if name in ("label", "idx", LEAKAGE, KEY) and name != params.label_column_name:
+            if name in ("label", "idx", LEAKAGE, KEY) and name not in labels:
                 raise UserError(f"params.yaml: data.{key} has {name}, a name that the pipeline uses; rename the column")
-            if (*texts, *slices, params.label_column_name).count(name) > 1:
+            if (*texts, *slices, *labels).count(name) > 1:
                 raise UserError(f"params.yaml: data.{key} has {name}, which data names twice; name each column once")
-    if params.id2label is not None and len(set(params.id2label.values())) < max(2, len(params.id2label)):
-        raise UserError(f"params.yaml: data.id2label is {params.id2label}; it must have two or more different names")
+    _check_labels(params)
     _check_split(params.split)
+
+
+def _check_labels(params: DataParams) -> None:
+    """Raises UserError for label columns, names of labels and a problem type that do not go together."""
+    columns, id2label = params.label_column_name, params.id2label
+    if isinstance(columns, list):
+        if len(columns) < 2:
+            raise UserError(
+                f"params.yaml: data.label_column_name is {columns}; a list names two or more columns, each with 0 or 1 "
+                "for a label; write the name of a single column without brackets"
+            )
+        if params.problem_type not in (None, "multi_label_classification"):
+            raise UserError(
+                f"params.yaml: data.problem_type is {params.problem_type}, but data.label_column_name is {columns}; "
+                "several columns mean multi_label_classification"
+            )
+    if id2label is None:
+        return
+    names = id2label if isinstance(id2label, list) else list(id2label.values())
+    if len(set(names)) < max(2, len(names)):
+        raise UserError(f"params.yaml: data.id2label is {id2label}; it must have two or more different names")
+    if isinstance(columns, list) and (
+        set(id2label) != set(columns) if isinstance(id2label, dict) else len(id2label) != len(columns)
+    ):
+        raise UserError(f"params.yaml: data.id2label is {id2label}; it must name each of the columns {columns}")
 
 
 def _check_split(split: SplitParams) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.messages import UserError
-from pipeline.core.tables import from_strings
+from pipeline.core.tables import class_names, from_strings
 
 _ROWS = 1 << 15  # of a batch
 _LONGEST_FIELD = 10_000_000  # characters; a quote that is never closed takes all that follows
@@ -54,12 +55,14 @@ class Batch(NamedTuple):
     """Some rows of a file. columns: by name, a value per row, None where missing; a column that is not there is absent.
 
     numbers: of each row, the line on which it starts; or in a file without lines its number, from 0.
+    class_names: by column, the names of the classes whose numbers it has, if the file has them.
     """
 
     path: Path
     unit: str
     numbers: Sequence[int]
     columns: Mapping[str, Sequence[Any] | pa.Array]
+    class_names: Mapping[str, list[str]] = MappingProxyType({})
 
     def where(self, row: int) -> str:
         return f"{self.path} {self.unit} {self.numbers[row]}"
@@ -284,13 +287,14 @@ def _read_parquet(path: Path, columns: Columns, refused: Callable[[Fault], None]
         # By default the reader keeps all that it has read: https://github.com/apache/arrow/issues/39808
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             names = columns.found(path, file.schema_arrow.names)
+            classes = class_names(file.schema_arrow)
             for batch in file.iter_batches(_ROWS, columns=names):
                 numbers = range(row, row := row + len(batch))
                 try:
                     batch.validate(full=True)
                 except pa.ArrowInvalid as error:
                     raise UserError(f"{path} has text that is not UTF-8 ({error}); write it again") from None
-                yield Batch(path, "row", numbers, {name: batch.column(name) for name in names})
+                yield Batch(path, "row", numbers, {name: batch.column(name) for name in names}, classes)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} is not a complete parquet file ({error}); write it again") from None
 

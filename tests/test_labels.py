@@ -1,0 +1,502 @@
+"""Labels in the forms in which people have them are read as what they mean, or rejected in one line."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import params_file, run_stage
+from own import csv, own, read, rows
+
+from pipeline.core.data_card import read_data_card
+from pipeline.core.messages import UserError
+from pipeline.core.task import read_task
+
+SEVERAL = "multi_label_classification"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def jsonl(examples: list[tuple[Any, ...]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
+
+
+def parquet(examples: list[tuple[Any, ...]], label_type: pa.DataType) -> bytes:
+    labels = pa.array([label for _, label in examples], label_type)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": [text for text, _ in examples], "label": labels}), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def labels_by_row(raw: Path) -> list[Any]:
+    """The labels of all splits in the order of the user's file."""
+    examples = [row for split in ("train", "validation", "test") for row in read(raw, split)]
+    return [row["label"] for row in sorted(examples, key=lambda row: row["idx"])]
+
+
+def rejected(files: dict[str, str | bytes], **changes: Any) -> str:
+    """The one line with which download rejects the files."""
+    with pytest.raises(UserError) as error:
+        own(files, **changes)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+VECTORS = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+FORMS: dict[str, dict[str, str | bytes]] = {
+    "whole numbers": {"train.jsonl": jsonl(rows(60, VECTORS))},
+    "floats": {"train.jsonl": jsonl(rows(60, [[float(bit) for bit in vector] for vector in VECTORS]))},
+    "booleans": {"train.jsonl": jsonl(rows(60, [[bool(bit) for bit in vector] for vector in VECTORS]))},
+    "texts": {"train.jsonl": jsonl(rows(60, [[str(bit) for bit in vector] for vector in VECTORS]))},
+    "Parquet": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.int8()))},
+    "Parquet of fixed size": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.float32(), 3))},
+    "separators": {"train.csv": csv(rows(60, ["1|0|1", "0|0|0", "0|1|0"]))},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_of_0_and_1_for_each_label_is_a_multi_hot_vector(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    raw = own(FORMS[form])
+    task = read_task(raw, "download")
+    assert (task.problem_type, task.labels) == (SEVERAL, ["0", "1", "2"])
+    assert labels_by_row(raw) == VECTORS * 20
+    assert any("multi-hot" in message and "data.id2label" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("id2label", "names", "first"),
+    [
+        (["toxic", "rude", "spam"], ["toxic", "rude", "spam"], [1, 0, 1]),
+        ({"2": "spam", "0": "toxic", "1": "rude"}, ["spam", "toxic", "rude"], [1, 1, 0]),
+    ],
+)
+def test_id2label_names_the_positions_of_vectors(id2label: Any, names: list[str], first: list[int]) -> None:
+    raw = own({"train.jsonl": jsonl(rows(60, VECTORS))}, id2label=id2label)
+    assert read_task(raw, "download").labels == names
+    assert labels_by_row(raw)[0] == first
+
+
+def test_a_list_of_names_names_the_classes_0_1_and_so_on() -> None:
+    raw = own({"train.csv": csv(rows(60, [1, 0]))}, id2label=["bad", "good"])
+    assert read_task(raw, "download").labels == ["bad", "good"]
+    assert labels_by_row(raw)[:2] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "first"),
+    [
+        ([[0], [0, 1], [1]], ["0", "1"], [1, 0]),
+        ([[0], [1]], ["0", "1"], [1, 0]),
+        ([[1], [0, 1], [], [2]], ["0", "1", "2"], [0, 1, 0]),
+        ([[2, 0], [0, 1]], ["0", "1", "2"], [1, 0, 1]),
+        ([[0, 1], [1, 0], [1, 1]], ["0", "1"], [0, 1]),  # vectors, since all lists have the same length
+    ],
+)
+def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names: list[str], first: list[int]) -> None:
+    raw = own({"train.jsonl": jsonl(rows(60, labels))})
+    assert read_task(raw, "download").labels == names
+    assert labels_by_row(raw)[0] == first
+
+
+@pytest.mark.parametrize(
+    ("odd", "found"),
+    [
+        ([1, 0], "[1, 0]"),
+        ([1, 0, 1, 0], "[1, 0, 1]"),
+        ([1, 0, 2], "[1, 0, 2]"),
+        ([1, None, 0], "[1, None, 0]"),
+        ([], "[]"),
+        (1, "[1]"),
+    ],
+)
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_label_that_is_not_a_vector_like_the_others_is_named(odd: Any, found: str, split: str) -> None:
+    examples = {"train": rows(30, VECTORS), "dev": rows(9, VECTORS, 1)}
+    examples[split].insert(4, ("odd", odd))
+    message = rejected({f"{name}.jsonl": jsonl(listed) for name, listed in examples.items()}, split={"type": "fixed"})
+    assert found in message
+    assert f"{split}.jsonl line 5" in message
+
+
+def test_a_list_is_not_a_class_and_names_must_fit_the_vectors() -> None:
+    files: dict[str, str | bytes] = {"train.jsonl": jsonl(rows(60, VECTORS))}
+    assert "multi_label_classification" in rejected(files, problem_type="single_label_classification")
+    message = rejected(files, id2label=["toxic", "rude"])
+    assert "data.id2label" in message and "3 labels" in message
+    assert "[0.2, 0.8]" in rejected({"train.jsonl": jsonl(rows(60, [[0.2, 0.8], [0.5, 0.5]]))})
+
+
+HEADER = "text,toxic,insult"
+CELLS = [(0, 1), (1, 1), (0, 0)]
+
+
+def columns_csv(cells: list[tuple[Any, ...]], count: int = 60, seed: int = 0, header: str = HEADER) -> str:
+    return csv([(text, *values) for text, values in rows(count, cells, seed)], header)
+
+
+COLUMNS = {"label_column_name": ["toxic", "insult"]}
+
+
+@pytest.mark.parametrize("values", [("0", "1"), ("0.0", "1.0"), ("False", "True"), ("false", "true")])
+def test_several_columns_of_0_and_1_are_a_label_each(values: tuple[str, str]) -> None:
+    raw = own({"train.csv": columns_csv([(values[toxic], values[insult]) for toxic, insult in CELLS])}, **COLUMNS)
+    task = read_task(raw, "download")
+    assert (task.problem_type, task.labels) == (SEVERAL, ["toxic", "insult"])
+    assert labels_by_row(raw) == [list(cells) for cells in CELLS] * 20
+    assert list(read(raw, "train")[0]) == ["text", "label", "idx"]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_several_columns_of_other_files_are_a_label_each(form: str) -> None:
+    examples = [{"text": text, "toxic": bool(toxic), "insult": insult} for text, (toxic, insult) in rows(60, CELLS)]
+    Path("data/own").mkdir(parents=True)
+    if form == "jsonl":
+        Path("data/own/train.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
+    else:
+        pq.write_table(pa.Table.from_pylist(examples), "data/own/train.parquet")
+    raw = own({}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
+    assert read_task(raw, "download").labels == ["Insult", "Toxic"]
+    assert labels_by_row(raw)[0] == [1, 0]
+
+
+def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -> None:
+    files: dict[str, str | bytes] = {"train.csv": columns_csv([*CELLS, ("", 1)])}
+    assert "label: 15 (idx 3, 7" in rejected(files, **COLUMNS)
+    raw = own(files, **COLUMNS, on_missing="drop")
+    assert len(labels_by_row(raw)) == 45
+    raw = own({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
+    assert read_task(raw, "download").unlabelled == ["test"]
+    raw = own({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
+    assert read_task(raw, "download").unlabelled == [], "rows that have none of the labels are labeled"
+
+
+@pytest.mark.parametrize(
+    ("files", "changes", "words"),
+    [
+        ({"train.csv": columns_csv([*CELLS, (0, 2)])}, {}, ["train.csv line 5", "insult is '2'"]),
+        ({"train.csv": columns_csv([*CELLS, ("yes", 0)])}, {}, ["train.csv line 5", "toxic is 'yes'"]),
+        (
+            {"train.csv": columns_csv(CELLS), "test.csv": csv([("x", 1)], "text,toxic")},
+            {},
+            ["test.csv", "no column insult"],
+        ),
+        ({"train.csv": columns_csv(CELLS, header="text,toxic,rude")}, {}, ["train.csv", "no column insult"]),
+        ({}, {"label_column_name": ["toxic"]}, ["data.label_column_name", "without brackets"]),
+        ({}, {"label_column_name": []}, ["data.label_column_name"]),
+        ({}, {"label_column_name": ["toxic", "toxic"]}, ["data.label_column_name", "twice"]),
+        ({}, {"problem_type": "regression"}, ["data.problem_type", "multi_label_classification"]),
+        ({}, {"id2label": {"toxic": "a", "rude": "b"}}, ["data.id2label", "insult"]),
+        ({}, {"id2label": ["a", "b", "c"]}, ["data.id2label", "insult"]),
+    ],
+)
+def test_columns_that_are_not_of_0_and_1_are_named(
+    files: dict[str, str | bytes], changes: dict[str, Any], words: list[str]
+) -> None:
+    message = rejected(files, **{**COLUMNS, **changes})
+    assert all(word in message for word in words), message
+
+
+def test_params_yaml_takes_a_list_of_columns_and_a_list_of_names(tmp_path: Path) -> None:
+    Path("data/own").mkdir(parents=True)
+    Path("data/own/train.csv").write_text(columns_csv(CELLS))
+    changes = {"data.task": "own", "data.label_column_name": "[toxic, insult]", "data.id2label": "[Toxic, Insult]"}
+    params_file(tmp_path, changes)
+    done = run_stage("download", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert read_task(Path("data/raw"), "download").labels == ["Toxic", "Insult"]
+
+
+TEXT_LISTS = {
+    "Python": ["['a', 'b']", "['b']", "[]"],
+    "JSON": ['["a", "b"]', '["b"]', "[]"],
+    "NumPy": ["['a' 'b']", "['b']", "[]"],
+    "NumPy's scalars": ["[np.str_('a'), np.str_('b')]", "[np.str_('b')]", "[]"],
+    "without quotes": ["[a, b]", "[b]", "[]"],
+}
+
+
+@pytest.mark.parametrize("form", TEXT_LISTS)
+def test_lists_that_were_saved_as_text_are_read_as_lists(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    cells = ['"' + text.replace('"', '""') + '"' for text in TEXT_LISTS[form]]
+    raw = own({"train.csv": csv([*rows(60, cells), ("none", "")])})
+    task = read_task(raw, "download")
+    assert (task.problem_type, task.labels) == (SEVERAL, ["a", "b"])
+    assert labels_by_row(raw) == [[1, 1], [0, 1], [0, 0]] * 20 + [[0, 0]]
+    assert sum("saved as text" in message and "train.csv line 2" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ["[1 0 1]", "[0 0 0]", "[0 1 0]"],
+        ["[1. 0. 1.]", "[0. 0. 0.]", "[0. 1. 0.]"],
+        ['"[1, 0, 1]"', '"[0, 0, 0]"', '"[0, 1, 0]"'],
+        ['"[True, False, True]"', '"[False, False, False]"', '"[False, True, False]"'],
+        ["1 0 1", "0 0 0", "0 1 0"],
+        ['"1,0,1"', '"0,0,0"', '"0,1,0"'],
+    ],
+)
+def test_vectors_that_were_saved_as_text_are_vectors(form: list[str]) -> None:
+    raw = own({"train.csv": csv(rows(60, form))})
+    assert read_task(raw, "download").labels == ["0", "1", "2"]
+    assert labels_by_row(raw) == VECTORS * 20
+
+
+def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
+    cells = ["['a,b', 'c|d']", '["it\'s"]', r"['caf\xe9', None]"]
+    raw = own({"train.jsonl": jsonl(rows(60, cells))})
+    assert read_task(raw, "download").labels == ["a,b", "café", "c|d", "it's"]
+
+
+def test_names_in_brackets_and_an_odd_list_among_names_are_classes() -> None:
+    raw = own({"train.csv": csv(rows(60, ["[NEG]", "[POS]"]))})
+    assert read_task(raw, "download").labels == ["[NEG]", "[POS]"]
+    raw = own({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
+    assert read_task(raw, "download").labels == ["['bad']", "bad", "good"]
+    raw = own({"train.csv": csv(rows(60, ["['a']", "['b']"]))}, problem_type="single_label_classification")
+    assert read_task(raw, "download").labels == ["['a']", "['b']"]
+
+
+def test_a_label_that_is_not_a_list_in_a_later_batch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.tabular.reading._ROWS", 20)
+    message = rejected({"train.csv": csv([*rows(60, ["['a']", "['b']"]), ("odd", "a")])})
+    assert "train.csv line 62" in message and "'a'" in message and "['a']" in message
+
+
+def datasets_parquet(path: str, examples: list[tuple[str, Any]], feature: Any) -> None:
+    """Write a file as people do it with the package `datasets`."""
+    from datasets import Dataset
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    columns = {"text": [text for text, _ in examples], "label": [label for _, label in examples]}
+    Dataset.from_dict(columns).cast_column("label", feature).to_parquet(path)
+
+
+def names_by_text(raw: Path) -> dict[str, str]:
+    names = read_task(raw, "download").labels
+    return {row["text"]: names[row["label"]] for split in ("train", "validation", "test") for row in read(raw, split)}
+
+
+def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    from datasets import ClassLabel
+
+    caplog.set_level("INFO")
+    train, test = rows(60, ["no", "yes"]), rows(10, ["no", "yes"], 1)
+    datasets_parquet("data/own/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
+    datasets_parquet("data/own/test.parquet", test, ClassLabel(names=["no", "yes"]))
+    raw = own({})
+    assert read_task(raw, "download").labels == ["yes", "no"], "in the order of train's schema"
+    assert names_by_text(raw) == dict(train + test)
+    assert any("a|b" in message and "no row" in message for message in caplog.messages)
+    raw = own({"test.parquet": parquet(test, pa.string())}, id2label={"no": "No", "yes": "Yes"})
+    assert names_by_text(raw) == {text: label.title() for text, label in train + test}
+
+
+def test_minus_one_of_a_class_label_is_missing() -> None:
+    from datasets import ClassLabel
+
+    datasets_parquet("data/own/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
+    datasets_parquet("data/own/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
+    task = read_task(own({}), "download")
+    assert (task.labels, task.unlabelled) == (["c", "b", "a"], ["test"])
+    datasets_parquet("data/own/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
+    assert "test: rows without label: 5 (idx 1, 3" in rejected({})
+
+
+def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_several() -> None:
+    from datasets import ClassLabel, Sequence
+
+    names = [str(number) for number in range(30)]
+    datasets_parquet("data/own/train.parquet", rows(90, names), ClassLabel(names=names))
+    assert read_task(own({}), "download").labels == names
+    lists = Sequence(ClassLabel(names=["b; c", "a"]))
+    datasets_parquet("data/own/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
+    raw = own({})
+    assert read_task(raw, "download").labels == ["b; c", "a"]
+    assert labels_by_row(raw)[:3] == [[1, 0], [1, 1], [0, 1]]
+
+
+def test_a_class_number_without_a_name_is_named() -> None:
+    train = pa.table({"text": [text for text, _ in rows(60, [0])], "label": [0, 1, 2] * 20})
+    features = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": ["a", "b"], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    Path("data/own").mkdir(parents=True)
+    pq.write_table(train.replace_schema_metadata(metadata), "data/own/train.parquet")
+    message = rejected({})
+    assert "train.parquet row 2" in message and "label is 2" in message
+    for broken in ("not JSON", "[]", '{"info": null}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}'):
+        pq.write_table(train.replace_schema_metadata({"huggingface": broken}), "data/own/train.parquet")
+        assert read_task(own({}), "download").labels == ["0", "1", "2"]
+
+
+def test_what_download_wrote_is_read_to_the_same_rows() -> None:
+    files = {"train.csv": csv(rows(60, ["b", "a", "c"])), "test.csv": csv(rows(9, ["c", "a", "b"], 1))}
+    raw = own(files, id2label={"b": "B", "c": "C", "a": "A"})  # type: ignore[arg-type]
+    before = {split: read(raw, split) for split in ("train", "validation", "test")}
+    raw.rename("again")
+    raw = own({}, directory="again")
+    assert read_task(raw, "download").labels == ["B", "C", "A"]
+    for split, examples in before.items():
+        again = [(row["text"], row["label"]) for row in read(raw, split)]
+        assert again == [(row["text"], row["label"]) for row in examples]
+
+
+MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
+    "whole numbers": ([0, 1], [-1]),
+    "floats": ([0.0, 1.0], [-1.0]),
+    "texts": (["0", "1"], ["-1"]),
+    "words": (["bad", "good"], [-1]),
+    "vectors": (VECTORS, [[-1, -1, -1]]),
+    "a regression of greater numbers": ([0.5, 2.5], [-1]),
+}
+
+
+@pytest.mark.parametrize("case", MINUS_ONES)
+def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    train, test = MINUS_ONES[case]
+    raw = own({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
+    task = read_task(raw, "download")
+    assert (task.unlabelled, task.verdict_split) == (["test"], "validation")
+    assert "-1" not in task.labels and list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
+    assert any(message.startswith("test: ") and "-1" in message for message in caplog.messages)
+
+
+def test_columns_that_are_all_minus_one_are_not_known() -> None:
+    files: dict[str, str | bytes] = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
+    assert read_task(own(files, **COLUMNS), "download").unlabelled == ["test"]
+    files["test.csv"] = columns_csv([(-1, -1), (0, 1)], 9, 1)
+    assert "test.csv line 2" in rejected(files, **COLUMNS)
+
+
+@pytest.mark.parametrize("label", [-1, "-1", " -1.0"])
+@pytest.mark.parametrize(
+    ("split", "labels"), [("test", [0, None, 1, 0, 1]), ("dev", [0, None, 1, 0, 1]), ("dev", [None])]
+)
+def test_some_labels_of_minus_one_are_an_error(label: Any, split: str, labels: list[Any]) -> None:
+    examples = rows(20, [label if value is None else value for value in labels], 1)
+    files = {"train.jsonl": jsonl(rows(60, [0, 1])), f"{split}.jsonl": jsonl(examples)}
+    message = rejected(files, split={"type": "fixed"} if split == "dev" else {})  # type: ignore[arg-type]
+    first, count = (2, 4) if len(labels) > 1 else (1, 20)
+    assert f"{split}.jsonl line {first}" in message and f"{count} of 20 rows" in message
+    assert "data.on_missing" in message and "data.id2label" in message
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "changes", "labels"),
+    [
+        ([-1, 1], [-1], {}, ["-1", "1"]),
+        ([-1, 0, 1], [-1, 1], {}, ["-1", "0", "1"]),
+        ([0, 1], [0, -1], {"id2label": {"-1": "none", "0": "no", "1": "yes"}}, ["none", "no", "yes"]),
+        ([0, 1, 2, -1], [0, -1], {"id2label": {"-1": "x", "0": "a", "1": "b", "2": "c"}}, ["x", "a", "b", "c"]),
+        ([-0.5, 1.5, -2.5], [-1], {}, []),
+        ([0.5, 1.5], [-1, 2], {}, []),
+    ],
+)
+def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
+    train: list[Any], test: list[Any], changes: dict[str, Any], labels: list[str]
+) -> None:
+    raw = own({"train.csv": csv(rows(60, train)), "test.csv": csv(rows(10, test, 1))}, **changes)
+    task = read_task(raw, "download")
+    assert (task.labels, task.unlabelled) == (labels, [])
+    expected = labels.index(next(iter(changes.get("id2label", {"": "-1"}).values()))) if labels else -1
+    assert expected in [row["label"] for row in read(raw, "test")]
+
+
+def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
+    message = rejected({"train.csv": csv(rows(60, [0, 1, 2, -1]))})
+    assert "train.csv line 5: label is -1" in message and "data.id2label" in message
+    raw = own({"train.csv": csv(rows(60, [0, 1, -1]))})
+    assert any("line 4: label is -1" in warning for warning in read_data_card(raw).warnings)
+    raw = own({"train.csv": csv(rows(60, [-1, 1]))})
+    assert not any("-1" in warning and "known" in warning for warning in read_data_card(raw).warnings)
+
+
+@pytest.mark.parametrize(
+    ("labels", "found", "remedy"),
+    [
+        (["0,5", "1,25", "3"], "'0,5'", "point"),
+        (["1.5", "2.5", "0,5"], "'0,5'", "point"),
+        (["1.234,5", "2.345,6"], "'1.234,5'", "point"),
+        (["1,234", "2,345", "17"], "'1,234'", "point"),
+        (["1 234,5", "2\u00a0345,6"], "'1 234,5'", "point"),
+        (["85%", "12%", "7%"], "'85%'", "percentage"),
+        (["85,5 %", "12 %"], "'85,5 %'", "percentage"),
+        (["0,5", "0,7", "0,9", "n/a"], "'0,5'", "point"),
+    ],
+)
+def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str], found: str, remedy: str) -> None:
+    files: dict[str, str | bytes] = {"train.jsonl": jsonl(rows(60, labels))}
+    for changes in ({}, {"problem_type": "regression"}):
+        message = rejected(files, **changes)
+        assert f"line {labels.index(found.strip(chr(39))) + 1}: label is {found}" in message and remedy in message
+    task = read_task(own(files, id2label={label: label for label in labels}), "download")
+    assert task.labels == labels
+
+
+def test_a_decimal_comma_in_another_split_is_named() -> None:
+    files = {"train.csv": csv(rows(60, ["0.5", "1.5"])), "dev.csv": csv([("a", "0.5"), ("b", '"0,7"')])}
+    assert "dev.csv line 3: label is '0,7'" in rejected(files, split={"type": "fixed"})  # type: ignore[arg-type]
+
+
+def test_words_with_some_percentages_are_classes() -> None:
+    labels = ["5%", "low", "high", "none"]
+    assert read_task(own({"train.csv": csv(rows(60, labels))}), "download").labels == sorted(labels)
+
+
+def test_decimals_of_parquet_are_numbers() -> None:
+    numbers = [Decimal("0.50"), Decimal("-2.25"), Decimal("0.00")]
+    raw = own({"train.parquet": parquet(rows(60, numbers), pa.decimal128(10, 2))})
+    assert read_task(raw, "download").problem_type == "regression"
+    assert labels_by_row(raw)[:3] == [0.5, -2.25, 0.0]
+    classes = [Decimal(1), Decimal(0), Decimal(10)]
+    raw = own({"train.parquet": parquet(rows(60, classes), pa.decimal256(50, 9))})
+    assert read_task(raw, "download").labels == ["0", "1", "10"]
+
+
+LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
+    "case": (["Spam", "spam", "ham"], ["'Spam'", "'spam'", "2 different"], 3),
+    "truth values": ([True, False, "true", "no"], ["'True'", "'true'", "2 different"], 4),
+    "Unicode form": (["café", "cafe\u0301", "tea"], ["caf\\xe9", "cafe\\u0301", "2 different"], 3),
+    "wide letters": (["\uff21", "A", "B"], ["\uff21", "'A'", "2 different"], 3),
+    "spaces around": (["spam", " spam", "ham"], ["' spam'", "'spam'", "one label"], 2),
+    "no-break space": (["spam", "spam\u00a0", "ham"], ["'spam\\xa0'", "'spam'", "one label"], 2),
+    "spaces within": (["not  spam", "not spam"], ["'not  spam'", "'not spam'", "2 different"], 2),
+    "zero-width space": (["spam", "spam\u200b", "ham"], ["'spam\\u200b'", "'spam'", "2 different"], 3),
+    "byte order mark": (["\ufeffspam", "spam", "ham"], ["'\\ufeffspam'", "'spam'", "2 different"], 3),
+    "decimal point": (["1", "1.0", "0"], ["'1'", "'1.0'", "one label"], 2),
+    "numbers of JSON": ([1, 1.0, 0], ["'1'", "'1.0'", "one label"], 2),
+    "codes": (["1", "01", "2"], ["'01'", "'1'", "2 different"], 3),
+    "several labels": ([["a"], ["A", "b"]], ["'A'", "'a'", "2 different"], 3),
+}
+
+
+@pytest.mark.parametrize("case", LOOK_ALIKES)
+def test_labels_that_are_almost_the_same_are_named_in_one_warning(case: str) -> None:
+    labels, words, classes = LOOK_ALIKES[case]
+    raw = own({"train.jsonl": jsonl(rows(60, labels))})
+    assert len(read_task(raw, "download").labels) == classes
+    [warning] = [warning for warning in read_data_card(raw).warnings if "almost the same" in warning]
+    assert all(word in warning for word in words), warning
+
+
+def test_spellings_in_other_splits_count_and_different_labels_do_not() -> None:
+    files = {"train.csv": csv(rows(60, ["yes", "no"])), "test.csv": csv(rows(9, ["Yes", "no"], 1))}
+    raw = own(files)  # type: ignore[arg-type]
+    assert any("'Yes' and 'yes'" in warning for warning in read_data_card(raw).warnings)
+    for labels in (["a", "b"], [" a", " b"], [1, 10, 2], ["01", "02"], ["0.5", "0.50"]):
+        raw = own({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
+        assert not any("almost the same" in warning for warning in read_data_card(raw).warnings)
+
+
+def test_a_list_saved_as_text_among_names_is_told() -> None:
+    raw = own({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
+    assert any("saved as text" in warning and "['bad']" in warning for warning in read_data_card(raw).warnings)
