@@ -411,6 +411,13 @@ def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
     assert expected in [row["label"] for row in read(raw, "test")]
 
 
+def test_a_word_among_the_targets_is_told_next_to_a_test_split_of_minus_ones() -> None:
+    files = {"train.csv": csv(rows(60, ["0.5", "good"])), "test.csv": csv(rows(9, [-1], 1))}
+    assert "train.csv line 3: label is 'good'" in rejected(files, problem_type="regression")  # type: ignore[arg-type]
+    raw = own({"train.csv": csv(rows(60, [-1, "9" * 400])), "test.csv": csv(rows(9, [-1], 1))})
+    assert read_task(raw, "download").labels == ["-1", "9" * 400]
+
+
 def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
     message = rejected({"train.csv": csv(rows(60, [0, 1, 2, -1]))})
     assert "train.csv line 5: label is -1" in message and "data.id2label" in message

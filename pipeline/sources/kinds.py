@@ -295,7 +295,7 @@ class LabelReader:
         for split, count in self._minus_ones.items():
             every = count == self._rows[split]
             # Of a regression, -1 is a number like any other, unless all of train's numbers are greater.
-            if kind == "regression" and not (every and all(float(text) > -1 for text in self._first)):
+            if kind == "regression" and not (every and all(_number(text) and float(text) > -1 for text in self._first)):
                 continue
             if not (every and split == "test"):
                 raise UserError(
@@ -312,7 +312,7 @@ class LabelReader:
         label = next(filter(is_minus_one, numbers), None)
         if label is None or not all(map(_INTEGER.fullmatch, numbers)):
             return
-        values = {int(float(text)) for text in numbers}
+        values = {int(Decimal(text)) for text in numbers}
         if min(values) < -1 or 0 not in values or len(values) != max(values) + 2:
             return
         found = f"{self._first[label]}: {self._column} is {label} among the numbers 0 to {max(values)}; "

@@ -201,11 +201,14 @@ class VectorCheck:
         if len(self._checked) < _MOST_VALUES:
             self._checked.add(key)
         bits = [bit(item) for item in items]
-        example = f"{batch.where(row)}: {self._column} is {shown(items)}"
-        if None in bits:
-            self._other = self._other or example
-        else:
-            self._first.setdefault(len(bits), example)
+        known = self._other if None in bits else self._first.get(len(bits))
+        if not known:
+            example = f"{batch.where(row)}: {self._column} is {shown(items)}"
+            if None in bits:
+                self._other = example
+            else:
+                self._first[len(bits)] = example
+        if None not in bits:
             self._repeats = self._repeats or len(set(bits)) < len(bits)
 
     def length(self) -> int | None:
