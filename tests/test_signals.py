@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,8 +12,6 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, TinyMaker, params_file
-
-from pipeline.core.signals import ENDING
 
 OUTPUTS = {
     "check": "data/params_checked",
@@ -24,6 +23,7 @@ OUTPUTS = {
     "classify --file new.csv --out answers.csv": "answers.csv",
 }
 KILLS = 21
+ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -32,11 +32,16 @@ def files(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in paths if file.is_file()}
 
 
+def hear_signals() -> None:
+    """Undo what nohup and a shell's background jobs do: they have their children ignore SIGHUP and SIGINT."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_complete(
     tiny: TinyMaker, tokenized: Callable[..., Path], raw: Path, tmp_path: Path
 ) -> None:
-    """SIGHUP is ignored, and not tested, if nohup runs the tests."""
     checkpoint = tiny()
     shutil.copytree(raw, tmp_path / "data" / "raw")
     shutil.copytree(tokenized(checkpoint), tmp_path / "data" / "tokenized")
@@ -47,7 +52,7 @@ def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_co
     def start(command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", *f"pipeline.{command}".split()], cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True, preexec_fn=hear_signals,
         )  # fmt: skip
 
     seconds = {}
