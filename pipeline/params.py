@@ -20,6 +20,7 @@ from pipeline.core.task import ProblemType
 from pipeline.core.yaml12 import load_yaml
 
 PARAMS = Path("params.yaml")
+LOCAL = "python -m"  # runtime.launcher if training runs in one process on this machine
 _MOST_BYTES = 100_000  # ours has 4,000; a file that takes seconds to read is a mistake
 
 
