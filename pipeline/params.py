@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import math
 import os
+import sys
 import types
 import typing
 from dataclasses import dataclass, field
@@ -229,9 +230,9 @@ def _checked(hint: Any, value: Any, bounds: Any, name: str) -> Any:
     if arm == dict[str, float]:
         return {key: _checked(float, item, bounds, f"{name}.{key}") for key, item in value.items()}
     if arm is float:
-        value = float(value)
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:  # nor NaN; a whole number may be beyond the range of floats
             raise UserError(f"{name} is {_shown(value)}; it must be a finite number")
+        value = float(value)
     if arm in (int, float):
         low, below, most = bounds["minimum"], bounds["below"], bounds["most"]
         too_low = value <= low if bounds["exclusive"] else value < low

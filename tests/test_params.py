@@ -37,6 +37,7 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
         ("train.lr", "fast", "fast", "a number"),
         ("train.lr", ".nan", ".nan", "a finite number"),
         ("train.lr", "1e999", ".inf", "a finite number"),
+        ("train.lr", f"1{'0' * 400}", f"1{'0' * 56}...", "a finite number"),
         ("train.epochs", "true", "true", "a whole number"),
         ("train.epochs", "2.5", "2.5", "a whole number"),
         ("train.batch_size", "0", "0", "at least 1"),

@@ -200,4 +200,5 @@ def _one_of(key: str, value: str, known: list[str], what: str) -> None:
         begin = [name for name in known if name.startswith(value)]
         close = begin or difflib.get_close_matches(value, known, n=1)
         meant = f'did you mean "{close[0]}"?' if close else f"they are {', '.join(sorted(known))}"
-        raise UserError(f"params.yaml: {key}: {value} is not {what}; {meant}")
+        shown = value if len(value) <= 60 else f"{value[:57]}..."
+        raise UserError(f"params.yaml: {key}: {shown} is not {what}; {meant}")
