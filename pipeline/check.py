@@ -8,13 +8,11 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import CHECKED
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling.device import usable_device
-from pipeline.params import Params, keys_of, load_params
+from pipeline.params import LOCAL, Params, keys_of, load_params
 from pipeline.sources.checkpoints import find
 from pipeline.sources.glue import GLUE, task_of
 from pipeline.sources.own_params import check_own
 from pipeline.training.arguments import check_training
-
-_LOCAL = "python -m"  # runtime.launcher where training runs on this machine
 
 
 def check(params: Params, out: Path) -> None:
@@ -28,7 +26,7 @@ def check(params: Params, out: Path) -> None:
     if params.data.task in GLUE:
         choosing_by(task_of(params.data.task), params.train.metric_for_best_model)
     find(params.model.checkpoint)
-    if params.runtime.launcher == _LOCAL:
+    if params.runtime.launcher == LOCAL:
         if params.train.precision not in ("auto", "fp32"):  # which every device can do
             usable_device(params.train.precision)
         check_training(params.train, params.runtime)

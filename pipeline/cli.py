@@ -4,18 +4,21 @@ import argparse
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.core.messages import UserError, log, printable
+from pipeline.core.signals import end_of_command, exit_on_signals
 
 # `python pipeline/train.py` puts the directory of train.py first on the path, where evaluate.py would be imported for
 # the package `evaluate`.
 _HERE = Path(__file__).resolve().parent
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
+_script = Path(getattr(sys.modules["__main__"], "__file__", ""))
+if _script.resolve().parent == _HERE:  # a command of this package: a signal may come while it imports the rest
+    exit_on_signals()
 
 
 def run(stage: Callable[..., None], keys: Sequence[str] = (), **flags: str) -> None:
@@ -46,17 +49,15 @@ def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
 def as_command() -> Iterator[None]:
     """Run the block as every command does: log to stderr, UserError as one printable line and status 1.
 
-    SIGINT and SIGTERM end the command with status 130 and 143, and leave no drafts.
+    SIGINT, SIGTERM and SIGHUP end the command with status 130, 143 and 129, and leave no drafts.
     """
-    script = Path(getattr(sys.modules["__main__"], "__file__", ""))
     for other in (
-        script.parent.resolve(),
+        _script.parent.resolve(),
         Path(_HERE.name).resolve(),
     ):  # the script's checkout, the working directory's
         if other != _HERE and (other / "cli.py").exists():
             sys.exit(f"error: this would run the modules of {_HERE}, not those of {other}; use python -m there")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    exit_on_signals()
     # By default the garbage collector goes through all objects of torch and transformers dozens of times while they are
     # imported, which takes a seventh of the time.
     gc.set_threshold(100_000, 50, 50)
@@ -78,6 +79,7 @@ def as_command() -> Iterator[None]:
         sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
     finally:
         gc.freeze()  # else the interpreter, as it ends, looks for garbage among all objects: half a second with torch
+        end_of_command()
 
 
 class _OneLine(logging.Formatter):

@@ -6,6 +6,8 @@ The comments in `params.yaml` say what each key means; its type and bounds are h
 import dataclasses
 import difflib
 import math
+import os
+import sys
 import types
 import typing
 from dataclasses import dataclass, field
@@ -19,22 +21,34 @@ from pipeline.core.task import ProblemType
 from pipeline.core.yaml12 import load_yaml
 
 PARAMS = Path("params.yaml")
+LOCAL = "python -m"  # runtime.launcher if training runs in one process on this machine
 _MOST_BYTES = 100_000  # ours has 4,000; a file that takes seconds to read is a mistake
 
 
-def _bounds(minimum: float, *, exclusive: bool = False, below: float = math.inf) -> Any:
-    return field(metadata={"minimum": minimum, "exclusive": exclusive, "below": below})
+def _bounds(minimum: float, *, exclusive: bool = False, below: float = math.inf, most: float = math.inf) -> Any:
+    return field(metadata={"minimum": minimum, "exclusive": exclusive, "below": below, "most": most})
 
 
-def at_least(minimum: float, *, below: float = math.inf) -> Any:
-    """A number >= minimum, and < below."""
-    return _bounds(minimum, below=below)
+def at_least(minimum: float, *, below: float = math.inf, most: float = math.inf) -> Any:
+    """A number >= minimum, < below and <= most."""
+    return _bounds(minimum, below=below, most=most)
 
 
 def greater_than(minimum: float) -> Any:
     """A number > minimum."""
     return _bounds(minimum, exclusive=True)
 
+
+def path() -> Any:
+    """The text of a path that the system accepts."""
+    return field(metadata={"path": True})
+
+
+# Larger numbers are mistakes that end in a lack of memory or processes, or in an overflow.
+_MOST_COUNTED = 10**9  # rows, steps, epochs and seconds
+_MOST_ROWS_AT_ONCE = 2**16
+_MOST_PROCESSES = 1024
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095  # bytes; https://man7.org/linux/man-pages/man3/realpath.3.html
 
 Precision = Literal["fp32", "fp16", "bf16"]
 
@@ -52,7 +66,7 @@ class DataParams:
     """All but `task`, `on_missing` and `on_leakage` are of the user's own files."""
 
     task: Literal["own", "sample", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
-    directory: str
+    directory: str = path()
     text_column_names: list[str]
     label_column_name: str | list[str]
     problem_type: ProblemType | None
@@ -70,12 +84,12 @@ class DataParams:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParams:
-    checkpoint: str
+    checkpoint: str = path()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeParams:
-    max_length: int = at_least(4)  # the tokenize stage knows the model's own limits
+    max_length: int = at_least(4, most=_MOST_COUNTED)  # the tokenize stage knows the model's own limits
     padding: Literal["dynamic", "max_length"]
 
 
@@ -83,10 +97,10 @@ class TokenizeParams:
 class TrainParams:
     engine: Literal["trainer", "loop"]
     seed: int = at_least(0, below=2**32)  # numpy's range
-    epochs: int = at_least(1)
+    epochs: int = at_least(1, most=_MOST_COUNTED)
     lr: float = greater_than(0)
-    batch_size: int = at_least(1)
-    gradient_accumulation_steps: int = at_least(1)
+    batch_size: int = at_least(1, most=_MOST_ROWS_AT_ONCE)
+    gradient_accumulation_steps: int = at_least(1, most=_MOST_ROWS_AT_ONCE)
     precision: Literal["auto", Precision]
     weight_decay: float = at_least(0)
     warmup_ratio: float = at_least(0, below=1)
@@ -96,25 +110,25 @@ class TrainParams:
     ]  # fmt: skip
     max_grad_norm: float = at_least(0)
     optim: str
-    logging_steps: int = at_least(1)
+    logging_steps: int = at_least(1, most=_MOST_COUNTED)
     keep: Literal["best", "last"]
-    early_stopping_patience: int | None = at_least(1)
+    early_stopping_patience: int | None = at_least(1, most=_MOST_COUNTED)
     group_by_length: bool
     gradient_checkpointing: bool
     torch_compile: bool
     deterministic: bool
     metric_for_best_model: str | None
     class_weights: Literal["balanced"] | dict[str, float] | None = greater_than(0)  # noqa: RUF009
-    max_train_samples: int | None = at_least(1)
-    num_threads: int | None = at_least(1)
+    max_train_samples: int | None = at_least(1, most=_MOST_COUNTED)
+    num_threads: int | None = at_least(1, most=_MOST_PROCESSES)
     extra: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictParams:
-    batch_size: int = at_least(1)
+    batch_size: int = at_least(1, most=_MOST_ROWS_AT_ONCE)
     swapped: bool
-    max_samples: int | None = at_least(1)
+    max_samples: int | None = at_least(1, most=_MOST_COUNTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +136,10 @@ class RuntimeParams:
     """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
 
     launcher: str  # dvc.yaml inserts it into the commands of train and predict; no stage reads it
-    timeout: int = at_least(1)
-    num_proc: int = at_least(1)
-    save_steps: int = at_least(1)
-    dataloader_num_workers: int = at_least(0)
+    timeout: int = at_least(1, most=_MOST_COUNTED)
+    num_proc: int = at_least(1, most=_MOST_PROCESSES)
+    save_steps: int = at_least(1, most=_MOST_COUNTED)
+    dataloader_num_workers: int = at_least(0, most=_MOST_PROCESSES)
     report_to: str
 
 
@@ -221,18 +235,34 @@ def _checked(hint: Any, value: Any, bounds: Any, name: str) -> Any:
     if arm == dict[str, float]:
         return {key: _checked(float, item, bounds, f"{name}.{key}") for key, item in value.items()}
     if arm is float:
-        value = float(value)
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:  # nor NaN; a whole number may be beyond the range of floats
             raise UserError(f"{name} is {_shown(value)}; it must be a finite number")
+        value = float(value)
     if arm in (int, float):
-        low, below = bounds["minimum"], bounds["below"]
+        low, below, most = bounds["minimum"], bounds["below"], bounds["most"]
         too_low = value <= low if bounds["exclusive"] else value < low
-        if too_low or not value < below:
+        if too_low or not value < below or value > most:
             limit = f"greater than {low}" if bounds["exclusive"] else f"at least {low}"
-            raise UserError(
-                f"{name} is {value}; it must be {limit}{'' if below == math.inf else f' and below {below}'}"
-            )
+            upper = f" and below {below}" if below < math.inf else f" and at most {most}" if most < math.inf else ""
+            raise UserError(f"{name} is {_shown(value)}; it must be {limit}{upper}")
+    if "path" in bounds:
+        _check_path(value, name)
     return value
+
+
+def _check_path(text: str, name: str) -> None:
+    """Raise UserError for a text that cannot be a path: the system's own error would not name the key."""
+    try:
+        parts = os.fsencode(text).split(b"/")
+    except UnicodeEncodeError:
+        parts = [b"\0"]
+    if any(b"\0" in part for part in parts):
+        raise UserError(f"{name} is {_shown(text)}, which has a character that no path may have; remove it")
+    if max(map(len, parts)) > _LONGEST_NAME or len(b"/".join(parts)) > _LONGEST_PATH:
+        raise UserError(
+            f"{name} is {_shown(text)}, which is too long for a path: {_LONGEST_PATH} bytes are the limit, and "
+            f"{_LONGEST_NAME} between two slashes"
+        )
 
 
 def _is(arm: Any, value: Any) -> bool:

@@ -17,14 +17,16 @@ from pipeline.core.packages import require_locked
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import Comparison, Side, compare
 from pipeline.experiments.groups import group_name, run_seeds
-from pipeline.experiments.identity import identity
+from pipeline.experiments.identity import identity, overridden
 from pipeline.experiments.render import as_text, score_rows
 from pipeline.experiments.revisions import is_of_head, runs
 from pipeline.experiments.search import Study, Trial, require_comparable, rungs
 from pipeline.experiments.space import SAMPLERS, Parameter, Sampler, read_space
-from pipeline.params import load_params
+from pipeline.params import LOCAL, PARAMS, load_params
 from pipeline.reporting.learning_curves import title
 from pipeline.reporting.search_page import SearchResults, search_page
+from pipeline.sources.checkpoints import find
+from pipeline.training.arguments import check_training
 
 _SEEDS = 5  # of the end
 _CHOSEN = "The best trial was chosen on validation too: part of its lead is luck."
@@ -46,9 +48,9 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
     for name in ("failed.json", "report.html", "trials.csv"):
         require_file_path(directory / name)
     steps = rungs(load_params().train.epochs, min_epochs, space)
-    for parameter in space:  # raises UserError for a key or a value that cannot be
+    for parameter in space:
         for value in parameter.to_check:
-            identity([f"{parameter.key}={parameter.text(value)}"])
+            _require_accepted(f"{parameter.key}={parameter.text(value)}")
     sampler = Sampler(space, name)
     study = Study(directory, space, sampler, steps, jobs)
     trials = study.run(n)
@@ -66,6 +68,19 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
         f"{'To adopt B' if comparison.better == 'B' else 'Keep params.yaml as it is; to take B all the same'}: {adopt}"
     )
     print(f"All trials: {directory / 'report.html'}")
+
+
+def _require_accepted(setting: str) -> None:
+    """Raise UserError for a setting that the stage check would reject, in each of its trials."""
+    identity([setting])
+    params = overridden([setting])
+    try:
+        if setting.startswith("model.checkpoint="):
+            find(params.model.checkpoint)
+        if params.runtime.launcher == LOCAL:
+            check_training(params.train, params.runtime)
+    except UserError as error:
+        raise UserError(str(error).replace(f"{PARAMS}:", f"{PARAMS} with {setting}:")) from None
 
 
 def _adopt(best: str, settings: list[str]) -> str:

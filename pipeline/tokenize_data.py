@@ -1,8 +1,10 @@
 """Stage tokenize: turn the texts into token ids with the checkpoint's fast tokenizer."""
 
 import functools
+import multiprocessing
 import os
 import shutil
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -51,8 +53,13 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         raise UserError(
             f"params.yaml: tokenize.max_length is {params.max_length}; for this model it must be {least} to {most}"
         )
+    cores = os.cpu_count() or 1
+    if num_proc > cores:  # not an error: the number does not change the result, and a team's machines differ
+        log.warning(
+            "warning: runtime.num_proc is %d, and this machine has %d cores; %d are used", num_proc, cores, cores
+        )
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # num_proc alone sets the number of cores
-    with atomic_output(out) as draft, _workers(num_proc) as in_order:
+    with atomic_output(out) as draft, _workers(min(num_proc, cores)) as in_order:
         draft.mkdir()
         summaries = {}
         for split in (*task.splits, *(split + SWAPPED for split in task.scored if task.pairs)):
@@ -100,8 +107,25 @@ def _workers(processes: int) -> Iterator[Callable[..., Iterator[Encoded]]]:
                 yield ahead.popleft().result()
         yield from (future.result() for future in ahead)
 
-    with ProcessPoolExecutor(processes) as pool:
-        yield in_order
+    with ProcessPoolExecutor(processes, initializer=_end_with_parent) as pool:
+        try:
+            yield in_order
+        except BaseException:  # the pool would wait for the batches that are being tokenized
+            for worker in multiprocessing.active_children():
+                worker.kill()
+            raise
+
+
+def _end_with_parent() -> None:
+    """End this worker process when its parent has ended: killed, the parent cannot tell it to."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> None:

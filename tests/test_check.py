@@ -27,7 +27,10 @@ def changed(params: Params, section: str, **values: Any) -> Params:
 
 def test_all_valid_params_give_the_same_output(good: Params, tmp_path: Path) -> None:
     check(good, tmp_path / "one")
-    check(changed(good, "train", lr=1.0, extra={"label_smoothing_factor": 0.1}), tmp_path / "two")
+    check(
+        changed(good, "train", lr=1.0, extra={"label_smoothing_factor": 1, "include_for_metrics": ["loss"]}),
+        tmp_path / "two",
+    )
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
@@ -46,6 +49,11 @@ def test_all_valid_params_give_the_same_output(good: Params, tmp_path: Path) -> 
             r'train\.extra: label_smoothing .*did you mean "label_smoothing_factor"\?',
         ),
         ("train", {"extra": {"learning_rate": 0.1}}, r"train\.extra\.learning_rate .* train\.lr; remove it"),
+        ("train", {"extra": {"label_smoothing_factor": "a"}}, r"label_smoothing_factor is a; it must be a number"),
+        ("train", {"extra": {"label_smoothing_factor": 5}}, r"label_smoothing_factor is 5; .*at most 1"),
+        ("train", {"extra": {"neftune_noise_alpha": -5}}, r"neftune_noise_alpha is -5; it must be at least 0"),
+        ("train", {"extra": {"optim_args": 5}}, r"optim_args is 5; it must be text or null"),
+        ("train", {"extra": {"adam_beta2": None}}, r"adam_beta2 is None; it must be a number"),
         (
             "train",
             {"engine": "loop", "torch_compile": True},

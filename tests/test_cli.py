@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -110,6 +111,68 @@ def test_a_permission_error_that_names_no_file_keeps_its_traceback(tmp_path: Pat
     assert done.returncode == 1
     assert "Traceback" in done.stderr and "Operation not permitted" in done.stderr
     assert "None" not in done.stderr
+
+
+SWALLOWING = """
+import os, signal, sys, time, weakref
+from pathlib import Path
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # if nohup runs the tests, it is ignored
+from pipeline.cli import run
+from pipeline.core.messages import UserError
+
+number, place, rest = int(sys.argv.pop()), sys.argv.pop(), sys.argv.pop()
+
+def receive(*_):
+    os.kill(os.getpid(), number)
+
+class Dying:
+    __del__ = receive
+
+class Target:
+    pass
+
+def main():
+    if place == "destructor":
+        Dying()
+    elif place == "callback":
+        reference = weakref.ref(target := Target(), receive)
+        del target
+    else:
+        try:
+            receive()
+        except BaseException:
+            pass
+    Path("swallowed").touch()
+    if rest == "fails":
+        raise UserError("something else")
+    if rest == "goes on":
+        time.sleep(8)
+        Path("done").touch()
+
+run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "rest"),
+    [
+        (signal.SIGINT, "destructor", "goes on"),
+        (signal.SIGHUP, "destructor", "goes on"),
+        (signal.SIGTERM, "callback", "goes on"),
+        (signal.SIGTERM, "clause", "goes on"),
+        (signal.SIGTERM, "destructor", "ends"),
+        (signal.SIGTERM, "destructor", "fails"),
+    ],
+)
+def test_a_signal_that_other_code_swallows_still_ends_the_command(
+    number: signal.Signals, place: str, rest: str, tmp_path: Path
+) -> None:
+    (tmp_path / "swallowing.py").write_text(SWALLOWING)
+    done = run("-m", "swallowing", rest, place, str(int(number)), cwd=tmp_path)
+    assert done.returncode == 128 + number, done.stderr
+    assert (tmp_path / "swallowed").exists(), "else this tests nothing"
+    assert not (tmp_path / "done").exists()
 
 
 # The package is on sys.path, as after `make setup`, but pipeline/ comes first, and it has an evaluate.py.

@@ -235,6 +235,11 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         r"train\.jsonl line 3: label is 'inf'; .*finite",
     ),
+    "targets whose squares overflow": (
+        {"train.csv": csv(rows(30, ["1.5", "2.5", "-1e308"]))},
+        {},
+        r"line 4: label is '-1e308'; .*from -1e\+15 to 1e\+15",
+    ),
     "too large a number": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "1e999"]))},
         {},

@@ -37,6 +37,7 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
         ("train.lr", "fast", "fast", "a number"),
         ("train.lr", ".nan", ".nan", "a finite number"),
         ("train.lr", "1e999", ".inf", "a finite number"),
+        ("train.lr", f"1{'0' * 400}", f"1{'0' * 56}...", "a finite number"),
         ("train.epochs", "true", "true", "a whole number"),
         ("train.epochs", "2.5", "2.5", "a whole number"),
         ("train.batch_size", "0", "0", "at least 1"),
@@ -91,6 +92,52 @@ def test_a_number_below_its_minimum_is_rejected(tmp_path: Path, key: str, least:
     assert getattr(getattr(loaded, section), name) == float(least)
     with pytest.raises(UserError, match=rf"{key} is .*; it must be (at least|greater than) "):
         load_params(params_file(tmp_path, {key: below}))
+
+
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [
+        ("tokenize.max_length", 10**9),
+        ("train.epochs", 10**9),
+        ("train.batch_size", 2**16),
+        ("train.gradient_accumulation_steps", 2**16),
+        ("train.logging_steps", 10**9),
+        ("train.early_stopping_patience", 10**9),
+        ("train.max_train_samples", 10**9),
+        ("train.num_threads", 1024),
+        ("predict.batch_size", 2**16),
+        ("predict.max_samples", 10**9),
+        ("runtime.timeout", 10**9),
+        ("runtime.num_proc", 1024),
+        ("runtime.save_steps", 10**9),
+        ("runtime.dataloader_num_workers", 1024),
+    ],
+)
+def test_a_number_above_its_maximum_is_rejected(tmp_path: Path, key: str, most: int) -> None:
+    section, name = key.split(".")
+    loaded = load_params(params_file(tmp_path, {key: most}))
+    assert getattr(getattr(loaded, section), name) == most
+    for value in (most + 1, 10**30):
+        with pytest.raises(UserError, match=rf"{key} is {value}; it must be at least \d and at most {most}$"):
+            load_params(params_file(tmp_path, {key: value}))
+
+
+@pytest.mark.parametrize("key", ["model.checkpoint", "data.directory"])
+@pytest.mark.parametrize(
+    ("good", "bad", "reason"),
+    [
+        ("a/" + "x" * 255, "a/" + "x" * 256, "too long .* 255 between two slashes"),
+        ("é" * 127, "é" * 128, "too long"),
+        ("x/" * 2047, "x/" * 2048, "too long for a path: 4095 bytes"),
+        ('"a b"', '"a\\0b"', "a character that no path may have"),
+        ('"a é"', '"a \\ud800"', "a character that no path may have"),
+    ],
+)
+def test_a_text_that_cannot_be_a_path_is_rejected(tmp_path: Path, key: str, good: str, bad: str, reason: str) -> None:
+    assert isinstance(load_params(params_file(tmp_path, {key: good})), Params)
+    with pytest.raises(UserError, match=rf"{key} is .*{reason}") as error:
+        load_params(params_file(tmp_path, {key: bad}))
+    assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize(("text", "value"), [("010", 10), ("0x10", 16), ("0o17", 15), ("+7", 7)])

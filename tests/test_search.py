@@ -89,7 +89,9 @@ def test_random_is_a_sequence_that_covers_the_space_evenly(tmp_path: Path, monke
         ("train.lr: around(1, 2)", r"space\.yaml: train\.lr is around\(1, 2\) .*; write log\(1e-5, 1e-4\)"),
         ("train.lr: log(0, 1)", r"space\.yaml: train\.lr is log\(0, 1\) .*; write"),
         ("train.lr: uniform(2, 1)", r"space\.yaml: train\.lr is uniform\(2, 1\) .*; write"),
-        ("train.lr: [1e-5]", r"space\.yaml: train\.lr is \[1e-05\] .*; write"),
+        ("train.lr: [1e-5]", r"space\.yaml: train\.lr is \[1e-05\]; .* two or more different values.* params\.yaml"),
+        ("train.optim: []", r"space\.yaml: train\.optim is \[\]; .* two or more different values"),
+        ("train.batch_size: [8, 16, 8]", r"space\.yaml: train\.batch_size is \[8, 16, 8\]; .* different values"),
         ("- train.lr", r"space\.yaml has no keys; write"),
         ("train.lr: [", r"space\.yaml cannot be read"),
     ],
@@ -101,6 +103,22 @@ def test_a_space_that_makes_no_sense_is_told_in_one_line(
     with pytest.raises(UserError, match=message) as error:
         space(text)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model.checkpoint: [nobody/one, nobody/two]", r"model\.checkpoint is nobody/one, .*no directory .*no commit"),
+        ("model.checkpoint: [./one, ./two]", r"model\.checkpoint is \./one, and there is no directory .*one"),
+        ("train.optim: [adamw_torch, adam]", r'train\.optim: adam is not .*did you mean "adamw_torch"'),
+    ],
+)
+def test_a_value_that_every_trial_would_reject_is_told_before_any_trial(text: str, message: str, toy: Project) -> None:
+    Path("rejected.yaml").write_text(text)
+    with pytest.raises(UserError, match=message) as error:
+        search(Path("rejected.yaml"), 2, "tpe", jobs=1, min_epochs=None)
+    assert str(error.value).startswith(f"params.yaml with {text.partition(':')[0]}=")
+    assert not experiment_names() and not Path("rejected").exists()
 
 
 def test_choices_reach_params_yaml_as_they_are_written(toy: Project) -> None:

@@ -2,14 +2,21 @@
 
 import json
 import logging
+import os
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import TinyMaker
+from conftest import ROOT, TinyMaker, params_file
 
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
@@ -138,3 +145,49 @@ def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyM
     with pytest.raises(UserError, match=r"broken.train\.parquet is not a complete parquet file"):
         tokenize(broken, tiny(), tmp_path / "out", params(), 1)
     assert not (tmp_path / "out").exists()
+
+
+def test_more_processes_than_cores_are_not_started_and_give_the_same_bytes(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cores = os.cpu_count() or 1
+    tokenize(raw, tiny(), tmp_path / "many", params(), cores + 100)
+    assert f"runtime.num_proc is {cores + 100}" in caplog.text and f"{cores} cores" in caplog.text
+    tokenize(raw, tiny(), tmp_path / "one", params(), 1)
+    many, one = ({file.name: file.read_bytes() for file in (tmp_path / out).iterdir()} for out in ("many", "one"))
+    assert many == one
+
+
+@pytest.fixture
+def tokenizing(raw: Path, tiny: TinyMaker, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The stage with two worker processes that have work for a while."""
+    (tmp_path / "models").mkdir()
+    shutil.copytree(tiny(), tmp_path / "models" / "pretrained")
+    shutil.copytree(raw, tmp_path / "data" / "raw")
+    train = pq.read_table(raw / "train.parquet")
+    pq.write_table(pa.concat_tables([train] * (300_000 // len(train))), tmp_path / "data" / "raw" / "train.parquet")
+    params_file(tmp_path, {"runtime.num_proc": 2})
+    command, env = [sys.executable, "-m", "pipeline.tokenize_data"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=tmp_path, env=env) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_worker_processes_end_with_their_parent(
+    number: signal.Signals, tokenizing: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    parent = psutil.Process(tokenizing.pid)
+    while len(workers := parent.children()) < 2 or sum(worker.cpu_times().user for worker in workers) < 0.1:
+        assert tokenizing.poll() is None
+        time.sleep(0.05)
+    try:
+        tokenizing.send_signal(number)
+        assert tokenizing.wait(timeout=10) in (-number, 128 + number)
+        _, alive = psutil.wait_procs(workers, timeout=5)
+        assert not alive
+    finally:
+        for worker in workers:
+            with suppress(psutil.NoSuchProcess):
+                worker.kill()
+    assert not (tmp_path / "data" / "tokenized").exists()

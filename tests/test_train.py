@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import itertools
 import json
 import logging
@@ -9,8 +10,9 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -299,23 +301,27 @@ def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(engine: s
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_the_learning_curves_can_be_read_while_training_runs(
-    engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch
+def test_the_learning_curves_grow_by_whole_lines_while_training_runs(
+    engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    import pipeline.training.history
+    """As "tail --follow" shows: the file is not replaced, so that a point costs one line, however many there are."""
+    path, step, pieces = tmp_path / "metrics" / "plots" / "history.csv", torch.optim.AdamW.step, list[str]()
+    with ExitStack() as stack:
 
-    seen = []
-    original = pipeline.training.history.write_text
+        @functools.cache
+        def followed() -> TextIO:
+            return stack.enter_context(path.open())
 
-    def watched(path: Path, text: str) -> None:
-        original(path, text)
-        seen.append(path.read_text())
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            pieces.append(followed().read())
+            return step(*args, **kwargs)
 
-    monkeypatch.setattr(pipeline.training.history, "write_text", watched)
-    out = trained(engine=engine, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
-    whole = (out / "metrics" / "plots" / "history.csv").read_text()
-    assert sorted({len(of.splitlines()) for of in seen}) == list(range(1, 10)), "a header, six steps and two epochs"
-    assert all(whole.startswith(of) for of in seen)
+        monkeypatch.setattr(torch.optim.AdamW, "step", watched)
+        trained(engine=engine, out=tmp_path, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
+        pieces.append(followed().read())
+    assert [piece.count("\n") for piece in pieces] == [1, 1, 1, 2, 1, 1, 2], "a header, six steps and two epochs"
+    assert all(piece.endswith("\n") for piece in pieces)
+    assert "".join(pieces) == path.read_text()
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])

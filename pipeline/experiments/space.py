@@ -16,6 +16,7 @@ from optuna.trial import TrialState
 
 from pipeline.core.messages import UserError
 from pipeline.core.yaml12 import read_yaml
+from pipeline.params import PARAMS
 
 SAMPLERS = ("tpe", "random", "grid")
 _STARTUP = 8  # trials that TPE draws at random
@@ -83,7 +84,12 @@ def read_space(path: Path) -> list[Parameter]:
 
 
 def _parameter(path: Path, key: str, value: Any) -> Parameter:
-    if isinstance(value, list) and len(value) > 1:
+    if isinstance(value, list):
+        if len({_written(choice) for choice in value}) < max(2, len(value)):
+            raise UserError(
+                f"{path}: {key} is {_written(value)}; a list must have two or more different values: add one, or set "
+                f"the value in {PARAMS} and remove the key here"
+            )
         return Parameter(key, value, CategoricalDistribution(range(len(value))))
     form = _FORM.fullmatch(value.strip()) if isinstance(value, str) else None
     try:

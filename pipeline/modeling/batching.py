@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
+from pipeline.core.signals import ENDING
 from pipeline.core.tables import from_numpy, to_numpy
 from pipeline.core.task import NO_LABEL
 from pipeline.modeling import distributed
@@ -158,5 +159,5 @@ def ignore_first_signal(worker: int) -> None:
 
     Ctrl-C, and whatever stops a process group, sends it to all.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         signal.signal(number, lambda number, frame: signal.signal(number, signal.SIG_DFL))

@@ -42,6 +42,7 @@ _LABEL_TYPES = (str, int, float, Decimal, type(None))
 _MOST_INTEGERS = 20  # different whole numbers that are taken for classes
 _MOST_CLASSES = 1000
 _MOST_PAIRS = 5  # of almost the same labels in a warning
+_LARGEST_TARGET = 1e15  # the sum of the squares of millions of such numbers fits into single precision
 _KEPT = 20_000  # different labels, beyond which they are not classes
 _INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers so where one is missing
 _CODE = re.compile(r"[+-]?0\d")  # as 007: a name, whose zeros count
@@ -199,10 +200,11 @@ class LabelReader:
     def _check_target(self, text: str, where: str) -> None:
         if not _number(text) and _WRITTEN_NUMBER.fullmatch(text):
             raise self._written_number(text, where)
-        if not _number(text) or not math.isfinite(float(text)):
+        if not _number(text) or not math.isfinite(float(text)) or abs(float(text)) > _LARGEST_TARGET:
             raise UserError(
-                f"{where}: {self._column} is {shown(text)}; the target of a regression must be a finite number: "
-                "correct it, remove the row, or for classes set data.problem_type"
+                f"{where}: {self._column} is {shown(text)}; the target of a regression must be a finite number from "
+                f"-{_LARGEST_TARGET:g} to {_LARGEST_TARGET:g}: correct it, scale the column down, remove the row, or "
+                "for classes set data.problem_type"
             )
 
     def _check_written_numbers(self, texts: list[str]) -> None:

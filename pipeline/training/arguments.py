@@ -1,7 +1,10 @@
 """Build `TrainingArguments` from `params.yaml`, and refuse what the engines cannot do."""
 
 import difflib
+import math
 import sys
+import types
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,9 @@ LOOP: dict[str, tuple[Any, ...]] = {
     "torch_compile": (False,),
     "extra": ({},),
 }  # fmt: skip
+
+
+_SCALARS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "null"}
 
 
 def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
@@ -139,6 +145,7 @@ def training_arguments(
             raise UserError(f"params.yaml: train.extra.{field} is set by {setter[field]}; remove it from train.extra")
         _one_of("train.extra", field, known, "a TrainingArguments field")
     _refuse_sharding(params.extra, device)
+    _check_extra(params.extra, typing.get_type_hints(TrainingArguments))
     values = {field: value for fields in fields_of.values() for field, value in fields.items()}
     # DDP: classifiers use all of their parameters, and looking for unused ones takes time.
     values["ddp_find_unused_parameters"] = False
@@ -152,6 +159,22 @@ def training_arguments(
         reason = " ".join(str(error).split())
         raise UserError(f"params.yaml: train.* or train.extra is refused by TrainingArguments: {reason}") from error
     return _on_one_gpu(arguments)
+
+
+def _check_extra(extra: dict[str, Any], hints: dict[str, Any]) -> None:
+    """Raise UserError for a value that TrainingArguments accepts, and on which training would fail."""
+    for field, value in extra.items():
+        union = typing.get_origin(hints[field]) in (types.UnionType, typing.Union)
+        choices = typing.get_args(hints[field]) if union else (hints[field],)
+        if field == "fsdp" or not _SCALARS.keys() >= set(choices):  # fsdp also takes true, against its hint
+            continue
+        if type(value) not in choices and not (type(value) is int and float in choices):
+            expected = " or ".join(_SCALARS[choice] for choice in choices)
+            raise UserError(f"params.yaml: train.extra.{field} is {value}; it must be {expected}")
+    for field, most in (("label_smoothing_factor", 1), ("neftune_noise_alpha", math.inf)):
+        if not 0 <= (value := extra.get(field) or 0) <= most:
+            upper = "" if most == math.inf else f" and at most {most}"
+            raise UserError(f"params.yaml: train.extra.{field} is {value}; it must be at least 0{upper}")
 
 
 def _refuse_sharding(extra: dict[str, Any], device: Device) -> None:
@@ -200,4 +223,5 @@ def _one_of(key: str, value: str, known: list[str], what: str) -> None:
         begin = [name for name in known if name.startswith(value)]
         close = begin or difflib.get_close_matches(value, known, n=1)
         meant = f'did you mean "{close[0]}"?' if close else f"they are {', '.join(sorted(known))}"
-        raise UserError(f"params.yaml: {key}: {value} is not {what}; {meant}")
+        shown = value if len(value) <= 60 else f"{value[:57]}..."
+        raise UserError(f"params.yaml: {key}: {shown} is not {what}; {meant}")

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline.core.messages import log
-from pipeline.core.output import write_text
+from pipeline.core.output import output_errors, write_text
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Values, loss, predicted, sign, task_metric
 from pipeline.modeling import distributed
@@ -115,37 +115,37 @@ def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
 
 @contextmanager
 def live_curves(path: Path, task: Task) -> Iterator[Curves]:
-    """Yield a function that writes the learning curves so far to a CSV file, complete at each moment.
+    """Yield a function that appends what is new in the history of the run to a CSV file, in whole lines.
 
-    It is removed where the block fails. Raises UserError where it cannot be written, before the block for one.
+    The file is removed if the block fails. Raises UserError if it cannot be written, for the first time before the
+    block begins.
     """
+    columns = ("step", "epoch", "split", "loss", "score", *task.metrics, "lr")
+    entries = 0  # of the history that are in the file
 
-    def write(history: History) -> None:
-        write_text(path, _history_csv(history, task))
+    def append(history: History) -> None:
+        nonlocal entries
+        lines = io.StringIO()
+        csv.DictWriter(lines, columns, lineterminator="\n").writerows(_rows(history[entries:], task))
+        with output_errors(path), path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(lines.getvalue())
+        entries = len(history)
 
-    write([])
+    write_text(path, ",".join(columns) + "\n")
     try:
-        yield write
+        yield append
     except BaseException:
         with suppress(OSError):
             path.unlink()
         raise
 
 
-def _history_csv(history: History, task: Task) -> str:
+def _rows(history: History, task: Task) -> Iterator[dict[str, Any]]:
     """A row for each logged step of training and each scoring of validation. score: that chooses the epoch."""
-    out = io.StringIO()
-    columns = ("step", "epoch", "split", "loss", "score", *task.metrics, "lr")
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
     for entry in history:
         row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
         if "loss" in entry:
-            row |= {"split": "train", "loss": round(entry["loss"], 6), "lr": f"{entry['learning_rate']:.6g}"}
-        elif "eval_loss" in entry:
+            yield row | {"split": "train", "loss": round(entry["loss"], 6), "lr": f"{entry['learning_rate']:.6g}"}
+        elif "eval_loss" in entry:  # else it is Trainer's summary of the run
             scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", *task.metrics)}
-            row |= {"split": "validation", **scores, "score": scores[task.metric_for_best_model]}
-        else:
-            continue  # Trainer's summary of the run
-        writer.writerow(row)
-    return out.getvalue()
+            yield row | {"split": "validation", **scores, "score": scores[task.metric_for_best_model]}

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM during training: save a checkpoint after this step, then stop."""
+"""SIGINT, SIGTERM and SIGHUP during training: save a checkpoint after this step, then stop."""
 
 import signal
 import sys
@@ -7,18 +7,19 @@ from types import FrameType
 from typing import Any
 
 from pipeline.core.messages import log
+from pipeline.core.signals import ENDING
 from pipeline.modeling import distributed
 
 _ECHO_SECONDS = 1  # a launcher forwards a signal that the terminal has already sent to its processes
 
 
 class Interruption:
-    """In the block, the first SIGINT or SIGTERM stops the run after its step; the second ends it at once."""
+    """In the block, the first of these signals stops the run after its step; the second ends it at once."""
 
     number = 0  # of the signal; 0: none has arrived
 
     def __enter__(self) -> "Interruption":
-        self._previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._previous = {number: signal.getsignal(number) for number in ENDING}
         for number in self._previous:
             signal.signal(number, self._arrived)
         return self

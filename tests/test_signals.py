@@ -1,0 +1,84 @@
+"""Commands that get a signal at a random moment, often while they start up: they end soon, and not with status 0."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, TinyMaker, params_file
+
+OUTPUTS = {
+    "check": "data/params_checked",
+    "download": "data/raw",
+    "tokenize_data": "data/tokenized",
+    "train": "models/classifier",
+    "predict": "data/predictions",
+    "evaluate": "metrics/evaluation.json",
+    "classify --file new.csv --out answers.csv": "answers.csv",
+}
+KILLS = 21
+ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def files(path: Path) -> dict[str, bytes]:
+    """The contents of a file, or of those in a directory, by their paths."""
+    paths = [path, *path.rglob("*")]
+    return {str(file.relative_to(path)): file.read_bytes() for file in paths if file.is_file()}
+
+
+def hear_signals() -> None:
+    """Undo what nohup and a shell's background jobs do: they have their children ignore SIGHUP and SIGINT."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.slow
+def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_complete(
+    tiny: TinyMaker, tokenized: Callable[..., Path], raw: Path, tmp_path: Path
+) -> None:
+    checkpoint = tiny()
+    shutil.copytree(raw, tmp_path / "data" / "raw")
+    shutil.copytree(tokenized(checkpoint), tmp_path / "data" / "tokenized")
+    shutil.copytree(checkpoint, tmp_path / "models" / "pretrained")
+    params_file(tmp_path, {"model.checkpoint": checkpoint, "train.epochs": 2})
+    (tmp_path / "new.csv").write_text("sentence1,sentence2\n" + "One is two.,Two is one.\n" * 50)
+
+    def start(command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", *f"pipeline.{command}".split()], cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True, preexec_fn=hear_signals,
+        )  # fmt: skip
+
+    seconds = {}
+    for command in OUTPUTS:
+        began = time.monotonic()
+        with start(command) as process:
+            error = process.communicate()[1]
+        assert process.returncode == 0, error
+        seconds[command] = time.monotonic() - began
+    rng, in_time = random.Random(0), 0
+    for number in range(KILLS):
+        command = list(OUTPUTS)[number % len(OUTPUTS)]
+        out, complete = tmp_path / OUTPUTS[command], tmp_path / "complete"
+        out.rename(complete)
+        with start(command) as process:
+            time.sleep(rng.uniform(0, 0.8 * seconds[command]))  # at the very end, no signal can change the status
+            over = process.poll() is not None
+            process.send_signal(rng.choice(ENDING))
+            sent = time.monotonic()
+            error = process.communicate()[1]
+        case = f"{command}: status {process.returncode} after {time.monotonic() - sent:.1f} s: {error}"
+        assert over or process.returncode, case
+        assert time.monotonic() - sent < 10, case
+        if out.exists():
+            assert files(out) == files(complete), case
+            shutil.rmtree(out) if out.is_dir() else out.unlink()
+        complete.rename(out)
+        in_time += not over
+    assert in_time > KILLS / 2
