@@ -38,10 +38,9 @@ class RegressionHead(torch.nn.Linear):
         self.mean, self.scale = mean, scale
         if not self.newly_initialized:
             with torch.no_grad():
-                self.weight /= scale
+                self.weight.div_(scale)
                 if self.bias is not None:
-                    self.bias -= mean
-                    self.bias /= scale
+                    self.bias.sub_(mean).div_(scale)
 
 
 def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
