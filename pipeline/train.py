@@ -103,7 +103,7 @@ def train(
             provenance = {"checkpoint": checkpoint, "code": code, "data": data, "run": ingredients}
             InferenceSettings(
                 task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
-                precision=params.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
+                precision=device.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
             ).write(draft)  # fmt: skip
             # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
