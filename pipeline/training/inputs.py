@@ -81,16 +81,15 @@ def _standardize(model: PreTrainedModel, labels: NDArray[np.float64]) -> float:
             f"the labels of the {len(labels)} training rows do not differ enough to learn from: their mean is "
             f"{mean:g}, their standard deviation {scale:.2g}; subtract a constant, use more rows, or check the labels"
         )
-    match find_head(model):
-        case None:
-            log.warning(
-                "the last layer of this architecture (%s) is not known, so that labels are not standardized; "
-                "scale them to a mean of 0 and a standard deviation of 1",
-                model.config.model_type,
-            )
-            return 1.0
-        case _, head:
-            if head.bias is None:  # nothing that the mean could be added to
-                mean, scale = 0.0, float(np.sqrt(np.square(labels).mean()))
-            head.standardize(mean, scale)
+    found = find_head(model)
+    if found is None:
+        log.warning(
+            "the last layer of this architecture (%s) is not known, so that labels are not standardized; "
+            "scale them to a mean of 0 and a standard deviation of 1", model.config.model_type,
+        )  # fmt: skip
+        return 1.0
+    _, head = found
+    if head.bias is None:  # nothing that the mean could be added to
+        mean, scale = 0.0, float(np.sqrt(np.square(labels).mean()))
+    head.standardize(mean, scale)
     return scale
