@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
@@ -19,6 +19,7 @@ from pipeline.core.tables import from_numpy
 from pipeline.evaluation.metrics import predicted, probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.settings import InferenceSettings, read_settings
+from pipeline.params import Precision
 from pipeline.serving.classifier import Classifier
 from pipeline.tabular.reading import (
     Batch,
@@ -41,19 +42,27 @@ _STANDARD = Path("-")  # input: JSON lines
 _TIMEOUT = 600  # seconds until a process gives up on another one that does not answer
 
 
-def classify(model: Path, given: list[str] | Path, out: Path | None, skip: bool, batch_size: int) -> None:
+def classify(
+    model: Path,
+    given: list[str] | Path,
+    out: Path | None,
+    skip: bool,
+    batch_size: int,
+    precision: Literal["auto", Precision] | None = None,
+) -> None:
     """Write the rows of a file, or one row of texts, with the model's answers.
 
     out: a file, or standard output as JSON lines. skip: rows that cannot be used go to a file of their own.
-    batch_size: rows of a forward pass on a GPU. Raises UserError for such a row where not `skip`, for what else is
-    wrong with the file, and where the model does not load.
+    batch_size: rows of a forward pass on a GPU. precision: None is the one in which the model's scores were measured.
+    Raises UserError for such a row where not `skip`, for what else is wrong with the file, and where the model does not
+    load.
     """
     errors = _errors_file(given, out) if skip else None
     _require_outputs(given, [path for path in (out, errors) if path is not None])
     settings, count, truncated = read_settings(model), 0, 0
     rows = _rows(given, settings.text_columns)
     with _faults(errors) as refused, _writing(out) as write:
-        classifier = Classifier(model, settings)
+        classifier = Classifier(model, settings, precision)
         for batch in rows(refused):
             usable, of_texts = _usable(batch, settings.text_columns, refused)
             if not usable.numbers:
@@ -181,6 +190,10 @@ def main() -> None:
         help="skip: write rows that cannot be used to a file of their own, named after --out or the input, and go on",
     )  # fmt: skip
     parser.add_argument("--batch-size", type=int, default=64, help="rows of a forward pass on a GPU; default: 64")
+    parser.add_argument(
+        "--precision", choices=("auto", *get_args(Precision)),
+        help="default: the one in which the model's scores were measured, if this machine has it; auto: its fastest",
+    )  # fmt: skip
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("give texts, or --file")
@@ -194,7 +207,10 @@ def main() -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
     with as_command(), distributed.process_group(_TIMEOUT):
         skip = arguments.on_error == "skip"
-        classify(arguments.model, arguments.file or arguments.texts, arguments.out, skip, arguments.batch_size)
+        classify(
+            arguments.model, arguments.file or arguments.texts, arguments.out, skip, arguments.batch_size,
+            arguments.precision,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ from pipeline.core.paths import (
 from pipeline.core.task import TASK, read_task
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling import distributed
-from pipeline.modeling.device import set_up_device
+from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.settings import read_settings
 from pipeline.params import Precision, PredictParams, keys_of, load_params
 
 
@@ -42,11 +43,14 @@ def predict(
     label only where it is known. Only the first `params.max_samples` rows of each split, where that is set.
     With `params.swapped` also <split>_swapped.parquet of each scored one: the same pairs, the second text first. The
     rows are in the data's order. The time goes to `metrics/timing.json`.
+    precision: `auto` is the one that the model was trained in, if this machine has it.
     Of several processes, each scores its share, and rank 0 alone writes.
     Raises UserError where an input is missing or the device cannot do the precision.
     """
     require(classifier, "train")
     require(tokenized, "tokenize")
+    if precision == "auto":
+        precision = precision_of_scores(read_settings(classifier).precision)
     device = set_up_device(precision, num_threads)
 
     import numpy as np

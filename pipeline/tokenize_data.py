@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import shutil
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
+_MOST_UNKNOWN = 0.02  # of the tokens
+_MOST_TOKENS_PER_WORD = 3  # MRPC, under an English vocabulary, has 1.1
 _BATCH_ROWS = 25_000  # in memory at a time, and in a batch of the Arrow file, each of which takes memory to open
 
 
@@ -73,22 +75,38 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             settings = {"max_length": params.max_length, "padding": params.padding, "schema": columns}
             work = functools.partial(encode, tokenizer=tokenizer, order=order, **settings)
             count = tokens = longest = truncated = 0
+            counts: Counter[str] = Counter()
             with writing_arrow(columns, draft, split) as write:
                 for encoded in in_order(work, rows):
                     write(encoded.batch)
                     lengths = to_numpy(encoded.batch["length"])
                     count, tokens = count + len(lengths), tokens + int(lengths.sum())
                     longest, truncated = max(longest, int(lengths.max())), truncated + encoded.truncated
+                    counts.update(encoded.counts)
             if split != original:
                 continue
             summaries[split] = {"rows": count, "mean": tokens / count, "longest": longest, "truncated": truncated}
             log.info(
                 f"%s: %d {task.noun}, mean %.1f tokens, longest %d, %d truncated", split, *summaries[split].values()
             )
+            _log_vocabulary(split, counts)
         write_json(draft / "lengths.json", summaries)
         write_json(draft / TOKENIZATION, asdict(params))
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file, "download"), draft)
+
+
+def _log_vocabulary(split: str, counts: Counter[str]) -> None:
+    """Log how well the vocabulary of the base model fits the texts of a split. counts: as in `Encoded`."""
+    unknown = counts["unknown"] / max(1, counts["tokens"])
+    tokens_per_word = counts["whole_tokens"] / max(1, counts["words"])
+    fit = f"{100 * unknown:.1f}% of the tokens ({counts['unknown']:,} of {counts['tokens']:,}) are unknown"
+    if counts["words"]:  # else all rows were truncated
+        fit += f", {tokens_per_word:.1f} tokens per word"
+    if unknown > _MOST_UNKNOWN or tokens_per_word > _MOST_TOKENS_PER_WORD:
+        log.warning("%s: %s; use a base model whose vocabulary fits the language of these texts", split, fit)
+    else:
+        log.info("%s: %s", split, fit)
 
 
 @contextmanager

@@ -63,6 +63,7 @@ def train(
     from safetensors import SafetensorError
 
     from pipeline.core.run_directory import code_digest, own_directory, run_key
+    from pipeline.modeling.regression_head import fold
     from pipeline.training.history import epochs_scored, kept_epoch, live_curves
     from pipeline.training.inputs import load_inputs
 
@@ -95,14 +96,14 @@ def train(
             result = fit(inputs, home, params, runtime, curves)
             kept = kept_epoch(result.history, params.keep, task)
             try:
-                inputs.model.save_pretrained(draft, state_dict=result.weights)
+                inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
                 inputs.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # how it reports a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             provenance = {"checkpoint": checkpoint, "code": code, "data": data, "run": ingredients}
             InferenceSettings(
                 task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
-                precision=params.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
+                precision=device.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
             ).write(draft)  # fmt: skip
             # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")

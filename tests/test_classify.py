@@ -25,6 +25,7 @@ from pipeline.classify import classify, main
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SETTINGS
 from pipeline.core.task import read_task
+from pipeline.modeling import device
 from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, Precision, PredictParams, TokenizeParams
 from pipeline.predict import predict
@@ -58,7 +59,7 @@ def test_the_logits_are_those_of_the_predict_stage(kind: str, precision: Precisi
     columns = read_task(out / "raw", "download").text_columns
     raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", "predictions"))
     model = out / "classifier"
-    classifier = Classifier(model, read_settings(model))
+    classifier = Classifier(model, read_settings(model), precision)
     texts = [raw[name].combine_chunks() for name in columns]
     found = classifier.score(texts, 64)
     names = [name for name in expected.column_names if name.startswith("logit_")]
@@ -349,4 +350,32 @@ def test_a_model_for_a_gpu_answers_on_a_cpu(trained: Trained, tmp_path: Path, ca
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     classify(model, ["Boston"], tmp_path / "out.jsonl", False, 64)
-    assert "the model was trained in fp16, which this machine cannot do" in caplog.messages
+    assert "fp16, which this machine does not have" in caplog.text
+
+
+@pytest.mark.parametrize("asked", [None, "fp32", "bf16"])
+def test_a_model_answers_in_the_precision_of_its_scores_unless_another_one_is_asked_for(
+    asked: str | None,
+    trained: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The model is from a machine without fast bf16, and is asked on one that has it."""
+    model = trained("classes") / "classifier"
+    assert json.loads((model / SETTINGS).read_text())["precision"] == "fp32"
+    monkeypatch.setattr(device, "cpu_bf16", lambda: ["bf16"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device.usable_device("auto").precision == "bf16"
+    out = tmp_path / "out.jsonl"
+    option = ["--precision", asked] if asked else []
+    monkeypatch.setattr(sys, "argv", ["classify", "--model", str(model), "--out", str(out), *option, "Boston sued ."])
+    with caplog.at_level("INFO", logger="pipeline"):
+        main()
+    expected = asked or "fp32"
+    assert f"precision {expected}" in caplog.text
+    texts = [pa.array(["Boston sued ."])]
+    [[*logits]] = Classifier(model, read_settings(model), expected).score(texts, 64).logits  # type: ignore[arg-type]
+    [answer] = read(out)
+    likely = torch.tensor(logits).softmax(-1).max().item()
+    assert answer[f"probability_{answer['prediction']}"] == pytest.approx(likely, abs=1e-5)

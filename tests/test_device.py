@@ -9,7 +9,7 @@ import torch
 
 from pipeline.core.messages import UserError
 from pipeline.modeling import device
-from pipeline.modeling.device import cpu_bf16, set_up_device
+from pipeline.modeling.device import cpu_bf16, precision_of_scores, set_up_device
 
 
 def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
@@ -75,6 +75,30 @@ def test_auto_is_what_the_hardware_multiplies_fastest(
 ) -> None:
     hardware(monkeypatch, **answers)
     assert set_up_device("auto", None) == expected
+
+
+@pytest.mark.parametrize(
+    ("answers", "recorded", "expected"),
+    [
+        ({"cpu": ["avx512_bf16"]}, "fp32", "fp32"),  # not its faster bf16
+        ({"cpu": ["avx512_bf16"], "model": "Intel(R) Xeon(R) Processor 6 143"}, "bf16", "bf16"),  # not its faster fp32
+        ({"cpu": ["avx512_f"]}, "bf16", "fp32"),  # it would emulate bf16
+        ({"cpu": ["avx512_bf16"]}, "fp16", "bf16"),
+        ({"cuda": True}, "bf16", "fp16"),
+        ({"cuda": True, "cuda_bf16": True}, "fp16", "fp16"),
+        ({"mps": True}, "fp16", "fp32"),
+    ],
+)
+def test_a_model_is_used_in_the_precision_of_its_scores_if_the_machine_has_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answers: dict[str, Any], recorded: Any,
+    expected: str,
+) -> None:  # fmt: skip
+    hardware(monkeypatch, **answers)
+    assert precision_of_scores(recorded) == expected
+    warned = [
+        f"{recorded}, which this machine does not have: it computes in {expected}" in text for text in caplog.messages
+    ]
+    assert warned == ([] if recorded == expected else [True])
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from conftest import ROOT, TinyMaker, params_file
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE, TOKENIZATION
-from pipeline.core.tables import open_arrow, schema
+from pipeline.core.tables import open_arrow, schema, write_split
 from pipeline.core.task import TASK
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.modeling.tokenization import encode, token_columns
+from pipeline.modeling.tokenization import count_words, encode, token_columns
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
@@ -191,3 +191,54 @@ def test_worker_processes_end_with_their_parent(
             with suppress(psutil.NoSuchProcess):
                 worker.kill()
     assert not (tmp_path / "data" / "tokenized").exists()
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_texts_that_the_vocabulary_does_not_have_are_reported(
+    num_proc: int, raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Validation is in Chinese, of which an English vocabulary has no character."""
+    foreign = shutil.copytree(raw, tmp_path / "raw")
+    table = pq.read_table(raw / "validation.parquet")
+    for name, text in (("sentence1", "他昨天回家了"), ("sentence2", "It rained on Monday .")):
+        table = table.set_column(table.column_names.index(name), name, pa.array([text] * len(table)))
+    write_split(table, foreign, "validation")
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        tokenize(foreign, tiny(), tmp_path / "out", params(), num_proc)
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    rows = open_arrow(tmp_path / "out", "validation", "tokenize")["input_ids"].to_pylist()
+    unknown = sum(ids.count(load_tokenizer(tiny()).unk_token_id) for ids in rows)
+    tokens = sum(len(ids) - 3 for ids in rows)
+    assert unknown >= 6 * len(rows)
+    assert f"validation: {100 * unknown / tokens:.1f}% of the tokens ({unknown:,} of {tokens:,})" in warning
+    assert "train: 0.0% of the tokens (0 of " in caplog.text
+
+
+def test_texts_that_fall_apart_into_bytes_are_reported(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where bytes are tokens, none is unknown."""
+    foreign = shutil.copytree(raw, tmp_path / "raw")
+    table = pq.read_table(raw / "test.parquet")
+    for name in ("sentence1", "sentence2"):
+        table = table.set_column(table.column_names.index(name), name, pa.array(["他昨天回家了"] * len(table)))
+    write_split(table, foreign, "test")
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        tokenize(foreign, tiny("roberta"), tmp_path / "out", params(), 1)
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith("test: 0.0% of the tokens") and "6.0 tokens per word" in warning
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It rained, he said.", 4),
+        ("他昨天回家了", 3),
+        ("PyTorch 很好用", 3),
+        ("ฝนตกหนัก", 4),
+        ("비가 많이 왔다", 3),
+        ("", 0),
+    ],
+)
+def test_two_characters_of_a_script_without_spaces_count_as_a_word(text: str, words: int) -> None:
+    assert count_words(text) == words

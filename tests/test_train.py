@@ -278,6 +278,7 @@ def test_a_precision_of_auto_is_recorded_as_what_it_became(trained: Trained, cap
     assert chosen in ("bf16", "fp16", "fp32")
     assert f"precision {chosen} (train.precision is auto)" in caplog.text
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["run"]["precision"] == chosen
+    assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen
     assert weights(auto) == weights(trained(precision=chosen, max_train_samples=16))
 
 

@@ -16,6 +16,8 @@ from pipeline.params import Precision
 _WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
 _WITHOUT_AMX = {"AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512", "AVX10_2_512"}
 
+_SETTING = "params.yaml: train.precision"
+
 
 class Device(NamedTuple):
     """What a stage computes with. kind: torch's name for it."""
@@ -24,7 +26,7 @@ class Device(NamedTuple):
     precision: Precision
 
 
-def set_up_device(precision: Literal["auto", Precision], num_threads: int | None) -> Device:
+def set_up_device(precision: Literal["auto", Precision], num_threads: int | None, setting: str = _SETTING) -> Device:
     """Set CPU threads and memory allocation, log the device, and return `usable_device`.
 
     Collective. Also raises UserError where the ranks' devices differ in what `auto` is.
@@ -33,7 +35,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
 
     from pipeline.modeling.cpu import keep_memory
 
-    device = usable_device(precision)
+    device = usable_device(precision, setting)
     precisions = set(distributed.all_gather(device.precision))
     if len(precisions) > 1:
         raise UserError(
@@ -49,9 +51,25 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
                 "this CPU emulates bf16: training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
                 "and scoring takes longer too; with train.precision auto both are in fp32 here"
             )
-    chosen = " (train.precision is auto)" if precision == "auto" else ""
+    chosen = f" ({setting.removeprefix('params.yaml: ')} is auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.kind, _device()[1], device.precision, chosen)
     return device
+
+
+def precision_of_scores(recorded: Precision) -> Precision:
+    """The precision in which a model's scores were measured, or another one if this machine does not have it.
+
+    A CPU that emulates bf16 does not have it. The log says so: in another precision, probabilities differ a little.
+    """
+    kind, name = _device()
+    if _obstacle(kind, name, recorded) is None and not (recorded == "bf16" and kind == "cpu" and not cpu_bf16()):
+        return recorded
+    precision = usable_device("auto").precision
+    log.warning(
+        "the model's scores were measured in %s, which this machine does not have: it computes in %s, and "
+        "probabilities may differ slightly", recorded, precision,
+    )  # fmt: skip
+    return precision
 
 
 def warn_where_busy() -> None:
@@ -64,33 +82,42 @@ def warn_where_busy() -> None:
         )  # fmt: skip
 
 
-def usable_device(precision: Literal["auto", Precision]) -> Device:
+def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING) -> Device:
     """The device that this machine computes with, and its precision.
 
     precision: `auto` is bf16 where the device multiplies it faster than fp32, fp16 on a CUDA GPU without it, and fp32
-    elsewhere.
+    elsewhere. setting: where the user set it, for the error.
     Raises UserError where the device cannot do the precision: the Trainer would train fp16 on a CPU without a word,
     many times slower than fp32.
     """
+    kind, name = _device()
+    if precision == "auto":
+        native = _gpu_bf16() if kind == "cuda" else kind == "cpu" and _cpu_gains_from_bf16()
+        return Device(kind, "bf16" if native else "fp16" if kind == "cuda" else "fp32")
+    if obstacle := _obstacle(kind, name, precision):
+        raise UserError(f"{setting} is {precision}; {obstacle}")
+    return Device(kind, precision)
+
+
+def _obstacle(kind: str, name: str, precision: Precision) -> str | None:
+    """Why a device cannot compute in a precision, and what to use instead."""
     import torch
 
-    kind, name = _device()
-    gpu_bf16 = kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    if precision == "auto":
-        native = gpu_bf16 or (kind == "cpu" and _cpu_gains_from_bf16())
-        return Device(kind, "bf16" if native else "fp16" if kind == "cuda" else "fp32")
-    trouble = None
-    if kind == "cuda" and precision == "bf16" and not gpu_bf16:
-        trouble = f"{name} has none: use auto, fp16 or fp32"
-    elif kind == "mps" and precision == "fp16":
-        trouble = "it needs a CUDA GPU: use auto, bf16 or fp32"
-    elif kind == "mps" and precision == "bf16" and not torch.backends.mps.is_macos_or_newer(14, 0):
-        trouble = "this needs macOS 14: use auto or fp32"
-    elif kind == "cpu" and precision == "fp16":
-        trouble = "there is no GPU: use auto, bf16 or fp32"
-    if trouble:
-        raise UserError(f"params.yaml: train.precision is {precision}; {trouble}")
-    return Device(kind, precision)
+    if kind == "cuda" and precision == "bf16" and not _gpu_bf16():
+        return f"{name} has none: use auto, fp16 or fp32"
+    if kind == "mps" and precision == "fp16":
+        return "it needs a CUDA GPU: use auto, bf16 or fp32"
+    if kind == "mps" and precision == "bf16" and not torch.backends.mps.is_macos_or_newer(14, 0):
+        return "this needs macOS 14: use auto or fp32"
+    if kind == "cpu" and precision == "fp16":
+        return "there is no GPU: use auto, bf16 or fp32"
+    return None
+
+
+def _gpu_bf16() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def _device() -> tuple[str, str]:

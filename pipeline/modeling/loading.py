@@ -106,6 +106,10 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
             )
         log.info("drawn at random, not in %s: %s", directory, ", ".join(drawn))
     first_token_only(model)
+    if model.config.problem_type == "regression":
+        from pipeline.modeling.regression_head import replace_head
+
+        replace_head(model, drawn)
     if device == "cpu":
         # With dropout, PyTorch's scaled dot product attention computes in fp32 what autocast has made bf16.
         model.set_attn_implementation("eager")

@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
@@ -17,7 +16,7 @@ class InferenceSettings:
     """What to give the model, and what it answers.
 
     task, problem_type, text_columns, labels: as in `Task`. max_length, padding: as in `tokenize` of params.yaml.
-    precision: as `train.precision` there.
+    precision: in which the scores were measured; what `auto` was on the machine that trained.
     """
 
     task: str
@@ -26,7 +25,7 @@ class InferenceSettings:
     labels: list[str]
     max_length: int
     padding: str
-    precision: Literal["auto", Precision]
+    precision: Precision
 
     def write(self, directory: Path) -> None:
         write_json(directory / SETTINGS, asdict(self))

@@ -1,8 +1,10 @@
 """Texts as token ids: of the rows of a corpus in stage tokenize, and of new texts in classify."""
 
 import json
+import re
 import sys
-from itertools import chain
+from collections import Counter
+from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,10 +25,19 @@ def token_columns(tokenizer: "PreTrainedTokenizerBase") -> dict[str, "pa.DataTyp
 
 
 class Encoded(NamedTuple):
-    """A batch of tokenized rows, and the number of those cut."""
+    """A batch of tokenized rows, and what to report on it.
+
+    Attributes:
+        batch: The tokenized rows.
+        truncated: The number of rows that were truncated.
+        counts: How many `tokens` the texts have, without padding and special tokens; how many of them are `unknown`,
+            for text that the vocabulary does not have; and `whole_tokens` and `words` of the rows that were not
+            truncated.
+    """
 
     batch: "pa.RecordBatch"
     truncated: int
+    counts: Counter[str]
 
 
 def encode(
@@ -43,8 +54,9 @@ def encode(
 
     from pipeline.core.tables import from_numpy, to_numpy
 
+    texts = [rows[column].to_pylist() for column in order]
     tokens = tokenizer(
-        *([_cut(text, tokenizer, max_length) for text in rows[column].to_pylist()] for column in order),
+        *([_cut(text, tokenizer, max_length) for text in column] for column in texts),
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,
@@ -59,8 +71,37 @@ def encode(
     for name, lists in tokens.items():
         values = np.fromiter(chain.from_iterable(lists), schema.field(name).type.value_type.to_pandas_dtype())
         columns[name] = pa.ListArray.from_arrays(from_numpy(starts), from_numpy(values))
-    truncated = sum(bool(encoding.overflowing) for encoding in tokens.encodings or [])
-    return Encoded(pa.RecordBatch.from_pydict(columns, schema), truncated)
+    whole = np.array([not encoding.overflowing for encoding in tokens.encodings or []], dtype=bool)
+    text_lengths = lengths - tokenizer.num_special_tokens_to_add(pair=len(order) == 2)
+    unknown = _unknown_token(tokenizer)
+    counts = Counter(
+        tokens=int(text_lengths.sum()),
+        unknown=sum(ids.count(unknown) for ids in tokens["input_ids"]) if unknown is not None else 0,
+        whole_tokens=int(text_lengths[whole].sum()),
+        words=sum(count_words(text) for column in texts for text in compress(column, whole)),
+    )
+    return Encoded(pa.RecordBatch.from_pydict(columns, schema), int((~whole).sum()), counts)
+
+
+def _unknown_token(tokenizer: "PreTrainedTokenizerBase") -> int | None:
+    """The token for text that the vocabulary does not have. With bytes in the vocabulary, there is no such text.
+
+    GPT-2 then has a token of this name that marks the end of a text, and may pad it.
+    """
+    marks = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    return None if tokenizer.unk_token_id in marks else tokenizer.unk_token_id
+
+
+# Thai and Lao, Burmese, Khmer, Japanese and Chinese.
+_WITHOUT_SPACES = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+
+
+def count_words(text: str) -> int:
+    """Count the words between spaces. In a script that does not write spaces, two characters count as a word."""
+    spaced, characters = _WITHOUT_SPACES.subn(" ", text)
+    return len(spaced.split()) + (characters + 1) // 2
 
 
 def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pipeline.core.messages import UserError, log
-from pipeline.modeling.device import set_up_device
+from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.modeling.settings import InferenceSettings
+from pipeline.params import Precision
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,17 +28,16 @@ class Classifier:
     Its logits are those of stage predict, to the byte, on the same CPU with as many threads.
     """
 
-    def __init__(self, directory: Path, settings: InferenceSettings) -> None:
-        """Load the model of these settings, in the precision that it was trained for, or in what this machine can do.
+    def __init__(
+        self, directory: Path, settings: InferenceSettings, precision: Literal["auto", Precision] | None = None
+    ) -> None:
+        """Load the model of these settings.
 
-        Raises UserError where it does not load.
+        precision: None is the one in which its scores were measured, if this machine has it.
+        Raises UserError where the model does not load or the device cannot do the precision.
         """
         self._settings = settings
-        try:
-            self._device = set_up_device(settings.precision, None)
-        except UserError:
-            log.warning("the model was trained in %s, which this machine cannot do", settings.precision)
-            self._device = set_up_device("auto", None)
+        self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
         self._tokenizer = load_tokenizer(directory)
         model: Any = load_classifier(directory, self._device.kind, trained=True)
 

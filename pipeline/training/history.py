@@ -27,9 +27,11 @@ class RunningLoss:
 
     Trainer's own mean forgets the steps before a resume, and at the end the share of the other ranks.
     Each rank adds its share of a step's loss. `log` and `mean` are collectives.
+    unit: `SummedLoss.unit`, by which the means are multiplied.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unit: float) -> None:
+        self._unit = unit
         self._since_logged = torch.tensor(0.0)
         self._logged = 0.0
         self._step_logged = 0
@@ -58,7 +60,7 @@ class RunningLoss:
         self._logged, self._step_logged = state["logged"], state["step_logged"]
 
     def _over_ranks(self) -> float:
-        return torch.tensor(distributed.all_gather(self._since_logged.item())).mean().item()
+        return self._unit * torch.tensor(distributed.all_gather(self._since_logged.item())).mean().item()
 
 
 Scorer = Callable[[NDArray[np.float32], Values], dict[str, float]]

@@ -4,14 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from pipeline.core.messages import UserError, log
 from pipeline.core.tables import open_arrow, to_numpy
 from pipeline.core.task import Task
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.regression_head import find_head
 from pipeline.params import TrainParams
 from pipeline.training.history import History
 from pipeline.training.losses import SummedLoss, class_weights
@@ -59,5 +63,33 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         problem_type=task.problem_type,
         **names if task.labels else {"num_labels": 1},
     )
-    loss = SummedLoss(task.problem_type, weights)
+    scale = 1.0
+    if task.problem_type == "regression":
+        scale = _standardize(model, to_numpy(training["labels"]))
+    loss = SummedLoss(task.problem_type, weights, scale)
     return TrainInputs(task, training, validation, model, load_tokenizer(pretrained), loss, device)
+
+
+def _standardize(model: PreTrainedModel, labels: NDArray[np.float64]) -> float:
+    """Have the head of a regression train on standardized labels. Returns their scale.
+
+    labels: of the training rows. Raises UserError if they are equal, or too close to each other for fp32.
+    """
+    mean, scale = float(labels.mean()), float(labels.std())
+    if scale <= 1e-6 * abs(mean):
+        raise UserError(
+            f"the labels of the {len(labels)} training rows do not differ enough to learn from: their mean is "
+            f"{mean:g}, their standard deviation {scale:.2g}; subtract a constant, use more rows, or check the labels"
+        )
+    found = find_head(model)
+    if found is None:
+        log.warning(
+            "the last layer of this architecture (%s) is not known, so that labels are not standardized; "
+            "scale them to a mean of 0 and a standard deviation of 1", model.config.model_type,
+        )  # fmt: skip
+        return 1.0
+    _, head = found
+    if head.bias is None:  # nothing that the mean could be added to
+        mean, scale = 0.0, float(np.sqrt(np.square(labels).mean()))
+    head.standardize(mean, scale)
+    return scale

@@ -71,7 +71,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
 
     step, best_step, best, epochs_since_best, finite_loss, random_state = 0, None, None, 0, None, None
     history: History = []
-    losses, score, watch = RunningLoss(), validation_scorer(inputs.task), Stopwatch()
+    losses, score, watch = RunningLoss(inputs.loss.unit), validation_scorer(inputs.task), Stopwatch()
     if resumed := newest(home, keep_best=params.keep == "best"):
         state = torch.load(resumed / _STATE, map_location="cpu", weights_only=True)
         step, best_step, best, epochs_since_best, history = state["progress"]
@@ -107,7 +107,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                         loss = total / labelled * distributed.world_size()  # gradients are averaged over the ranks
                         accelerator.backward(loss)
                     demand_finite("loss", loss.detach(), step + 1, finite_loss)
-                    finite_loss = total.item() / max(1, int((labels != NO_LABEL).sum()))
+                    finite_loss = inputs.loss.unit * total.item() / max(1, int((labels != NO_LABEL).sum()))
                     losses.add(loss)
                 norm = accelerator.clip_grad_norm_(wrapped.parameters(), params.max_grad_norm or math.inf)
                 if precision != "fp16":  # there the scaler skips such a step

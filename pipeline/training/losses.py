@@ -20,10 +20,18 @@ class SummedLoss:
     Cross-entropy, for several labels binary cross-entropy over each, or squared error. class_weights: shape (classes,),
     or None. Cross-entropy is multiplied by the weight of the label; of several labels, only where the label is 1. The
     mean is that over all labels, whatever their weights: else it would depend on how a batch is cut.
+    label_scale: of a regression. Errors are divided by it, so that the size of the gradients does not depend on the
+    units of the labels.
     """
 
     problem_type: ProblemType
     class_weights: torch.Tensor | None
+    label_scale: float = 1.0
+
+    @property
+    def unit(self) -> float:
+        """A loss times this is one in the units of the labels, as it is logged and as validation is scored."""
+        return self.label_scale**2
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
         """logits: shape (n, outputs). labels: (n,) or (n, outputs); those that are NO_LABEL add nothing."""
@@ -35,7 +43,7 @@ class SummedLoss:
             return functional.binary_cross_entropy_with_logits(
                 logits, labels.float(), known, reduction="sum", pos_weight=weights
             )
-        return (known * (logits[:, 0] - labels) ** 2).sum()
+        return (known * ((logits[:, 0] - labels) / self.label_scale) ** 2).sum()
 
 
 def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task, labels: Values) -> torch.Tensor:

@@ -97,7 +97,7 @@ class CorrectedTrainer(Trainer):
     def __init__(self, summed_loss: SummedLoss, **kwargs: Any) -> None:
         super().__init__(compute_loss_func=self._mean_loss, **kwargs)
         self._summed_loss = summed_loss
-        self.losses = RunningLoss()
+        self.losses = RunningLoss(summed_loss.unit)
         self._finite_loss: float | None = None
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
@@ -129,7 +129,8 @@ class CorrectedTrainer(Trainer):
             loss = super().training_step(model, inputs, num_items_in_batch)
         demand_finite("loss", loss, self.state.global_step + 1, self._finite_loss)
         if labelled:  # mean of this forward pass, one of an effective batch
-            self._finite_loss = float(loss * num_items_in_batch / labelled / self.args.world_size)
+            mean_loss = float(loss * num_items_in_batch / labelled / self.args.world_size)
+            self._finite_loss = mean_loss * self._summed_loss.unit
         self.losses.add(loss)
         return loss
 

@@ -1,0 +1,78 @@
+"""The last layer of a regression model: trained on standardized labels, with answers in the units of the labels."""
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+
+class RegressionHead(torch.nn.Linear):
+    """A linear layer with one output, which is scaled and shifted: `mean + scale * (weight @ states + bias)`.
+
+    A plain layer starts with answers near 0, and a short run ends before it has found the mean of the labels. Weights
+    have the names and shapes of the plain layer, so that checkpoints do too, and `fold` makes them those of the plain
+    layer with the same answers.
+    The layer computes in fp32, under autocast too: bf16 keeps three digits, and a label such as 2026 has four.
+
+    Attributes:
+        newly_initialized: The checkpoint has no weights for it.
+        mean: Added to the output. 0 except in training.
+        scale: The output is multiplied by it. 1 except in training.
+    """
+
+    def __init__(self, layer: torch.nn.Linear, newly_initialized: bool) -> None:
+        super().__init__(layer.in_features, 1, layer.bias is not None, device="meta")  # draws no random numbers
+        self.weight, self.bias = layer.weight, layer.bias
+        self.newly_initialized = newly_initialized
+        self.mean, self.scale = 0.0, 1.0
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        # Not a matrix product, which autocast would compute in a lower precision.
+        output = (states.float() * self.weight.float()).sum(-1, keepdim=True)
+        if self.bias is not None:
+            output = output + self.bias.float()
+        return self.mean + self.scale * output
+
+    def standardize(self, mean: float, scale: float) -> None:
+        """Train on labels of this mean and scale. The head of a fine-tuned base model keeps its answers."""
+        self.mean, self.scale = mean, scale
+        if not self.newly_initialized:
+            with torch.no_grad():
+                self.weight.div_(scale)
+                if self.bias is not None:
+                    self.bias.sub_(mean).div_(scale)
+
+
+def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
+    """Make the last layer of a regression model a `RegressionHead`, if there is exactly one layer with one output.
+
+    Args:
+        model: A sequence classifier of transformers.
+        newly_initialized: The names of the weights that its checkpoint does not have.
+    """
+    names = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module.out_features == 1
+    ]
+    if len(names) == 1:
+        layer = model.get_submodule(names[0])
+        model.set_submodule(names[0], RegressionHead(layer, f"{names[0]}.weight" in newly_initialized))
+
+
+def find_head(model: Any) -> tuple[str, RegressionHead] | None:
+    """The name and the module of the `RegressionHead` of a model, if it has one."""
+    heads = [(name, module) for name, module in model.named_modules() if isinstance(module, RegressionHead)]
+    return heads[0] if heads else None
+
+
+def fold(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
+    """The weights of a model with mean and scale in those of its head, so that stock transformers answers the same."""
+    head = find_head(model)
+    if head is None:
+        return weights
+    name, layer = head
+    folded = {f"{name}.weight": weights[f"{name}.weight"].double() * layer.scale}
+    if layer.bias is not None:
+        folded[f"{name}.bias"] = layer.mean + weights[f"{name}.bias"].double() * layer.scale
+    return {**weights, **{name: weight.float() for name, weight in folded.items()}}

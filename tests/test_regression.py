@@ -1,0 +1,135 @@
+"""A regression is trained on standardized labels, and answers in the units of the labels."""
+
+import csv
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import transformers
+from conftest import TinyMaker, data_params, sections
+from kinds import rows_of
+from safetensors.torch import load_file
+
+from pipeline.core.messages import UserError
+from pipeline.core.output import write_json
+from pipeline.core.paths import SOURCE
+from pipeline.core.tables import open_arrow, to_numpy
+from pipeline.download import download
+from pipeline.modeling.loading import load_classifier
+from pipeline.modeling.regression_head import find_head, fold, replace_head
+from pipeline.params import Params, PredictParams, TokenizeParams
+from pipeline.predict import predict
+from pipeline.tokenize_data import tokenize
+from pipeline.train import train
+
+Run = Callable[..., Path]
+
+
+@pytest.fixture
+def run(params: Params, tiny: TinyMaker, tmp_path: Path) -> Run:
+    """Train on texts whose label is a function of their length. Returns the directory of all outputs."""
+
+    def run(name: str, label: Callable[[float], float], base: Path | None = None, **changes: Any) -> Path:
+        out, checkpoint, rows = tmp_path / name, base or tiny(), rows_of("number")
+        (out / "files").mkdir(parents=True)
+        for split, size in (("train", 160), ("validation", 60)):
+            with (out / "files" / f"{split}.csv").open("w", newline="") as file:
+                texts = ((text, label(value)) for text, _, value in itertools.islice(rows, size))
+                csv.writer(file).writerows([("text", "label"), *texts])
+        data = data_params(task="own", directory=str(out / "files"), problem_type="regression")
+        download(out / "raw", data)
+        tokenize(out / "raw", checkpoint, out / "tokenized", TokenizeParams(max_length=64, padding="dynamic"), 1)
+        settings = sections(params, **{"max_train_samples": None, "logging_steps": 1, **changes})
+        train(out / "tokenized", checkpoint, out / "classifier", out / "metrics", out / "checkpoints", *settings)
+        scoring = PredictParams(batch_size=64, swapped=False, max_samples=None)
+        predict(out / "tokenized", out / "classifier", out / "predictions", out / "metrics", scoring, "fp32", 1)
+        return out
+
+    return run
+
+
+def predictions(out: Path) -> dict[str, Any]:
+    return pq.read_table(out / "predictions" / "validation.parquet").to_pydict()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_a_short_run_answers_in_the_units_of_the_labels(engine: str, run: Run) -> None:
+    """A year, for which a plain head that starts at 0 needs thousands of steps; these are 20."""
+    out = run("years", lambda value: 1950 + 10 * value, engine=engine, epochs=2)
+    rows = predictions(out)
+    errors = np.subtract(rows["prediction"], rows["label"])
+    assert np.sqrt(np.square(errors).mean()) < 1.05 * np.std(rows["label"])
+    stock = transformers.AutoModelForSequenceClassification.from_pretrained(out / "classifier")
+    names = load_file(out / "classifier" / "model.safetensors").keys()
+    assert names == stock.state_dict().keys()
+    texts = pq.read_table(out / "raw" / "validation.parquet")["text"].to_pylist()
+    answer = transformers.pipeline("text-classification", model=str(out / "classifier"), function_to_apply="none")
+    found = [answer(text)[0]["score"] for text in texts[:5]]
+    assert found == pytest.approx(rows["prediction"][:5], abs=0.01)
+
+
+def test_losses_are_squared_errors_in_the_units_of_the_labels(run: Run) -> None:
+    """The model hardly changes, so that it answers about the mean of the labels all the time."""
+    out = run("run", lambda value: 500 + 100 * value, lr=1e-9, metric_for_best_model="rmse")
+    with (out / "metrics" / "plots" / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    labels = to_numpy(open_arrow(out / "tokenized", "train", "tokenize")["labels"])
+    *steps, epoch = rows
+    assert float(epoch["loss"]) == pytest.approx(float(epoch["rmse"]) ** 2, rel=1e-4)
+    assert np.mean([float(row["loss"]) for row in steps]) == pytest.approx(labels.var(), rel=0.2)
+
+
+def test_training_goes_on_from_the_answers_of_a_fine_tuned_base_model(run: Run) -> None:
+    first = run("first", lambda value: 20 * value, epochs=2)
+    write_json(first / "classifier" / SOURCE, {"checkpoint": "a local directory", "revision": None, "files": {}})
+    again = run("again", lambda value: 20 * value, base=first / "classifier", lr=1e-12)
+    np.testing.assert_allclose(predictions(again)["prediction"], predictions(first)["prediction"], rtol=1e-4)
+
+
+def test_labels_that_fp32_cannot_tell_apart_are_an_error(run: Run) -> None:
+    with pytest.raises(UserError, match=r"training rows do not differ enough .* 1e\+09"):
+        run("run", lambda value: 1e9 + value)
+
+
+def test_large_labels_keep_their_digits_in_bf16(run: Run, tmp_path: Path) -> None:
+    out = run("years", lambda value: 1950 + 10 * value)
+    model: Any = load_classifier(out / "classifier", "cpu", trained=True)
+    tokens = torch.arange(5, 25).reshape(2, 10)
+    with torch.no_grad():
+        expected = model(tokens).logits
+        with torch.autocast("cpu", torch.bfloat16):
+            found = model(tokens).logits
+    assert found.dtype == torch.float32
+    assert (found - expected).abs().max() < 0.5  # bf16 has steps of 8 there
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert", "electra", "deberta-v2", "gpt2", "llama"])
+def test_the_folded_head_of_an_architecture_gives_the_same_answers(kind: str) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    if kind == "distilbert":
+        sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
+    config = transformers.AutoConfig.for_model(
+        kind, vocab_size=50, num_labels=1, pad_token_id=1, bos_token_id=2, eos_token_id=3, **sizes
+    )
+    torch.manual_seed(0)
+    model: Any = transformers.AutoModelForSequenceClassification.from_config(config).eval()  # type: ignore[no-untyped-call]
+    tokens = torch.arange(5, 25).reshape(2, 10)
+    with torch.no_grad():
+        plain = model(tokens).logits
+        names = set(model.state_dict())
+        replace_head(model, names)
+        torch.testing.assert_close(model(tokens).logits, plain)
+        found = find_head(model)
+        assert found is not None
+        mean = 0.0 if found[1].bias is None else 100.0
+        found[1].standardize(mean, 3.0)
+        scaled = model(tokens).logits
+        torch.testing.assert_close(scaled, mean + 3 * plain)
+        stock: Any = transformers.AutoModelForSequenceClassification.from_config(config).eval()  # type: ignore[no-untyped-call]
+        stock.load_state_dict(fold(model, model.state_dict()))
+        torch.testing.assert_close(stock(tokens).logits, scaled)
