@@ -73,7 +73,8 @@ def test_a_non_finite_gradient_stops_the_run_despite_a_finite_loss(
     """Clipping would make it 0 or NaN, and the weights with it, after the last loss that is seen."""
     from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=2)
+    names = {0: "not_equivalent", 1: "equivalent"}  # a head for other classes would be newly initialized
+    model = AutoModelForSequenceClassification.from_pretrained(tiny(), id2label=names)
     model.classifier.weight.data *= 1e25  # the squares in the norm are beyond fp32, the losses are not
     model.save_pretrained(shutil.copytree(tiny(), tmp_path / "steep"))
     settings = sections(params, engine=engine, max_grad_norm=max_grad_norm)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.modeling.first_token import first_token_only
+from pipeline.modeling.heads import InheritedHead, head_modules, inherited_head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -69,42 +70,54 @@ def _known_tokenizer(directory: Path) -> tuple[str, int] | None:
 def load_classifier(directory: Path, device: str, trained: bool = False, **config: Any) -> "PreTrainedModel":
     """A sequence classifier in fp32, in main memory, with entries of its config changed.
 
-    Weights that the directory lacks are drawn at random, and logged; so is a head for another number of classes.
-    Raises UserError where it does not load, where weights are to be drawn of a model that is `trained`, and where most
-    would be: their names are those of another library then.
+    Weights that the directory lacks are newly initialized, and logged. The head of a base model that was fine-tuned
+    before is kept if it has the same classes, with its rows in the order of `id2label` in `config`; a head for other
+    classes is newly initialized.
+    Raises UserError if the model does not load, if weights of a `trained` model are missing, and if most weights are
+    missing: their names are those of another library then.
     """
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoConfig, AutoModelForSequenceClassification
 
+    labels = [str(name) for name in config.get("id2label", {}).values()]
     with _one_line(directory):
-        _refuse_a_config_beyond_the_weights(directory)
-        model, loading = AutoModelForSequenceClassification.from_pretrained(
-            directory,
-            dtype="float32",  # of the weights that are trained; autocast lowers the precision where it is safe
-            trust_remote_code=False,
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **config,
-        )
-        for name, stored, wanted in loading["mismatched_keys"]:
-            if stored[1:] != wanted[1:] or wanted[0] != model.config.num_labels:  # a head for another number of classes
-                raise ValueError(f"config.json wants {name} of shape {list(wanted)}; the weights have {list(stored)}")
+        described, stored = _described_model(directory)
+        head = None if trained else inherited_head(described, stored)
+        rows = head.rows_for(labels) if head else None
+        options: dict[str, Any] = {
+            "dtype": "float32",  # of the weights that are trained; autocast lowers the precision where it is safe
+            "ignore_mismatched_sizes": True,
+            "output_loading_info": True,
+        }
+        if head and rows is None:  # as for a checkpoint without a head
+            weights = _weights_without(head_modules(described), directory)
+            changed = AutoConfig.from_pretrained(directory, trust_remote_code=False, **config)
+            model_class: Any = type(described)
+            model, loading = model_class.from_pretrained(None, config=changed, state_dict=weights, **options)
+        else:
+            model, loading = AutoModelForSequenceClassification.from_pretrained(
+                directory, trust_remote_code=False, use_safetensors=True, **options, **config
+            )
+        for name, found, wanted in loading["mismatched_keys"]:
+            raise ValueError(f"config.json wants {name} of shape {list(wanted)}; the weights have {list(found)}")
     for parameter in model.parameters():
         # safetensors only maps the file into memory; truncated while the stage runs, it would crash the process.
         parameter.data = parameter.data.clone()
-    drawn = sorted({*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])})
-    if drawn:
+    new = sorted(loading["missing_keys"])
+    if new:
         sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-        lacks = f"its weights lack {drawn[0]}" + (f" and {len(drawn) - 1} more" if len(drawn) > 1 else "")
+        lacks = f"its weights lack {new[0]}" + (f" and {len(new) - 1} more" if len(new) > 1 else "")
         if trained:
             raise UserError(
                 f'{directory}: {lacks}, so it is not what stage train has written; run "dvc repro", or name another'
             )
-        if 2 * sum(sizes.get(name, 0) for name in drawn) > sum(sizes.values()):
+        if 2 * sum(sizes.get(name, 0) for name in new) > sum(sizes.values()):
             raise UserError(
                 f"{directory}: {lacks}, most of the model; take a checkpoint with the names of transformers"
             )
-        log.info("drawn at random, not in %s: %s", directory, ", ".join(drawn))
+    if head:
+        _adapt_head(model, head, rows, labels, directory)
+    elif new:
+        log.info("newly initialized, because %s lacks them: %s", directory, ", ".join(new))
     first_token_only(model)
     if device == "cpu":
         # With dropout, PyTorch's scaled dot product attention computes in fp32 what autocast has made bf16.
@@ -112,20 +125,39 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
     return model  # type: ignore[no-any-return]
 
 
-def _refuse_a_config_beyond_the_weights(directory: Path) -> None:
-    """Raise ValueError where config.json describes a model far larger than the weights beside it.
+def _adapt_head(model: Any, head: InheritedHead, rows: list[int] | None, labels: list[str], directory: Path) -> None:
+    """Put the rows of an inherited head into the order of the labels, and log what became of the head."""
+    names = ", ".join(head.labels)
+    if rows is None:
+        classes = f"the labels are {', '.join(labels)}" if labels else "the task has no classes"
+        log.info("%s has a head for %s, but %s: the head is newly initialized", directory, names, classes)
+    elif rows == sorted(rows):
+        log.info("%s has a head for the same labels, which is kept: %s", directory, names)
+    else:
+        layer = model.get_submodule(head.layer)
+        for parameter in layer.parameters():
+            parameter.data = parameter.data[rows]
+        log.info(
+            "%s has a head for the same labels in another order (%s); its rows are reordered: %s",
+            directory, names, ", ".join(labels),
+        )  # fmt: skip
 
-    A wrong config would make transformers allocate memory, or build layers, without end.
+
+def _described_model(directory: Path) -> tuple["PreTrainedModel", dict[str, list[int]]]:
+    """The model that config.json describes, without weights, and the shapes of the weights beside it, by name.
+
+    Raises ValueError if it is far larger than these: a wrong config would make transformers allocate memory, or build
+    layers, without end.
     """
     import torch
     from safetensors import safe_open
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    shapes = []
+    shapes: dict[str, list[int]] = {}
     for file in directory.glob("model*.safetensors"):
         with safe_open(file, framework="pt") as weights:
-            shapes += [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
-    stored = sum(map(math.prod, shapes))
+            shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+    stored = sum(map(math.prod, shapes.values()))
     config = AutoConfig.from_pretrained(directory, trust_remote_code=False)
     layers = getattr(config, "num_hidden_layers", 0)
     if layers > len(shapes):
@@ -135,6 +167,17 @@ def _refuse_a_config_beyond_the_weights(directory: Path) -> None:
     described = sum(parameter.numel() for parameter in model.parameters())
     if described > 2 * stored + 1_000_000:  # a new head is small
         raise ValueError(f"config.json describes {described} parameters; the weights have {stored}")
+    return model, shapes
+
+
+def _weights_without(modules: list[str], directory: Path) -> dict[str, Any]:
+    """The weights of a model directory, without those of some of the model's top modules."""
+    from safetensors.torch import load_file
+
+    weights = {
+        name: tensor for file in directory.glob("model*.safetensors") for name, tensor in load_file(file).items()
+    }
+    return {name: tensor for name, tensor in weights.items() if name.split(".")[0] not in modules}
 
 
 @contextmanager

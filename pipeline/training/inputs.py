@@ -51,7 +51,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     weights = None
     if params.class_weights is not None:
         weights = class_weights(params.class_weights, task, to_numpy(training["labels"]))
-    set_seed(params.seed)  # before the model: its new head is drawn at random
+    set_seed(params.seed)  # before the model, whose head is newly initialized
     names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: at for at, name in enumerate(task.labels)}}
     model = load_classifier(
         pretrained,
