@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import ROOT, TinyMaker, data_params, edit, params_file, sections
+from test_loading import settings
 from transformers import BertForSequenceClassification, Trainer
 
 from pipeline import tokenize_data as tokenizing
@@ -379,7 +380,9 @@ def test_an_input_damaged_while_predict_runs_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
-    BertForSequenceClassification.from_pretrained(model).save_pretrained(model)
+    classifier = BertForSequenceClassification.from_pretrained(model, problem_type="single_label_classification")
+    classifier.save_pretrained(model)
+    settings().write(model)
     (model / PROVENANCE).write_text("{}")
     damaged = (model if name == "model.safetensors" else data) / name
     predict(data, model, tmp_path / "expected", tmp_path, PREDICT, "fp32", 1)

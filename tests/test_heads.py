@@ -1,12 +1,15 @@
 """A base model that was fine-tuned before: its head is kept for the same classes, and new for others."""
 
+import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import TinyMaker
+from test_loading import settings
 from transformers import AutoModelForSequenceClassification, set_seed
 
 from pipeline.modeling.loading import load_classifier
@@ -48,7 +51,7 @@ def test_a_head_for_the_same_labels_answers_by_their_names(
         assert "kept" in caplog.messages.pop()
         turned = load(base, [NAMES[2], NAMES[0], NAMES[1]])
         assert torch.allclose(answers(turned), before[:, [2, 0, 1]], atol=1e-6)
-        assert "another order" in caplog.messages.pop()
+        assert "reordered" in caplog.messages.pop()
     turned.save_pretrained(tmp_path / "saved")
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
     assert saved.config.id2label == {0: "entailment", 1: "contradiction", 2: "neutral"}
@@ -64,7 +67,7 @@ def test_a_head_for_the_same_labels_answers_by_their_names(
         (["LABEL_0", "LABEL_1"], ["no", "yes"]),  # the names that transformers gives
         (["LABEL_0", "LABEL_1"], ["LABEL_1", "LABEL_0"]),
         (["no", "yes"], []),  # for a regression
-        (["LABEL_0"], []),  # a regression head has no name that tells what it measures
+        (["LABEL_0"], []),  # its config.json does not say that it is a regression
     ],
     ids=str,
 )
@@ -85,7 +88,25 @@ def test_a_head_for_other_labels_is_as_new_as_for_a_checkpoint_without_one(
     assert all(torch.equal(tensor, expected[name]) for name, tensor in saved.items()), "stock transformers agree"
 
 
+def test_the_head_of_a_regression_is_kept_for_a_regression(
+    tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = fine_tuned(tiny(), tmp_path / "base", ["LABEL_0"])
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"problem_type": "regression"}))
+    before = answers(AutoModelForSequenceClassification.from_pretrained(base))
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        assert torch.allclose(answers(load(base, [])), before, atol=1e-6)
+        assert "kept" in caplog.messages.pop()
+        assert not torch.allclose(answers(load(base, ["LABEL_0"])), before, atol=1e-6)
+        assert "newly initialized" in caplog.messages.pop()
+
+
 def test_a_trained_model_keeps_its_head(tiny: TinyMaker, tmp_path: Path) -> None:
-    base = fine_tuned(tiny(), tmp_path / "base", ["LABEL_0", "LABEL_1"])
+    base = shutil.copytree(tiny(), tmp_path / "base")
+    fine_tuned(tiny(), base, ["LABEL_0", "LABEL_1"])
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"problem_type": "single_label_classification"}))
+    settings().write(base)
     before = answers(AutoModelForSequenceClassification.from_pretrained(base))
     assert torch.allclose(answers(load_classifier(base, "cpu", trained=True)), before, atol=1e-6)

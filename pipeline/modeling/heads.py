@@ -5,19 +5,23 @@ from typing import Any, NamedTuple
 
 
 class InheritedHead(NamedTuple):
-    """A head whose weights a checkpoint holds.
+    """A head whose weights a checkpoint holds, as its config.json describes it.
 
-    layer: name of the module that gives the logits. labels: the names of its outputs, by its config.json.
+    layer: name of the module that gives the logits. labels: the names of its outputs. regression: it has one output,
+    a number.
     """
 
     layer: str
     labels: list[str]
+    regression: bool
 
     def rows_for(self, labels: list[str]) -> list[int] | None:
-        """The rows of `layer` in the order of a task's labels, or None if the head is for other classes.
+        """The rows of `layer` in the order of a task's labels, or None if the head answers something else.
 
-        The default names of transformers (LABEL_0, LABEL_1, ...) say nothing about the classes.
+        A regression has no labels. The default names of transformers (LABEL_0, LABEL_1, ...) say nothing about them.
         """
+        if not labels:
+            return [0] if self.regression else None
         unnamed = self.labels == [f"LABEL_{number}" for number in range(len(self.labels))]
         if unnamed or len(labels) != len(self.labels) or set(labels) != set(self.labels):
             return None
@@ -34,7 +38,8 @@ def inherited_head(model: Any, stored: Collection[str]) -> InheritedHead | None:
     layer = final_layer(model)
     if layer is None or f"{layer}.weight" not in stored:
         return None
-    return InheritedHead(layer, [str(model.config.id2label[number]) for number in range(model.config.num_labels)])
+    labels = [str(model.config.id2label.get(number)) for number in range(model.config.num_labels)]
+    return InheritedHead(layer, labels, model.config.problem_type == "regression" and len(labels) == 1)
 
 
 def head_modules(model: Any) -> list[str]:

@@ -79,13 +79,17 @@ def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> st
     return text[: offsets[2 * max_length][1]]
 
 
-def length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
-    """Longest input, in tokens, that the model has positions for."""
-    config = json.loads((pretrained / "config.json").read_text(encoding="utf-8"))
-    positions = config.get("max_position_embeddings", sys.maxsize)
+def length_range(directory: Path, tokenizer: "PreTrainedTokenizerBase", texts: int) -> tuple[int, int]:
+    """The lengths in tokens that an input can be cut to: with a token of each text, and as many as there are positions.
+
+    texts: of an input, 1 or 2.
+    """
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    positions = config.get("max_position_embeddings", config.get("n_positions", sys.maxsize))
     if config.get("model_type") in _OFFSET_POSITIONS:
         positions -= config.get("pad_token_id", 1) + 1
-    return min(int(positions), tokenizer.model_max_length)
+    least = tokenizer.num_special_tokens_to_add(pair=texts == 2) + texts
+    return least, min(int(positions), tokenizer.model_max_length)
 
 
 # Their positions start after the padding token's id, as in fairseq: 514 positions for 512 tokens.
