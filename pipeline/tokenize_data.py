@@ -17,7 +17,7 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZATION, TOKENIZED, require
 from pipeline.core.task import TASK, read_task
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.modeling.tokenization import Encoded, encode, length_range, token_columns
+from pipeline.modeling.tokenization import Encoded, encode, length_range, pair_separator, token_columns
 from pipeline.params import TokenizeParams, keys_of, load_params
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         raise UserError(
             f"params.yaml: tokenize.max_length is {params.max_length}; for this model it must be {least} to {most}"
         )
+    if task.pairs and pair_separator(tokenizer):
+        log.info("the tokenizer has no token that separates the texts of a pair, so the second one starts a new line")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # num_proc alone sets the number of cores
     with atomic_output(out) as draft, _workers(num_proc) as in_order:
         draft.mkdir()

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
-    """The fast tokenizer of a model directory. Raises UserError where it does not load or cannot pad."""
+    """The fast tokenizer of a model directory, which pads with the end-of-text token if it has no padding token.
+
+    Raises UserError if it does not load, or has neither of these tokens.
+    """
     with reading_model(directory):
         if not (directory / "tokenizer.json").is_file():
             raise ValueError(
@@ -46,9 +49,17 @@ def load_tokenizer(directory: Path) -> "PreTrainedTokenizerBase":
         # A tokenizer without its token for unknown words fails at the first one. The backend keeps its settings.
         tokenizer.backend_tokenizer.encode("\u2603")
     if tokenizer.pad_token is None:
-        raise UserError(
-            f"{directory}: its tokenizer has no padding token, so texts cannot be batched; use another model"
-        )
+        if tokenizer.eos_token is None:
+            raise UserError(
+                f"{directory}: its tokenizer has neither a padding token nor an end-of-text token, so texts cannot be "
+                "batched; use another model"
+            )
+        log.info(
+            "%s: its tokenizer has no padding token, so texts are padded with the end-of-text token %s",
+            directory, tokenizer.eos_token,
+        )  # fmt: skip
+        tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.padding_side = "right"  # on the left, padding would move the positions of the text in GPT-2
     for entry in ("is_local", "local_files_only"):  # how it was found; with HF_HUB_OFFLINE, other bytes would be saved
         tokenizer.init_kwargs.pop(entry, None)
     return tokenizer

@@ -43,8 +43,12 @@ def encode(
 
     from pipeline.core.tables import from_numpy, to_numpy
 
+    before = ("", pair_separator(tokenizer))
     tokens = tokenizer(
-        *([_cut(text, tokenizer, max_length) for text in rows[column].to_pylist()] for column in order),
+        *(
+            [separator + _cut(text, tokenizer, max_length) for text in rows[column].to_pylist()]
+            for separator, column in zip(before, order, strict=False)
+        ),
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,
@@ -61,6 +65,12 @@ def encode(
         columns[name] = pa.ListArray.from_arrays(from_numpy(starts), from_numpy(values))
     truncated = sum(bool(encoding.overflowing) for encoding in tokens.encodings or [])
     return Encoded(pa.RecordBatch.from_pydict(columns, schema), truncated)
+
+
+def pair_separator(tokenizer: "PreTrainedTokenizerBase") -> str:
+    """What to put before the second text of a pair: a newline if the tokenizer has no special token for that place."""
+    special_tokens = tokenizer.num_special_tokens_to_add
+    return "" if special_tokens(pair=True) > special_tokens(pair=False) else "\n"
 
 
 def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
@@ -89,6 +99,8 @@ def length_range(directory: Path, tokenizer: "PreTrainedTokenizerBase", texts: i
     if config.get("model_type") in _OFFSET_POSITIONS:
         positions -= config.get("pad_token_id", 1) + 1
     least = tokenizer.num_special_tokens_to_add(pair=texts == 2) + texts
+    if texts == 2:
+        least += len(pair_separator(tokenizer))
     return least, min(int(positions), tokenizer.model_max_length)
 
 

@@ -51,13 +51,15 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     weights = None
     if params.class_weights is not None:
         weights = class_weights(params.class_weights, task, to_numpy(training["labels"]))
+    tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # before the model, whose head is newly initialized
     names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: at for at, name in enumerate(task.labels)}}
     model = load_classifier(
         pretrained,
         device.kind,
         problem_type=task.problem_type,
+        pad_token_id=tokenizer.pad_token_id,  # GPT-2, Llama and others find the last token of a text by it
         **names if task.labels else {"num_labels": 1},
     )
     loss = SummedLoss(task.problem_type, weights)
-    return TrainInputs(task, training, validation, model, load_tokenizer(pretrained), loss, device)
+    return TrainInputs(task, training, validation, model, tokenizer, loss, device)
