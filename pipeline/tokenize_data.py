@@ -19,7 +19,7 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZATION, TOKENIZED, require
 from pipeline.core.task import TASK, read_task
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.modeling.tokenization import Encoded, encode, length_limit, token_columns
+from pipeline.modeling.tokenization import Encoded, encode, length_range, pair_separator, token_columns
 from pipeline.params import TokenizeParams, keys_of, load_params
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
 
     task = read_task(raw, "download")
     tokenizer = load_tokenizer(pretrained)
-    # A token of each text, and the special ones.
-    least = tokenizer.num_special_tokens_to_add(pair=task.pairs) + len(task.text_columns)
-    most = length_limit(pretrained, tokenizer)
+    least, most = length_range(pretrained, tokenizer, len(task.text_columns))
     if not least <= params.max_length <= most:
         raise UserError(
             f"params.yaml: tokenize.max_length is {params.max_length}; for this model it must be {least} to {most}"
@@ -60,6 +58,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         log.warning(
             "warning: runtime.num_proc is %d, and this machine has %d cores; %d are used", num_proc, cores, cores
         )
+    if task.pairs and pair_separator(tokenizer):
+        log.info("the tokenizer has no token that separates the texts of a pair, so the second one starts a new line")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # num_proc alone sets the number of cores
     with atomic_output(out) as draft, _workers(min(num_proc, cores)) as in_order:
         draft.mkdir()

@@ -132,15 +132,31 @@ def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
         trainer.save_model(str(out.parent))
         files = {"vocab": str(out.parent / "vocab.json"), "merges": str(out.parent / "merges.txt")}
         tokenizer = transformers.RobertaTokenizer(**files, model_max_length=128)
+    elif kind in ("gpt2", "llama"):  # without a padding token, and without a token between two texts
+        trainer = ByteLevelBPETokenizer()
+        trainer.train_from_iterator(text, vocab_size=600, special_tokens=["<|endoftext|>"])
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=trainer._tokenizer, eos_token="<|endoftext|>", model_max_length=128,
+            model_input_names=["input_ids", "attention_mask"],
+        )  # fmt: skip
     else:
         words = sorted({word for sentence in text for word in sentence.lower().split()} | set("0123456789"))
         pieces = [f"##{digit}" for digit in "0123456789"]
         vocab = {token: number for number, token in enumerate([*special[kind], *words, *pieces])}
         classes = {"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer"}
         tokenizer = getattr(transformers, classes[kind])(vocab=vocab, model_max_length=128)
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    small: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     if kind == "distilbert":
         small = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+    if kind == "gpt2":
+        small = {"n_embd": 32, "n_layer": 2, "n_head": 2}
+    if kind in ("gpt2", "llama"):
+        small |= {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
     offset = 2 if kind in ("mpnet", "roberta") else 0
     torch.manual_seed(0)
     model = transformers.AutoModel.from_config(

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import ROOT, TinyMaker, data_params, edit, params_file, sections
+from test_loading import settings
 from transformers import BertForSequenceClassification, Trainer
 
 from pipeline import tokenize_data as tokenizing
@@ -73,7 +74,8 @@ def test_a_non_finite_gradient_stops_the_run_despite_a_finite_loss(
     """Clipping would make it 0 or NaN, and the weights with it, after the last loss that is seen."""
     from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=2)
+    names = {0: "not_equivalent", 1: "equivalent"}  # a head for other classes would be newly initialized
+    model = AutoModelForSequenceClassification.from_pretrained(tiny(), id2label=names)
     model.classifier.weight.data *= 1e25  # the squares in the norm are beyond fp32, the losses are not
     model.save_pretrained(shutil.copytree(tiny(), tmp_path / "steep"))
     settings = sections(params, engine=engine, max_grad_norm=max_grad_norm)
@@ -378,7 +380,9 @@ def test_an_input_damaged_while_predict_runs_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
-    BertForSequenceClassification.from_pretrained(model).save_pretrained(model)
+    classifier = BertForSequenceClassification.from_pretrained(model, problem_type="single_label_classification")
+    classifier.save_pretrained(model)
+    settings().write(model)
     (model / PROVENANCE).write_text("{}")
     damaged = (model if name == "model.safetensors" else data) / name
     predict(data, model, tmp_path / "expected", tmp_path, PREDICT, "fp32", 1)

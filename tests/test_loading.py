@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import TinyMaker
+from safetensors.torch import load, load_file, save_file
 
 from pipeline.core.messages import UserError
 from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.settings import InferenceSettings
 
 Damage = Callable[[Path], None]
 
@@ -28,6 +31,15 @@ def weights(header_size: int, rest: bytes) -> Damage:
 def tensor(**entry: Any) -> Damage:
     header = json.dumps({"bert.embeddings.word_embeddings.weight": entry}).encode()
     return weights(len(header), header)
+
+
+def changed(change: Callable[[Any], Any]) -> Damage:
+    def damage(directory: Path) -> None:
+        weights = load((directory / "model.safetensors").read_bytes())
+        name = "embeddings.word_embeddings.weight"
+        save_file(weights | {name: change(weights[name])}, directory / "model.safetensors", {"format": "pt"})
+
+    return damage
 
 
 def truncated(directory: Path) -> None:
@@ -47,6 +59,15 @@ def config(file: str = "config.json", **entries: Any) -> Damage:
         (directory / file).write_text(json.dumps(content | entries))
 
     return damage
+
+
+def settings(**changed: Any) -> InferenceSettings:
+    """The settings of a trained model with the names that transformers gives."""
+    entries = {
+        "task": "own", "problem_type": "single_label_classification", "text_columns": ["text"],
+        "labels": ["LABEL_0", "LABEL_1"], "max_length": 24, "padding": "dynamic", "precision": "fp32", **changed,
+    }  # fmt: skip
+    return InferenceSettings(**entries)
 
 
 REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "remote.Model"}
@@ -69,6 +90,18 @@ REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "
         (config(hidden_size="wide"), "expected int, got str"),
         (config(hidden_size=-3), "negative dimension"),
         (config(vocab_size=10), r"its tokenizer has \d+ tokens, its model 10"),
+        (config(num_hidden_layers=1), r"encoder\.layer\.1\..*, a layer more than config\.json asks for"),
+        (config(num_hidden_layers=0), "0 as num_hidden_layers"),
+        (config(num_attention_heads=0), "0 as num_attention_heads"),
+        (config(pad_token_id=99999), "Padding_idx"),
+        (config(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "bitsandbytes"),
+        (changed(lambda weight: weight * torch.nan), r"NaN or infinite numbers, in bert\.embeddings"),
+        (changed(lambda weight: weight / 0), "NaN or infinite"),
+        (changed(lambda weight: weight.to(torch.int32)), "numbers of type I32"),
+        (lambda directory: (directory / "tokenizer.json").unlink(), r"no tokenizer\.json"),
+        (config("tokenizer.json", model={"type": "WordPiece", "vocab": {}}), "missing field"),
+        (config("tokenizer_config.json", model_input_names=["input_ids"]), "attention_mask"),
+        (config("tokenizer_config.json", unk_token=None), "UNK"),
         (config(vocab_size=1000), r"wants bert.embeddings.word_embeddings.weight of shape \[1000, 32\]; the"),
     ],
 )  # fmt: skip
@@ -91,11 +124,10 @@ def test_a_damaged_or_malicious_model_is_reported_in_one_line(
 
 
 def test_no_weight_of_a_trained_model_is_drawn_at_random(tiny: TinyMaker, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
     directory = tmp_path / "model"
     shutil.copytree(tiny(), directory)
     load_classifier(directory, "cpu")
+    settings().write(directory)
     with pytest.raises(UserError, match=r"model: its weights lack classifier\.\w+.* run .dvc repro., or name another$"):
         load_classifier(directory, "cpu", trained=True)
     weights = load_file(directory / "model.safetensors")

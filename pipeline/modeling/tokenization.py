@@ -55,8 +55,12 @@ def encode(
     from pipeline.core.tables import from_numpy, to_numpy
 
     texts = [rows[column].to_pylist() for column in order]
+    before = ("", pair_separator(tokenizer))
     tokens = tokenizer(
-        *([_cut(text, tokenizer, max_length) for text in column] for column in texts),
+        *(
+            [separator + _cut(text, tokenizer, max_length) for text in column]
+            for separator, column in zip(before, texts, strict=False)
+        ),
         truncation=True,
         max_length=max_length,
         padding="max_length" if padding == "max_length" else False,
@@ -104,6 +108,12 @@ def count_words(text: str) -> int:
     return len(spaced.split()) + (characters + 1) // 2
 
 
+def pair_separator(tokenizer: "PreTrainedTokenizerBase") -> str:
+    """What to put before the second text of a pair: a newline if the tokenizer has no special token for that place."""
+    special_tokens = tokenizer.num_special_tokens_to_add
+    return "" if special_tokens(pair=True) > special_tokens(pair=False) else "\n"
+
+
 def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
     """Cut a text far beyond the last token that can be kept.
 
@@ -120,13 +130,19 @@ def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> st
     return text[: offsets[2 * max_length][1]]
 
 
-def length_limit(pretrained: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
-    """Longest input, in tokens, that the model has positions for."""
-    config = json.loads((pretrained / "config.json").read_text(encoding="utf-8"))
-    positions = config.get("max_position_embeddings", sys.maxsize)
+def length_range(directory: Path, tokenizer: "PreTrainedTokenizerBase", texts: int) -> tuple[int, int]:
+    """The lengths in tokens that an input can be cut to: with a token of each text, and as many as there are positions.
+
+    texts: of an input, 1 or 2.
+    """
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    positions = config.get("max_position_embeddings", config.get("n_positions", sys.maxsize))
     if config.get("model_type") in _OFFSET_POSITIONS:
         positions -= config.get("pad_token_id", 1) + 1
-    return min(int(positions), tokenizer.model_max_length)
+    least = tokenizer.num_special_tokens_to_add(pair=texts == 2) + texts
+    if texts == 2:
+        least += len(pair_separator(tokenizer))
+    return least, min(int(positions), tokenizer.model_max_length)
 
 
 # Their positions start after the padding token's id, as in fairseq: 514 positions for 512 tokens.

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pipeline.core.messages import UserError
+from pipeline.core.paths import SETTINGS
 from pipeline.modeling.device import precision_of_scores, set_up_device
-from pipeline.modeling.loading import load_classifier, load_tokenizer
-from pipeline.modeling.settings import InferenceSettings
+from pipeline.modeling.loading import load_classifier, load_tokenizer, reading_model
+from pipeline.modeling.settings import InferenceSettings, read_settings
+from pipeline.modeling.tokenization import length_range
 from pipeline.params import Precision
 
 if TYPE_CHECKING:
@@ -38,8 +41,14 @@ class Classifier:
         """
         self._settings = settings
         self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
-        self._tokenizer = load_tokenizer(directory)
-        model: Any = load_classifier(directory, self._device.kind, trained=True)
+        with reading_model(directory):
+            if read_settings(directory) != settings:
+                raise UserError(f"{directory}: the model was replaced while it was read; run again")
+            self._tokenizer = load_tokenizer(directory)
+            model: Any = load_classifier(directory, self._device.kind, trained=True)
+            least, most = length_range(directory, self._tokenizer, len(settings.text_columns))
+            if not least <= settings.max_length <= most:
+                raise ValueError(f"{SETTINGS} has max_length {settings.max_length}; it must be {least} to {most}")
 
         from pipeline.modeling.failures import memory_for_model
 

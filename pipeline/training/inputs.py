@@ -55,19 +55,21 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     weights = None
     if params.class_weights is not None:
         weights = class_weights(params.class_weights, task, to_numpy(training["labels"]))
-    set_seed(params.seed)  # before the model: its new head is drawn at random
+    tokenizer = load_tokenizer(pretrained)
+    set_seed(params.seed)  # before the model, whose head is newly initialized
     names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: at for at, name in enumerate(task.labels)}}
     model = load_classifier(
         pretrained,
         device.kind,
         problem_type=task.problem_type,
+        pad_token_id=tokenizer.pad_token_id,  # GPT-2, Llama and others find the last token of a text by it
         **names if task.labels else {"num_labels": 1},
     )
     scale = 1.0
     if task.problem_type == "regression":
         scale = _standardize(model, to_numpy(training["labels"]))
     loss = SummedLoss(task.problem_type, weights, scale)
-    return TrainInputs(task, training, validation, model, load_tokenizer(pretrained), loss, device)
+    return TrainInputs(task, training, validation, model, tokenizer, loss, device)
 
 
 def _standardize(model: PreTrainedModel, labels: NDArray[np.float64]) -> float:

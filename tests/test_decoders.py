@@ -1,0 +1,115 @@
+"""Models without a padding token, and without a token between two texts: GPT-2, Llama and others."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import TinyMaker, sections
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from pipeline.core.messages import UserError
+from pipeline.core.tables import open_arrow
+from pipeline.modeling.settings import read_settings
+from pipeline.params import Params, PredictParams, TokenizeParams
+from pipeline.predict import predict
+from pipeline.serving.classifier import Classifier
+from pipeline.tokenize_data import tokenize
+from pipeline.train import train
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere(
+    kind: str, engine: str, params: Params, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    data, model = tokenized(tiny(kind)), tmp_path / "classifier"
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        settings = sections(params, engine=engine, max_train_samples=64, lr=3e-3)
+        train(data, tiny(kind), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
+    assert sum("padded with the end-of-text token <|endoftext|>" in message for message in caplog.messages) == 1
+    scoring = PredictParams(batch_size=64, swapped=False, max_samples=None)
+    predict(data, model, tmp_path / "predictions", tmp_path / "metrics", scoring, "fp32", None)
+    rows = pq.read_table(raw / "test.parquet").slice(0, 40)
+    predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").slice(0, 40)
+    expected = np.column_stack([predicted[f"logit_{number}"].to_numpy() for number in range(2)])
+    assert np.ptp(expected, axis=0).min() > 1e-3, "the answers differ from text to text"
+
+    first, second = (rows[name].combine_chunks() for name in ("sentence1", "sentence2"))
+    answered = Classifier(model, read_settings(model)).score([first, second], 64).logits
+    assert np.allclose(answered, expected, atol=1e-5)
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    stock = AutoModelForSequenceClassification.from_pretrained(model).eval()
+    assert stock.config.pad_token_id == tokenizer.pad_token_id == tokenizer.eos_token_id
+    pairs = [[one, f"\n{two}"] for one, two in zip(first.to_pylist(), second.to_pylist(), strict=True)]
+    with torch.no_grad():
+        together = stock(**tokenizer(pairs, padding=True, return_tensors="pt")).logits
+        alone = torch.cat([stock(**tokenizer(*pair, return_tensors="pt")).logits for pair in pairs])
+    assert np.allclose(together, expected, atol=1e-5)
+    assert np.allclose(alone, expected, atol=1e-5), "it reads the last token of the text, not of the padding"
+    pipe = pipeline("text-classification", model=str(model), device="cpu")
+    joined = ["".join(pair) for pair in pairs]
+    assert [answer["label"] for answer in pipe(joined, batch_size=8)] == [
+        stock.config.id2label[int(row.argmax())] for row in expected
+    ]
+
+
+def test_a_text_with_the_end_of_text_token_is_read_beyond_it(
+    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+) -> None:
+    data, model = tokenized(tiny("gpt2")), tmp_path / "classifier"
+    settings = sections(params, max_train_samples=64)
+    train(data, tiny("gpt2"), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
+    classifier = Classifier(model, read_settings(model))
+    texts = ["Boston <|endoftext|> sued", "a firm <|endoftext|>", "a much longer text , which has to be padded to"]
+    columns = [pa.array(texts), pa.array(texts[::-1])]
+    together = classifier.score(columns, 64).logits
+    alone = [classifier.score([column.slice(row, 1) for column in columns], 64).logits[0] for row in range(3)]
+    assert np.allclose(together, alone, atol=1e-5)
+    assert len(np.unique(together.round(5), axis=0)) == 3
+
+
+def test_the_engines_give_the_same_weights(
+    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+) -> None:
+    written = []
+    for engine in ("trainer", "loop"):
+        out = tmp_path / engine
+        settings = sections(params, engine=engine, max_train_samples=64)
+        train(tokenized(tiny("gpt2")), tiny("gpt2"), out / "model", out / "metrics", tmp_path / "ck", *settings)
+        written.append({file: (out / "model" / file).read_bytes() for file in ("model.safetensors", "config.json")})
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "roberta"])
+def test_the_texts_of_a_pair_are_separated(
+    kind: str, raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        tokenize(raw, tiny(kind), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
+    tokenizer = AutoTokenizer.from_pretrained(tiny(kind))
+    ids = open_arrow(tmp_path / "out", "test", "tokenize")["input_ids"][0].as_py()
+    pair = pq.read_table(raw / "test.parquet").to_pylist()[0]
+    told = [message for message in caplog.messages if "separates" in message]
+    if kind == "gpt2":
+        assert tokenizer.decode(ids) == f"{pair['sentence1']}\n{pair['sentence2']}"
+        assert len(told) == 1
+    else:
+        assert ids == tokenizer(pair["sentence1"], pair["sentence2"])["input_ids"]
+        assert not told
+
+
+def test_a_tokenizer_with_neither_token_is_rejected(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+    checkpoint = shutil.copytree(tiny("gpt2"), tmp_path / "checkpoint")
+    config = json.loads((checkpoint / "tokenizer_config.json").read_text())
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(config | {"eos_token": None}))
+    with pytest.raises(UserError, match=r"checkpoint: its tokenizer has neither a padding token"):
+        tokenize(raw, checkpoint, tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)

@@ -1,0 +1,112 @@
+"""A base model that was fine-tuned before: its head is kept for the same classes, and new for others."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import TinyMaker
+from test_loading import settings
+from transformers import AutoModelForSequenceClassification, set_seed
+
+from pipeline.modeling.loading import load_classifier
+
+NAMES = ["contradiction", "neutral", "entailment"]
+
+
+def fine_tuned(base: Path, out: Path, labels: list[str]) -> Path:
+    """Save a sequence classifier with random weights in its head."""
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: at for at, name in enumerate(labels)}}
+    torch.manual_seed(1)
+    model = AutoModelForSequenceClassification.from_pretrained(base, **names)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    model.save_pretrained(out)
+    return out
+
+
+def load(directory: Path, labels: list[str]) -> Any:
+    set_seed(42)
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: at for at, name in enumerate(labels)}}
+    return load_classifier(directory, "cpu", **(names if labels else {"num_labels": 1}))
+
+
+def answers(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        logits: torch.Tensor = model.eval()(input_ids=torch.arange(5, 17).reshape(2, 6)).logits
+    return logits
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
+def test_a_head_for_the_same_labels_answers_by_their_names(
+    kind: str, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = fine_tuned(tiny(kind), tmp_path / "base", NAMES)
+    before = answers(AutoModelForSequenceClassification.from_pretrained(base))
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        assert torch.allclose(answers(load(base, NAMES)), before, atol=1e-6)
+        assert "kept" in caplog.messages.pop()
+        turned = load(base, [NAMES[2], NAMES[0], NAMES[1]])
+        assert torch.allclose(answers(turned), before[:, [2, 0, 1]], atol=1e-6)
+        assert "reordered" in caplog.messages.pop()
+    turned.save_pretrained(tmp_path / "saved")
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
+    assert saved.config.id2label == {0: "entailment", 1: "contradiction", 2: "neutral"}
+    assert torch.allclose(answers(saved), before[:, [2, 0, 1]], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize(
+    ("inherited", "labels"),
+    [
+        (NAMES, ["sports", "politics", "weather"]),
+        (NAMES, ["neutral", "entailment"]),
+        (["LABEL_0", "LABEL_1"], ["no", "yes"]),  # the names that transformers gives
+        (["LABEL_0", "LABEL_1"], ["LABEL_1", "LABEL_0"]),
+        (["no", "yes"], []),  # for a regression
+        (["LABEL_0"], []),  # its config.json does not say that it is a regression
+    ],
+    ids=str,
+)
+def test_a_head_for_other_labels_is_as_new_as_for_a_checkpoint_without_one(
+    kind: str, inherited: list[str], labels: list[str], tiny: TinyMaker, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    base = fine_tuned(tiny(kind), tmp_path / "base", inherited)
+    AutoModelForSequenceClassification.from_pretrained(base).base_model.save_pretrained(tmp_path / "without")
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        model = load(base, labels)
+    assert [message for message in caplog.messages if "newly initialized" in message] == caplog.messages[-1:]
+    expected = load(tmp_path / "without", labels).state_dict()
+    assert model.state_dict().keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+    model.save_pretrained(tmp_path / "saved")
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in saved.items()), "stock transformers agree"
+
+
+def test_the_head_of_a_regression_is_kept_for_a_regression(
+    tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = fine_tuned(tiny(), tmp_path / "base", ["LABEL_0"])
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"problem_type": "regression"}))
+    before = answers(AutoModelForSequenceClassification.from_pretrained(base))
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        assert torch.allclose(answers(load(base, [])), before, atol=1e-6)
+        assert "kept" in caplog.messages.pop()
+        assert not torch.allclose(answers(load(base, ["LABEL_0"])), before, atol=1e-6)
+        assert "newly initialized" in caplog.messages.pop()
+
+
+def test_a_trained_model_keeps_its_head(tiny: TinyMaker, tmp_path: Path) -> None:
+    base = shutil.copytree(tiny(), tmp_path / "base")
+    fine_tuned(tiny(), base, ["LABEL_0", "LABEL_1"])
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"problem_type": "single_label_classification"}))
+    settings().write(base)
+    before = answers(AutoModelForSequenceClassification.from_pretrained(base))
+    assert torch.allclose(answers(load_classifier(base, "cpu", trained=True)), before, atol=1e-6)

@@ -1,0 +1,197 @@
+"""The directory of a trained model: whatever is damaged, contradicts itself or is replaced ends in one line."""
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import TinyMaker, sections
+from kinds import TASKS, download_kind
+from safetensors.torch import load, save_file
+from transformers import BertForSequenceClassification
+
+from pipeline.classify import classify
+from pipeline.core.messages import UserError
+from pipeline.core.paths import SETTINGS
+from pipeline.modeling.settings import read_settings
+from pipeline.params import Params, TokenizeParams
+from pipeline.serving.classifier import Classifier
+from pipeline.tokenize_data import tokenize
+from pipeline.train import train
+
+Damage = Callable[[Path], None]
+LABELS = TASKS["classes"].labels
+TURNED = LABELS[::-1]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker) -> Path:
+    out = tmp_path_factory.mktemp("classes")
+    raw = download_kind("classes", out)
+    tokenize(raw, tiny(), out / "tokenized", TokenizeParams(max_length=24, padding="dynamic"), 1)
+    settings = sections(params, epochs=1)
+    train(out / "tokenized", tiny(), out / "classifier", out / "metrics", out / "checkpoints", *settings)
+    return out / "classifier"
+
+
+@pytest.fixture
+def model(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "model")
+
+
+def ask(model: Path) -> str:
+    out = model.with_name("out.jsonl")
+    classify(model, ["Boston sued the firms ."], out, False, 64)
+    return out.read_text()
+
+
+def entries(file: str, **changed: Any) -> Damage:
+    """Change entries of a JSON file; those that become `...` are removed."""
+
+    def damage(directory: Path) -> None:
+        content = json.loads((directory / file).read_text()) | changed
+        left = {name: value for name, value in content.items() if value is not ...}
+        (directory / file).write_text(json.dumps(left))
+
+    return damage
+
+
+def settings(**changed: Any) -> Damage:
+    return entries(SETTINGS, **changed)
+
+
+def content(file: str, text: bytes) -> Damage:
+    def damage(directory: Path) -> None:
+        (directory / file).write_bytes(text)
+
+    return damage
+
+
+def without(file: str) -> Damage:
+    return lambda directory: (directory / file).unlink()
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Damage:
+    def damage(directory: Path) -> None:
+        path = directory / "model.safetensors"
+        save_file(change(load(path.read_bytes())), path, {"format": "pt"})
+
+    return damage
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "no config": (without("config.json"), r"config\.json"),
+    "no settings": (without(SETTINGS), SETTINGS),
+    "no weights": (without("model.safetensors"), "model"),
+    "no tokenizer": (without("tokenizer.json"), r"tokenizer\.json"),
+    "no tokenizer settings": (without("tokenizer_config.json"), r"tokenizer_config\.json"),
+    "empty settings": (content(SETTINGS, b""), SETTINGS),
+    "deep settings": (content(SETTINGS, b"[" * 100_000), SETTINGS),
+    "a list as settings": (content(SETTINGS, b"[]"), r"inference\.json must have the entries"),
+    "not UTF-8": (content(SETTINGS, b"\xff\xfe"), SETTINGS),
+    "half a tokenizer": (content("tokenizer.json", b'{"version":'), "does not load"),
+    "an LFS pointer": (content("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"), "header"),
+    "turned labels": (settings(labels=TURNED), "has the labels .* and config.json"),
+    "turned config": (entries("config.json", id2label=dict(enumerate(TURNED))), "has the labels"),
+    "fewer labels": (settings(labels=LABELS[:-1]), "has the labels"),
+    "more labels": (settings(labels=[*LABELS, "more"]), "has the labels"),
+    "a gap in the labels": (entries("config.json", id2label=dict(zip("0127", LABELS, strict=True))), "has the labels"),
+    "no labels": (settings(labels=[]), r"labels as \[\]"),
+    "equal labels": (settings(labels=["a"] * 4), "labels"),
+    "numbers as labels": (settings(labels=[0, 1, 2, 3]), "labels"),
+    "a text as labels": (settings(labels="abcd"), "labels"),
+    "an unknown problem type": (settings(problem_type="classification"), 'problem_type as "classification"'),
+    "a list as problem type": (settings(problem_type=["regression"]), "problem_type"),
+    "a regression": (settings(problem_type="regression", labels=[]), "has the labels"),
+    "several labels": (settings(problem_type="multi_label_classification"), "has the problem type multi"),
+    "a regression by its config": (entries("config.json", problem_type="regression"), "config.json regression"),
+    "no problem type": (entries("config.json", problem_type=...), "has the problem type"),
+    "a text as columns": (settings(text_columns="text"), "text_columns"),
+    "no columns": (settings(text_columns=[]), "text_columns"),
+    "three columns": (settings(text_columns=["a", "b", "c"]), "text_columns"),
+    "a number as column": (settings(text_columns=[1]), "text_columns"),
+    "a text as length": (settings(max_length="24"), 'max_length as "24"'),
+    "a fraction as length": (settings(max_length=24.5), "max_length"),
+    "true as length": (settings(max_length=True), "max_length"),
+    "no length": (settings(max_length=0), "max_length"),
+    "too short": (settings(max_length=2), "max_length 2; it must be 3 to 128"),
+    "too long": (settings(max_length=129), "max_length 129; it must be 3 to 128"),
+    "unknown padding": (settings(padding="left"), 'padding as "left"'),
+    "unknown precision": (settings(precision="FP32"), 'precision as "FP32"'),
+    "an entry too many": (settings(extra=1), "extra"),
+    "an entry too few": (settings(padding=...), r"inference\.json must have the entries"),
+    "fewer layers": (entries("config.json", num_hidden_layers=1), r"layer\.1\..* a layer more"),
+    "NaN": (weights(lambda old: old | {"classifier.bias": torch.full((4,), torch.nan)}), "NaN .* classifier.bias"),
+    "another tensor": (weights(lambda old: old | {"more": torch.ones(1)}), "more, which config.json does not describe"),
+    "a tensor missing": (weights(lambda old: {name: old[name] for name in old if name != "classifier.bias"}), "lack"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_model_is_reported_in_one_line(name: str, model: Path) -> None:
+    damage, message = DAMAGES[name]
+    damage(model)
+    with pytest.raises(UserError, match=message) as error:
+        ask(model)
+    assert str(model) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not model.with_name("out.jsonl").exists()
+
+
+def test_a_copied_model_answers_the_same(trained: Path, model: Path) -> None:
+    assert ask(model) == ask(trained)
+
+
+def test_a_model_that_was_replaced_before_its_weights_are_read_is_reported(model: Path) -> None:
+    before = read_settings(model)
+    settings(max_length=20)(model)
+    with pytest.raises(UserError, match=r"model: the model was replaced while it was read; run again"):
+        Classifier(model, before)
+
+
+def test_a_model_that_is_removed_while_it_is_read_does_not_reach_for_the_hub(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_pretrained = BertForSequenceClassification.from_pretrained
+
+    def removed_first(*arguments: Any, **options: Any) -> Any:
+        shutil.rmtree(model)
+        return from_pretrained(*arguments, **options)
+
+    monkeypatch.setattr(BertForSequenceClassification, "from_pretrained", removed_first)
+    with pytest.raises(UserError, match=r"model: the model was replaced while it was read; run again"):
+        ask(model)
+
+
+def test_a_model_that_is_replaced_again_and_again_gives_answers_or_one_line(
+    trained: Path, model: Path, tmp_path: Path
+) -> None:
+    """As `dvc repro` does: the old directory is removed, and a new one comes later."""
+    stop = threading.Event()
+
+    def replace() -> None:
+        while not stop.wait(0.05):
+            shutil.copytree(trained, tmp_path / "draft", copy_function=shutil.copyfile)
+            shutil.rmtree(model)
+            stop.wait(0.02)
+            (tmp_path / "draft").rename(model)
+
+    expected, told = ask(trained), []
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    try:
+        for _ in range(20):
+            try:
+                assert ask(model) == expected
+            except UserError as error:
+                told.append(str(error))
+    finally:
+        stop.set()
+        replacing.join()
+    assert told, "no call met a replacement"
+    for message in told:
+        assert any(text in message for text in ("was replaced while it was read", "is not there", "has no")), message
