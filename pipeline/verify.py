@@ -38,7 +38,8 @@ TOLERANCE = 3.0
 def verify(repository: Path) -> None:
     """Run HEAD of `repository` in a temporary clone, and compare its outputs with the committed ones.
 
-    Raises UserError where there is nothing to compare with, where the run fails, and as `compare`.
+    Raises UserError if there is nothing to compare with, if HEAD is not what its dvc.lock records, if data
+    are missing, if the run fails, and as `compare`.
     """
     # A file that DVC's own look for a newer version still writes there must not hide the verdict.
     with tempfile.TemporaryDirectory(prefix="verify-", ignore_cleanup_errors=True) as scratch:
