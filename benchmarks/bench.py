@@ -126,6 +126,7 @@ def ours(scratch: Path, params: dict[str, Any], seed: int, env: dict[str, str]) 
 def clone(target: Path, params: dict[str, Any]) -> Path:
     """A clone of HEAD with other parameters and no earlier result."""
     subprocess.run(["git", "clone", "--quiet", ROOT, target], check=True)
+    params = params | {"data": params["data"] | {"directory": "data/empty"}}  # not the user's
     (target / "params.yaml").write_text(yaml.safe_dump(params))
     (target / "dvc.lock").unlink()
     return target

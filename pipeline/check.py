@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline.cli import run
 from pipeline.core.output import write_text
-from pipeline.core.packages import require_locked
+from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling.device import usable_device
@@ -35,6 +35,7 @@ def check(params: Params, out: Path) -> None:
 
 def main() -> None:
     require_locked()
+    require_locked(REQUIREMENTS, REPORT_PACKAGES)
     check(load_params(), CHECKED)
 
 

@@ -14,6 +14,7 @@ from pipeline.cli import run
 from pipeline.core.data_card import LEAKAGE, DataCard
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
+from pipeline.core.packages import require_locked
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.tables import from_numpy, schema, to_numpy, writing_batches
 from pipeline.core.task import TRAIN, Task
@@ -163,6 +164,7 @@ CORPORA: dict[str, Callable[[], Corpus]] = {**{name: partial(load_glue, name) fo
 
 
 def main() -> None:
+    require_locked()
     params = load_params()
     download(RAW, params.data)
 

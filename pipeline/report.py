@@ -5,6 +5,7 @@ from pathlib import Path
 from pipeline.cli import run
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
+from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, TOKENIZED
 from pipeline.core.tracker import log_scores
 from pipeline.params import keys_of, load_params
@@ -30,6 +31,8 @@ def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metr
 
 
 def main() -> None:
+    require_locked()
+    require_locked(REQUIREMENTS, REPORT_PACKAGES)
     params = load_params()
     report(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.runtime.report_to)
 

@@ -1,15 +1,17 @@
 """Check that the committed result can be reproduced: run the committed pipeline from scratch and compare every output.
 
-HEAD is cloned into a temporary directory and run there with an empty cache. The outputs' hashes are compared with those
-of the committed dvc.lock. Data, checkpoint and tokens must be equal anywhere; everything else must be in the same
-environment, as recorded in metrics/environment.json. In another one the weights differ, and the scores by a little.
+HEAD is cloned into a temporary directory and run there with an empty cache. Before that, the code, parameters and data
+in HEAD must be those that its dvc.lock records. Data that were added with "dvc add" come from the cache of your
+repository. The outputs' hashes are compared with those of the committed dvc.lock. Data, checkpoint and tokens must be
+equal anywhere; everything else must be in the same environment, as recorded in metrics/environment.json. In another one
+the weights differ, and the scores by a little.
 """
 
-import hashlib
 import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +38,8 @@ TOLERANCE = 3.0
 def verify(repository: Path) -> None:
     """Run HEAD of `repository` in a temporary clone, and compare its outputs with the committed ones.
 
-    Raises UserError where there is nothing to compare with, where the run fails, and as `compare`.
+    Raises UserError if there is nothing to compare with, if HEAD is not what its dvc.lock records, if data
+    are missing, if the run fails, and as `compare`.
     """
     # A file that DVC's own look for a newer version still writes there must not hide the verdict.
     with tempfile.TemporaryDirectory(prefix="verify-", ignore_cleanup_errors=True) as scratch:
@@ -52,7 +55,8 @@ def verify(repository: Path) -> None:
         # Relative mirrors count from the user's repository, not from the clone.
         mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
         environ = {name: value for name, value in dvc_environ().items() if name != "DVC_ROOT"} | mirrors
-        _require_recorded(committed)
+        _copy_data(repository, here, environ)
+        _require_recorded(repository, here, environ)
         # A process group of its own, whose end is waited for: a stage that is stopped saves a checkpoint in the clone.
         command = [*DVC, "repro", "--force"]
         with (
@@ -65,14 +69,82 @@ def verify(repository: Path) -> None:
         compare(committed, here)
 
 
-def _require_recorded(committed: Path) -> None:
-    """Raise UserError where a file that git has is not what dvc.lock records."""
-    for (_, path), recorded in _hashes(committed).items():
-        file = committed / path
-        if file.is_file() and hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() != recorded:
+def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
+    """Copy the data that "dvc add" tracks, and that a stage depends on, from the user's cache into the clone.
+
+    Raises UserError if the cache does not have them.
+    """
+    stages = read_yaml(clone / "dvc.lock")["stages"].values()
+    deps = {Path(dep["path"]) for stage in stages for dep in stage.get("deps", [])}
+    tracked = _output(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")
+    data = [Path(file).with_suffix("") for file in tracked if file]
+    needed = [path for path in data if any(path in (dep, *dep.parents) or dep in path.parents for dep in deps)]
+    if not needed:
+        return
+    # A cache is laid out as a remote, so the user's one can serve as a remote of the clone.
+    cache = _output([*DVC, "cache", "dir"], repository, environ).strip()
+    _output([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
+    for path in needed:
+        pull = [*DVC, "pull", "--quiet", "--remote", "cache-of-the-user", f"{path}.dvc"]
+        if subprocess.run(pull, cwd=clone, env=environ, capture_output=True).returncode:
             raise UserError(
-                f'{path} in HEAD is not what its dvc.lock records; run "dvc repro", commit dvc.lock and metrics/'
+                f"{path} is not in the DVC cache of this repository in the version that HEAD records; run "
+                f'"dvc pull {path}" if you have a remote, or "dvc add {path}" and commit {path}.dvc'
             )
+
+
+def _require_recorded(repository: Path, clone: Path, environ: dict[str, str]) -> None:
+    """Raise UserError if the code, parameters, data or metrics of HEAD are not the ones that its dvc.lock records.
+
+    A run would then give different results, for a reason that has nothing to do with determinism.
+    """
+    outs = {path: digest for (_, path), digest in _hashes(clone).items()}
+    changed: dict[str, set[str]] = {}  # the stages that a change concerns
+    for stage, lock in read_yaml(clone / "dvc.lock")["stages"].items():
+        for dep in lock.get("deps", []):
+            if dep["path"] in outs and outs[dep["path"]] != dep["md5"]:  # a run of some stages was committed
+                changed.setdefault(dep["path"], set()).add(stage)
+    for stage, changes in json.loads(_output([*DVC, "status", "--no-updates", "--json"], clone, environ)).items():
+        for change in changes:
+            if isinstance(change, str):
+                changed.setdefault("the command", set()).add(stage)
+                continue
+            for path, state in [entry for paths in change.values() for entry in paths.items()]:
+                # The clone does not have the cached outputs of the stages.
+                if state == "not in cache" or (state == "deleted" and path in outs):
+                    continue
+                name = f"{', '.join(state)} in {path}" if isinstance(state, dict) else path  # {"train.lr": "modified"}
+                changed.setdefault(name, set()).add(stage)
+    if not changed:
+        return
+    if file := _file_with_other_line_endings(repository, clone, list(changed), environ):
+        raise UserError(
+            f"{file} has other line endings in git than in your working directory, so a clone does not have the bytes "
+            f'that the run used; run "git config core.autocrlf false && git add --renormalize {file}" and commit it'
+        )
+    named = "; ".join(f"{name} (stage {', '.join(sorted(stages))})" for name, stages in changed.items())
+    raise UserError(
+        f'HEAD is not what its dvc.lock records: {named}; run "dvc repro" and commit dvc.lock, metrics/ and these files'
+    )
+
+
+def _file_with_other_line_endings(repository: Path, clone: Path, paths: list[str], environ: dict[str, str]) -> str:
+    """A file among `paths` that git has converted to LF, or nothing."""
+    command = ["git", "ls-files", "--eol", "--", *paths]
+    here, there = (
+        subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True).stdout.splitlines()
+        for directory in (repository, clone)
+    )
+    converted = [line for line in here if line.startswith("i/lf") and "w/crlf" in line and line not in there]
+    return converted[0].partition("\t")[2] if converted else ""
+
+
+def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) -> str:
+    done = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise UserError(f"{' '.join(command)} failed: {' '.join(reason)}")
+    return done.stdout
 
 
 def compare(committed: Path, here: Path) -> None:

@@ -29,6 +29,7 @@ import yaml
 
 SETTINGS: dict[str, Any] = {
     "data.task": "sample",
+    "data.directory": "data/empty",  # not the user's
     "model.checkpoint": "sentence-transformers/all-MiniLM-L6-v2",
     "train.lr": 1e-4,
     "train.epochs": 2,

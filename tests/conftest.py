@@ -213,10 +213,13 @@ class Project:
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, text=True
         ).split("\0")
         for name in names:
-            excluded = name.startswith(("tests/", "metrics/")) or name in ("dvc.lock", "params.yaml")
+            excluded = name.startswith(("tests/", "metrics/", "data/own")) or name in ("dvc.lock", "params.yaml")
+            excluded = excluded or name.endswith(".dvc")  # the user's data
             if (ROOT / name).is_file() and (name in READ_METRICS or not excluded):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
+        (root / "data" / "own").mkdir(parents=True)
+        (root / "data" / "own" / ".gitkeep").touch()
         home.mkdir()
         self.env = {
             **os.environ,

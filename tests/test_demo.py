@@ -22,7 +22,8 @@ def test_the_demos_model_beats_every_threshold_on_word_overlap(raw: Path, tmp_pa
     params = load_params(tmp_path / "params.yaml")
     settings = dict(re.findall(r"--set-param train\.(\w+)=(\S+)", (ROOT / "Makefile").read_text()))
     threads = 1  # other tests run beside
-    demo = sections(params, lr=float(settings["lr"]), epochs=int(settings["epochs"]), num_threads=threads)
+    numbers = {"lr": float(settings["lr"]), "epochs": int(settings["epochs"]), "num_threads": threads}
+    demo = sections(params, metric_for_best_model=None, class_weights=None, **numbers)
     checkpoint, tokenized, classifier = tmp_path / "pretrained", tmp_path / "tokenized", tmp_path / "classifier"
     pretrained(checkpoint, ModelParams(checkpoint="sentence-transformers/all-MiniLM-L6-v2"))
     tokenize(raw, checkpoint, tokenized, params.tokenize, 1)

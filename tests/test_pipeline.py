@@ -63,15 +63,15 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert project.repro() == ["report"], "a word on the model card does not retrain"
     assert "## Its limits" in (project.root / "metrics" / "model_card.md").read_text()
 
-    with (project.root / "compute.lock").open("a") as lock_of_packages:
-        lock_of_packages.write("# a change\n")
+    for name in ("compute.lock", "requirements.lock"):
+        with (project.root / name).open("a") as lock_of_packages:
+            lock_of_packages.write("# a change\n")
     stale = json.loads(project.run("dvc", "status", "--json"))
-    assert [name for name, why in stale.items() if "compute.lock" in str(why)] == [
-        "check", "tokenize", "train", "predict", "evaluate",
-    ]  # fmt: skip
+    assert {name for name, why in stale.items() if "compute.lock" in str(why)} == {*ALL} - {"pretrained"}
+    assert {name for name, why in stale.items() if "requirements.lock" in str(why)} == {"check", "report"}
 
     project.set("tokenize.max_length", "24")
-    assert project.repro("tokenize") == ["check", "tokenize"]
+    assert project.repro("tokenize") == ["check", "download", "tokenize"]
 
     other = project.root.parent / "other checkpoint"
     shutil.copytree(project.params()["model"]["checkpoint"], other)
@@ -144,14 +144,17 @@ def test_a_rejected_parameter_removes_no_output_and_records_no_experiment(
     assert project.git("status", "--porcelain") == ""
 
 
-def test_packages_other_than_the_locked_ones_are_reported_before_any_output_is_removed(project: Project) -> None:
+@pytest.mark.parametrize(("name", "package"), [("compute.lock", "accelerate"), ("requirements.lock", "altair")])
+def test_packages_other_than_the_locked_ones_are_reported_before_any_output_is_removed(
+    name: str, package: str, project: Project
+) -> None:
     project.repro()
-    lock = project.root / "compute.lock"
+    lock = project.root / name
     text = lock.read_text()
-    lock.write_text(re.sub(r"accelerate==.*", "accelerate==1.14.0", text))
+    lock.write_text(re.sub(f"^{package}==.*", f"{package}==1.14.0", text, flags=re.M))
     out = project.run("dvc", "repro", ok=False)
-    assert re.search(r"error: compute\.lock: .*accelerate \S+ .*1\.14\.0.*; .*make setup", out)
-    assert all((project.root / name).exists() for name in OUTPUTS)
+    assert re.search(rf"error: {re.escape(name)}: .*{package} \S+ .*1\.14\.0.*; .*make setup", out)
+    assert all((project.root / output).exists() for output in (*OUTPUTS, "metrics/report.html"))
     lock.write_text(text)
     assert project.repro() == []
 

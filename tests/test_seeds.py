@@ -91,6 +91,10 @@ def test_a_groups_name_depends_on_all_that_determines_its_results_but_the_seed(
     toy.git("checkout", "--quiet", "params.yaml")
     assert group_name(["train.lr=1e-3"]) == name, "the current value"
     assert group_name(["runtime.save_steps=7"]) == name, "cannot change a result"
+    with Path("requirements.lock").open("a") as packages:
+        packages.write("# a change\n")
+    assert group_name([]) == name, "only the check and the report depend on these packages"
+    toy.git("checkout", "--quiet", "requirements.lock")
     others = {group_name(["train.lr=2e-3"]), group_name(["+train.extra.note=1"])}
     assert group_name(["train.lr=0.002"]) in others, "the same number in another notation"
     for file in ("toy.py", "dvc.yaml"):

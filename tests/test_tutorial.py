@@ -1,8 +1,10 @@
-"""docs/your_data.md: what it says to type leads from a CSV to a report."""
+"""README and docs/your_data.md: what they say to type leads from a CSV to a report, and breaks no other command."""
 
 import csv
+import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -46,3 +48,54 @@ def test_the_commands_lead_from_a_csv_to_a_report(
     assert "20 test pairs" in report
     assert "yes" in report
     assert project.repro() == [], "what was typed stays in params.yaml"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("committed", ["data", "data and settings"])
+def test_verify_demo_and_tests_work_in_a_repository_with_the_users_data(
+    committed: str, tiny: TinyMaker, tmp_path: Path
+) -> None:
+    root = tmp_path / "a checkout"
+    subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
+    (root / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "home").mkdir()
+    env = os.environ | {"HOME": str(tmp_path / "home"), "GIT_CONFIG_NOSYSTEM": "1", "OMP_NUM_THREADS": "1"}
+    for variable in ("TQDM_DISABLE", "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST", "MAKEFLAGS"):
+        env.pop(variable, None)
+
+    def run(*command: str, ok: bool = True) -> str:
+        done = subprocess.run(
+            command, cwd=root, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+        assert (done.returncode == 0) == ok, done.stdout
+        return done.stdout
+
+    def make(target: str, ok: bool = True) -> str:
+        return run("make", "--old-file=.venv/ready", target, ok=ok)  # installs nothing
+
+    run("git", "config", "user.name", "A")
+    run("git", "config", "user.email", "a@example.org")
+    with (root / "my.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["question", "answer", "verdict"])
+        rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in synthetic.pairs(ROWS))
+    block = re.search(r"```\n(cp my\.csv.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block
+    small = f"-S 'model.checkpoint={tiny()}' -S train.epochs=1 -S train.metric_for_best_model=accuracy"
+    run(
+        "bash",
+        "-ec",
+        f"PATH=$PWD/.venv/bin:$PATH\n{block[1].strip()} {small} -S 'train.class_weights={{no: 1, yes: 2}}'",
+    )
+    if committed == "data":
+        out = make("verify", ok=False)
+        assert re.search(r'^error: HEAD .*data/own \(stage download\).*run "dvc repro" and commit', out, re.M)
+        assert "Running stage" not in out
+        run("git", "checkout", "--quiet", "--", "params.yaml", "dvc.lock", "metrics")
+    else:
+        run("git", "commit", "--quiet", "--all", "--message", "Settings for my data")
+        assert "byte for byte" in make("verify")
+    make("demo")
+    assert "accuracy" in (root / "demo" / "metrics" / "evaluation.json").read_text()
+    tests = ["tests/test_declarations.py", "tests/test_seeds.py"]  # test_seeds copies the checkout
+    run(".venv/bin/python", "-m", "pytest", "-n", "0", "-q", *tests, "-k", "graph or docs or groups_name")

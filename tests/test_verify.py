@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -162,6 +163,7 @@ def test_without_a_committed_result_there_is_nothing_to_verify(tmp_path: Path) -
         verify(tmp_path)
 
 
+IDENTITY = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
 COPY = """
 import json, os, pathlib, shutil
 shutil.copy(pathlib.Path(os.environ["MRPC_MIRROR"], "corpus.txt"), "corpus.txt")
@@ -173,7 +175,7 @@ pathlib.Path("metrics/environment.json").write_text("[{}]")
 
 @pytest.fixture
 def copying(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command in a repository whose only stage copies a file from the mirror."""
+    """Run a command in a repository with a stage that copies a file from the mirror, and a stage that reads it."""
     root = tmp_path / "copying"
     (root / "mirror").mkdir(parents=True)
     (root / "mirror" / "corpus.txt").write_text("as committed")
@@ -181,7 +183,11 @@ def copying(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     (root / "mirrored.py").write_text(COPY)
     metrics = [{f"metrics/{name}.json": {"cache": False}} for name in ("environment", "evaluation")]
     stage = {"cmd": f'"{sys.executable}" mirrored.py', "deps": ["mirrored.py"], "outs": ["corpus.txt", *metrics]}
-    (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"download": stage}}))
+    deps = ["corpus.txt", "packages.lock"]
+    score = {"cmd": "wc corpus.txt > words.txt", "deps": deps, "params": ["train.lr"], "outs": ["words.txt"]}
+    (root / "packages.lock").write_text("torch==1\n")
+    (root / "params.yaml").write_text("train: {lr: 1}\n")
+    (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"download": stage, "score": score}}))
     # A mirror relative to the repository, and the variable that DVC sets for a stage.
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MRPC_MIRROR": "mirror", "DVC_ROOT": str(root)}
     env["GIT_CONFIG_GLOBAL"] = os.devnull  # the user's may sign commits, or name hooks
@@ -189,14 +195,13 @@ def copying(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
 
-    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
     for command in (
         ["git", "init", "--quiet"],
         ["dvc", "init", "--quiet"],
         ["dvc", "config", "core.check_update", "false"],  # as in the project: no process that outlives the command
         ["dvc", "repro", "--quiet"],
         ["git", "add", "--all"],
-        ["git", *identity, "commit", "--quiet", "--message", "a result"],
+        ["git", *IDENTITY, "commit", "--quiet", "--message", "a result"],
     ):
         done = run(*command)
         assert done.returncode == 0, done.stderr
@@ -210,7 +215,7 @@ def test_head_is_run_in_a_clone_and_compared(
     corpus = tmp_path / "copying" / "mirror" / "corpus.txt"
     done = copying(*verifying)
     assert done.returncode == 0, done.stderr
-    assert "All 3 outputs are the committed ones, byte for byte." in done.stdout
+    assert "All 4 outputs are the committed ones, byte for byte." in done.stdout
     committed = re.search(r"corpus\.txt +(\w{12})", done.stdout)
     assert committed
 
@@ -220,15 +225,102 @@ def test_head_is_run_in_a_clone_and_compared(
     assert re.search(rf"corpus\.txt +{committed[1]} +(?!{committed[1]})\w{{12}} +DIFFERS", done.stdout)
     assert "error: corpus.txt differs from the committed dvc.lock" in done.stderr
 
-    scores = tmp_path / "copying" / "metrics" / "evaluation.json"
-    scores.write_text('{"test": {}}')
-    copying("git", "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "--quiet", "-am", "other scores")
-    done = copying(*verifying)
-    assert "error: metrics/evaluation.json in HEAD is not what its dvc.lock records" in done.stderr
-    copying("git", "reset", "--quiet", "--hard", "HEAD~1")
-
     corpus.unlink()
     done = copying(*verifying)
     assert done.returncode == 1
     assert "error: dvc repro fails in a fresh clone of HEAD" in done.stderr
     assert copying("git", "status", "--porcelain").stdout == ""
+
+
+def commit(copying: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    copying("git", "add", "--all")
+    assert copying("git", *IDENTITY, "commit", "--quiet", "--allow-empty", "--message", "a change").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "named"),
+    [
+        ("mirrored.py", COPY + "# a change\n", r"mirrored\.py \(stage download\)"),
+        ("params.yaml", "train: {lr: 2}\n", r"train\.lr in params\.yaml \(stage score\)"),
+        ("packages.lock", "torch==2\n", r"packages\.lock \(stage score\)"),
+        ("metrics/evaluation.json", '{"test": {}}', r"metrics/evaluation\.json \(stage download\)"),
+        ("dvc.yaml", "--fast", r"the command \(stage download\)"),
+    ],
+)
+def test_a_commit_without_a_run_is_named_before_anything_runs(
+    file: str, text: str, named: str, copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    changed = tmp_path / "copying" / file
+    if file == "dvc.yaml":
+        text = changed.read_text().replace("mirrored.py", "mirrored.py --fast", 1)
+    changed.write_text(text)
+    commit(copying)
+    done = copying(sys.executable, "-m", "pipeline.verify")
+    assert done.returncode == 1
+    assert re.fullmatch(rf'error: HEAD .*dvc\.lock.*: {named}; run "dvc repro" and commit .*\n', done.stderr)
+    assert "Running stage" not in done.stdout
+
+    assert copying("dvc", "repro").returncode == 0
+    done = copying(sys.executable, "-m", "pipeline.verify")
+    assert '; run "dvc repro" and commit' in done.stderr, "the new dvc.lock is not committed"
+    commit(copying)
+    done = copying(sys.executable, "-m", "pipeline.verify")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_commit_after_a_run_of_some_stages_is_named(
+    copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "copying" / "mirror" / "corpus.txt").write_text("another")
+    assert copying("dvc", "repro", "--force", "--single-item", "download").returncode == 0
+    commit(copying)
+    done = copying(sys.executable, "-m", "pipeline.verify")
+    assert done.returncode == 1
+    assert "corpus.txt (stage score)" in done.stderr
+    assert "Running stage" not in done.stdout
+
+
+def test_a_file_that_git_stores_with_other_line_endings_is_named(
+    copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    copying("git", "config", "core.autocrlf", "input")
+    (tmp_path / "copying" / "mirrored.py").write_bytes(COPY.replace("\n", "\r\n").encode())
+    assert copying("dvc", "repro").returncode == 0
+    commit(copying)
+    done = copying(sys.executable, "-m", "pipeline.verify")
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: mirrored\.py has other line endings .*\n", done.stderr)
+    remedy = re.search('run "(.*)"', done.stderr)
+    assert remedy
+    assert copying("sh", "-c", remedy[1]).returncode == 0
+    commit(copying)
+    assert copying(sys.executable, "-m", "pipeline.verify").returncode == 0
+
+
+@pytest.mark.parametrize("added", ["data/own/train.csv", "data/own"])
+def test_data_that_dvc_tracks_come_from_the_users_cache(
+    added: str, copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    root = tmp_path / "copying"
+    (root / "data" / "own").mkdir(parents=True)
+    (root / "data" / "own" / "train.csv").write_text("text,label\n")
+    (root / "unrelated.bin").write_text("no stage reads it")
+    for path in (added, "unrelated.bin"):
+        assert copying("dvc", "add", path).returncode == 0
+    pipeline = yaml.safe_load((root / "dvc.yaml").read_text())
+    pipeline["stages"]["download"]["deps"].append("data/own")
+    (root / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
+    assert copying("dvc", "repro").returncode == 0
+    commit(copying)
+    shutil.rmtree(root / "data" / "own")
+    (root / "unrelated.bin").unlink()
+    done = copying(sys.executable, "-m", "pipeline.verify")
+    assert done.returncode == 0, done.stderr
+
+    shutil.rmtree(root / ".dvc" / "cache")
+    done = copying(sys.executable, "-m", "pipeline.verify")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        rf'error: {re.escape(added)} is not in the DVC cache .*"dvc pull {re.escape(added)}".*\n', done.stderr
+    )
+    assert "Running stage" not in done.stdout

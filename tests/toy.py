@@ -41,7 +41,7 @@ DVC = """\
 stages:
   check:
     cmd: touch data/params_checked
-    deps: [params.yaml]
+    deps: [params.yaml, requirements.lock]
     outs: [data/params_checked]
   download:
     cmd: python toy.py download

@@ -69,13 +69,12 @@ def overridden(overrides: list[str]) -> Params:
 def _code() -> list[Path]:
     """dvc.yaml and the dependencies of its stages that no stage writes: code, and the lock file of the packages.
 
-    Without those of the report, which only shows results, and without params.yaml, which holds the seed.
+    It leaves out check and report, which change no result, and params.yaml, which holds the seed.
     """
     stages = read_yaml(_PIPELINE)["stages"]
-    stages = [stage for name, stage in stages.items() if name != "report"]
-    outs = [out for stage in stages for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
+    outs = [out for stage in stages.values() for kind in ("outs", "metrics", "plots") for out in stage.get(kind, [])]
     written = {Path(out if isinstance(out, str) else next(iter(out))) for out in outs}
-    deps = {Path(dep) for stage in stages for dep in stage["deps"]} - {PARAMS}
+    deps = {Path(dep) for name in stages.keys() - {"check", "report"} for dep in stages[name]["deps"]} - {PARAMS}
     sources = [dep for dep in deps if written.isdisjoint([dep, *dep.parents])]
     files = {file for dep in sources if dep.is_dir() for file in dep.rglob("*") if file.suffix in _CODE}
     return [_PIPELINE, *sorted(files | {dep for dep in sources if dep.is_file()})]

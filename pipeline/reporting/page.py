@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.percent import percent
 from pipeline.core.task import TRAIN
 from pipeline.evaluation.metrics import METRICS, baseline
@@ -100,7 +101,7 @@ def page(results: Results) -> str:
             "The pretrained checkpoint": results.provenance["checkpoint"],
             "The training run": training,
             "Where it was trained": environment,
-            "This page": {name: version(name) for name in ("altair", "jinja2", "vl-convert-python")},
+            "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
         },
     )
 
