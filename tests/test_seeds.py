@@ -1,6 +1,7 @@
 """`python -m pipeline.seeds`: real experiments of a toy pipeline, reused, failed and stopped."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -158,6 +159,44 @@ def test_experiments_with_other_code_in_a_sub_package_are_not_reused(toy: Projec
 def test_a_bad_override_is_rejected_before_anything_runs(override: str, message: str, toy: Project) -> None:
     with pytest.raises(UserError, match=message):
         run_seeds(2, [override], 1)
+
+
+def test_a_read_only_params_yaml_is_named_and_not_the_override(toy: Project) -> None:
+    """Root may write to a read-only file, unless it gives that capability up."""
+    writer = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    file = toy.root / "params.yaml"
+    file.chmod(0o444)
+    try:
+        command = ["python", "-m", "pipeline.seeds", "--n", "2", "-S", "train.lr=2e-3"]
+        out = toy.run(*writer, *command, ok=False)
+        Path("read_only.yaml").write_text("train.lr: [1e-3, 1e-4]\n")
+        searched = toy.run(*writer, "python", "-m", "pipeline.search", "read_only.yaml", "--n", "2", ok=False)
+    finally:
+        file.chmod(0o644)
+        Path("read_only.yaml").unlink(missing_ok=True)
+    for line in (out, searched):
+        assert re.match(r"error: params\.yaml is read-only.*chmod u\+w params\.yaml\"\n\Z", line)
+
+
+def test_the_data_of_many_trials_are_read_once(toy: Project) -> None:
+    """But again when they have changed. `open` is audited by Python itself, in a process of its own."""
+    file = toy.root / "data" / "own" / "train.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("text,label\na,b\n")
+    count = """
+import sys
+from pathlib import Path
+from pipeline.experiments.identity import identity
+opened = []
+sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
+names = {identity([f"train.lr={number}e-4", "data.task=own"]) for number in range(1, 8)}
+first = opened.count("data/own/train.csv")
+Path("data/own/train.csv").write_text("text,label\\nc,d\\n")
+names.add(identity(["train.lr=1e-4", "data.task=own"]))
+print(first, len(names))
+"""
+    assert toy.run("python", "-c", count) == "1 8\n"
+    shutil.rmtree(file.parent)
 
 
 def test_files_that_change_while_seeds_run_are_not_taken_for_those_of_the_beginning(toy: Project) -> None:
