@@ -251,6 +251,26 @@ def test_ctrl_c_stops_the_stage_and_leaves_the_workspace_alone(toy: Project) -> 
     assert toy.git("status", "--porcelain") == ""
 
 
+@pytest.mark.slow
+def test_a_run_whose_command_is_killed_ends_as_an_experiment(toy: Project) -> None:
+    """It has more lines to print when nobody reads them."""
+    arguments = ["--n", "2", "-S", "train.epochs=5", "-S", "train.warmup_ratio=0.6"]
+    group = group_name(arguments[3::2])
+    command = ["python", "-m", "pipeline.seeds", *arguments]
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "epoch 1/5" not in process.stderr.readline():
+            assert process.poll() is None
+        below = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+    assert not psutil.wait_procs(below, timeout=60)[1]
+    assert list(experiments(group)) == [1]
+    out = seeds(toy, *arguments)
+    assert f"{group}: 1 of 2 seeds are finished" in out
+    assert "seed 1 of 2" not in out
+    assert list(experiments(group)) == [1, 2]
+
+
 def test_without_a_git_user_nothing_runs(toy: Project) -> None:
     toy.git("config", "--unset", "user.email")
     out = seeds(toy, "--n", "2", "-S", "train.epochs=4", ok=False)
