@@ -192,7 +192,7 @@ def require_same_study(directory: Path, jobs: int) -> None:
     for key, remedy in (("jobs", "use --jobs {}"), ("optuna", "install optuna {}")):
         if begun[key] != now[key]:
             raise UserError(
-                f"{record}: the study was begun with {key} {begun[key]}, and {key} {now[key]} may propose others. "
+                f"{record}: the study was begun with {key} {begun[key]}; {key} {now[key]} may propose other trials. "
                 f"Either {remedy.format(begun[key])}, or remove {record} to begin a new study; it finds finished trials"
             )
 
