@@ -263,7 +263,7 @@ def test_a_run_whose_command_is_killed_ends_as_an_experiment(toy: Project) -> No
             assert process.poll() is None
         below = psutil.Process(process.pid).children(recursive=True)
         process.kill()
-    assert not psutil.wait_procs(below, timeout=60)[1]
+    assert not psutil.wait_procs(below, timeout=300)[1]
     assert list(experiments(group)) == [1]
     out = seeds(toy, *arguments)
     assert f"{group}: 1 of 2 seeds are finished" in out
