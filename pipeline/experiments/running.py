@@ -150,7 +150,8 @@ def _await_left(experiment: Experiment) -> None:
             "%s: already under way (process %d), by another command; waiting for its end",
             experiment.what, left.pid,
         )  # fmt: skip
-        left.wait()
+        while _left_running(experiment.name):  # psutil's wait never ends where nobody collects an orphan's status
+            time.sleep(_POLL_SECONDS)
 
 
 def _left_running(name: str) -> psutil.Process | None:
