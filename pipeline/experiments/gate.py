@@ -72,7 +72,7 @@ class _Case(NamedTuple):
         """The loss whose p-value is `level` if no answer differs, with 0.05 about 3 rows (the rule of three)."""
         if self.varies:
             return None
-        unseen = 1 - level ** (1 / self.n)
+        unseen = -math.expm1(math.log(level) / self.n)
         return max(unseen, -math.log(level) * self.turned.worth) if self.turned else unseen
 
 
