@@ -62,8 +62,11 @@ repro: setup ## Run what changed of the real pipeline: MRPC and the checkpoint o
 
 table: setup ## List the experiments: what changed between them, and their scores
 	@# Without the hashes of files, and what only differs with the data. DVC cuts a table to the width of the terminal,
-	@# unless a pager takes it.
-	@DVC_PAGER=cat dvc exp show --only-changed --drop '.*(/|[.](lock|yaml|n|loss)$$|[.:](majority|mean)_)|Created'
+	@# unless a pager takes it. It shows the experiments of HEAD alone, unless it is given the commits of the others,
+	@# which git has as refs/exps/<2 digits of the commit>/<the other digits>/<name>.
+	@DVC_PAGER=cat dvc exp show --only-changed --drop '.*(/|[.](lock|yaml|n|loss)$$|[.:](majority|mean)_)|Created' --rev HEAD \
+	    $$(git for-each-ref --sort=-creatordate --format='%(refname)' 'refs/exps/[0-9a-f][0-9a-f]/*/*' | \
+	    sed 's|^refs/exps/\(..\)/\([^/]*\)/.*|--rev \1\2|' | uniq)
 
 test: setup ## Run the tests
 	python -m pytest

@@ -6,6 +6,7 @@ from pipeline.cli import run
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
+from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling.device import usable_device
 from pipeline.params import LOCAL, Params, keys_of, load_params
@@ -13,6 +14,8 @@ from pipeline.sources.checkpoints import find
 from pipeline.sources.glue import GLUE, task_of
 from pipeline.sources.own_params import check_own
 from pipeline.training.arguments import check_training
+
+PIPELINE = Path("dvc.yaml")
 
 
 def check(params: Params, out: Path) -> None:
@@ -33,10 +36,23 @@ def check(params: Params, out: Path) -> None:
     write_text(out, "params.yaml holds what the stages accept.\n")
 
 
+def remove_scores(pipeline: Path) -> None:
+    """Remove what stage evaluate of a dvc.yaml has written.
+
+    Git tracks these files, so an experiment that ends before evaluate would show the scores of its parent commit as
+    its own. DVC restores them from its run cache when they still belong to the model.
+    """
+    evaluate = read_yaml(pipeline)["stages"]["evaluate"]
+    for output in evaluate["metrics"] + evaluate["plots"]:
+        [path] = output
+        Path(path).unlink(missing_ok=True)
+
+
 def main() -> None:
     require_locked()
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
     check(load_params(), CHECKED)
+    remove_scores(PIPELINE)
 
 
 if __name__ == "__main__":

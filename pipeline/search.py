@@ -20,7 +20,7 @@ from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import identity, overridden
 from pipeline.experiments.render import as_text, score_rows
 from pipeline.experiments.revisions import is_of_head, runs
-from pipeline.experiments.search import Study, Trial, require_comparable, rungs
+from pipeline.experiments.search import Study, Trial, require_comparable, require_same_study, rungs
 from pipeline.experiments.space import SAMPLERS, Parameter, Sampler, read_space
 from pipeline.params import LOCAL, PARAMS, load_params
 from pipeline.reporting.learning_curves import title
@@ -53,6 +53,7 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
             _require_accepted(f"{parameter.key}={parameter.text(value)}")
     sampler = Sampler(space, name)
     study = Study(directory, space, sampler, steps, jobs)
+    require_same_study(directory, jobs)
     trials = study.run(n)
     present, best = group_name([]), group_name(trials[0].settings)
     print("\n".join([*_best_trials(study, trials), ""]), flush=True)

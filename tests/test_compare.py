@@ -516,6 +516,55 @@ def test_so_many_seeds_settle_it_as_the_tables_of_the_t_test_say() -> None:
     assert _runs_to_settle(dataclasses.replace(found, value=deviation / 10), 0, 1) is None
 
 
+def changed_predictions(side: Side, name: str, change: Callable[[Any], dict[str, Any]]) -> Side:
+    """The side under another name, with other test predictions."""
+    runs = [
+        run._replace(
+            name=f"{name}-{number}",
+            predictions=run.predictions | {"test": dataclasses.replace(of, **change(of))},
+        )
+        for number, run in enumerate(side.runs, 1)
+        for of in [run.predictions["test"]]
+    ]
+    return Side(name, runs)
+
+
+def verdict_of_the_gate(a: Side, b: Side, margin: float) -> str:
+    comparison = compare(a, b)
+    return as_gate(comparison, decide([comparison], margin)[0], margin)
+
+
+@pytest.mark.parametrize("runs_a_side", [1, 2])
+def test_sides_that_give_the_same_answers_are_told_what_the_rows_can_rule_out(
+    groups: dict[str, Side], runs_a_side: int
+) -> None:
+    """Not that two seeds a side would settle it, which are there. In 300 rows a loss by about 3 of them would show."""
+    a = Side("high", groups["high"].runs[:runs_a_side])
+    b = changed_predictions(a, "surer", lambda of: {"logits": 2 * of.logits})
+    line = verdict_of_the_gate(a, b, 0.5)
+    assert "undecided" in line and "300 test pairs" in line
+    assert not re.search(r"\d seeds a side", line)
+    (loss,) = re.findall(r"rule out a loss by more than ([\d.]+) points", line)
+    assert float(loss) == pytest.approx(1.0, abs=0.02)
+    assert "passes" in verdict_of_the_gate(a, b, float(loss) + 0.01)
+    assert "undecided" in verdict_of_the_gate(a, b, float(loss) - 0.01)
+
+
+def test_more_seeds_are_asked_for_than_there_are() -> None:
+    """Also where two would have been enough by their variance, had the gate not corrected for several candidates."""
+    found = Difference(0.1, 3, models=0, examples=0, seeds=1e-4, freedom=2)
+    assert _runs_to_settle(found, 0, 1) == 4
+
+
+def test_a_degenerate_side_is_named(groups: dict[str, Side]) -> None:
+    a = groups["high"]
+    b = changed_predictions(a, "constant", lambda of: {"predicted": np.ones_like(of.predicted), "logits": -of.logits})
+    b.runs[0] = a.runs[0]._replace(name="constant-1")
+    for lines in (as_text(compare(a, b)), as_markdown(compare(a, b)), verdict_of_the_gate(a, b, 0.5)):
+        assert re.search(r"constant is degenerate in 1 of 2 runs \(constant-2\)", html.unescape(lines))
+        assert "high is degenerate" not in lines
+
+
 def test_the_margin_is_that_of_the_command(toy: Project) -> None:
     strict, lenient = (gate(toy, "high", "low", "--margin", margin) for margin in ("0.5", "40"))
     assert (strict.returncode, lenient.returncode) == (4, 0)

@@ -43,7 +43,7 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     changed = evaluation(project)
     assert changed != report
     (project.root / "params.yaml").write_text(first)
-    assert project.repro() == [], "earlier values are restored from the run cache"
+    assert project.repro() == ["check"], "earlier values are restored from the run cache"
     assert (project.root / "dvc.lock").read_text() == lock
     assert evaluation(project) == report
 
@@ -183,6 +183,59 @@ def test_experiments_run_in_place_in_a_temporary_directory_and_queued(project: P
 
     project.run("dvc", "exp", "run", "--set-param", "train.lr=3e-5")
     assert float(project.params()["train"]["lr"]) == 3e-5
+
+
+def accuracies_on_test(project: Project) -> dict[str, float | None]:
+    """The test accuracy of each experiment in the table, those that still run included."""
+    experiments = json.loads(project.run("dvc", "exp", "show", "--json"))[1]["experiments"]
+    files = {entry["name"]: entry["revs"][0]["data"]["metrics"] or {} for entry in experiments}
+    found = {name: of.get("metrics/evaluation.json", {}).get("data", {}) for name, of in files.items()}
+    return {name: of["test"]["accuracy"] if of else None for name, of in found.items()}
+
+
+@pytest.mark.slow
+def test_an_experiment_shows_no_score_that_its_model_did_not_get(project: Project) -> None:
+    project.git("config", "user.name", "A")
+    project.git("config", "user.email", "a@example.org")
+    project.repro()
+    project.commit("a result")
+    code = project.root / "pipeline" / "train.py"
+    text = code.read_text()
+    names = []
+
+    def partial(*arguments: str) -> None:
+        names.append(f"partial-{len(names)}")
+        project.run("dvc", "exp", "run", "--name", names[-1], *arguments, "train")
+
+    for _ in ("trained", "restored from the run cache"):
+        partial("--set-param", "train.lr=2e-3")
+        project.git("checkout", "--quiet", ".")
+        project.run("dvc", "checkout", "--quiet", "--force")
+        partial("--temp", "--set-param", "train.lr=4e-3")
+        code.write_text(f"{text}# another model, as far as DVC knows\n")
+        partial("--temp")
+        code.write_text(text)
+        names.append(f"queued-{len(names)}")
+        project.run("dvc", "exp", "run", "--queue", "--name", names[-1], "--set-param", "train.seed=7", "train")
+        project.run("dvc", "exp", "run", "--run-all")
+    assert accuracies_on_test(project) == dict.fromkeys(names)
+
+    project.set("runtime.save_steps", "1")
+    command = ["dvc", "exp", "run", "--temp", "--name", "running", "--set-param", "train.epochs=50"]
+    with subprocess.Popen(command, cwd=project.root, env=project.env, start_new_session=True) as process:
+        while not list(project.root.glob("models/.checkpoints/*/*/files.json")):
+            assert process.poll() is None
+            time.sleep(0.1)
+        running = accuracies_on_test(project)["running"]
+        os.killpg(process.pid, signal.SIGKILL)
+    assert running is None
+    project.git("checkout", "--quiet", "params.yaml")
+
+    project.run("dvc", "exp", "run", "--temp", "--name", "complete", "--set-param", "train.lr=4e-3")
+    assert accuracies_on_test(project)["complete"] is not None
+    assert evaluation(project)["test"]["accuracy"], "the workspace keeps its own"
+    assert project.repro() == []
+    assert project.git("status", "--porcelain") == ""
 
 
 @pytest.mark.slow

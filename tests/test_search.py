@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import psutil
 import pytest
 import yaml
@@ -23,7 +24,7 @@ from pipeline.core.messages import UserError
 from pipeline.experiments.identity import overridden
 from pipeline.experiments.revisions import experiment_names, experiments
 from pipeline.experiments.running import Ended, Experiment, run_all
-from pipeline.experiments.search import Rung, Study, expected_best, rungs
+from pipeline.experiments.search import Rung, Study, expected_best, require_same_study, rungs
 from pipeline.experiments.space import Sampler, read_space
 from pipeline.params import keys_of
 from pipeline.search import search
@@ -272,6 +273,35 @@ def test_results_replace_neither_a_file_nor_a_directory(toy: Project) -> None:
     assert experiment_names() == before
     assert Path("taken/report.html/figures").is_dir()
     shutil.rmtree("taken")
+
+
+@pytest.mark.parametrize(
+    ("begun", "message"),
+    [
+        ({"jobs": 2, "optuna": optuna.__version__}, r"jobs 2 .* jobs 1,.* --jobs 2"),
+        ({"jobs": 1, "optuna": "3.0.0"}, rf"optuna 3\.0\.0 .* optuna {re.escape(optuna.__version__)},"),
+    ],
+)
+def test_a_study_is_not_continued_with_other_jobs_or_another_optuna(
+    begun: dict[str, Any], message: str, toy: Project
+) -> None:
+    Path("study.yaml").write_text("train.lr: log(1e-4, 1e-2)\n")
+    Path("study").mkdir()
+    record = Path("study", "study.json")
+    record.write_text(json.dumps(begun))
+    known = experiment_names()
+    try:
+        with pytest.raises(UserError, match=rf"study\.json: .*{message}.* remove study/study\.json") as error:
+            search(Path("study.yaml"), 2, "tpe", 1, None)
+        assert "\n" not in str(error.value)
+        assert experiment_names() == known
+        record.unlink()
+        require_same_study(Path("study"), 1)
+        require_same_study(Path("study"), 1)
+        assert json.loads(record.read_text()) == {"jobs": 1, "optuna": optuna.__version__}
+    finally:
+        shutil.rmtree("study")
+        Path("study.yaml").unlink()
 
 
 def killed_at(project: Project, command: list[str], line: str, *, children: bool) -> list[str]:

@@ -1,10 +1,12 @@
 """`python -m pipeline.seeds`: real experiments of a toy pipeline, reused, failed and stopped."""
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +166,44 @@ def test_a_bad_override_is_rejected_before_anything_runs(override: str, message:
         run_seeds(2, [override], 1)
 
 
+def test_a_read_only_params_yaml_is_named_and_not_the_override(toy: Project) -> None:
+    """Root may write to a read-only file, unless it gives that capability up."""
+    writer = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    file = toy.root / "params.yaml"
+    file.chmod(0o444)
+    try:
+        command = ["python", "-m", "pipeline.seeds", "--n", "2", "-S", "train.lr=2e-3"]
+        out = toy.run(*writer, *command, ok=False)
+        Path("read_only.yaml").write_text("train.lr: [1e-3, 1e-4]\n")
+        searched = toy.run(*writer, "python", "-m", "pipeline.search", "read_only.yaml", "--n", "2", ok=False)
+    finally:
+        file.chmod(0o644)
+        Path("read_only.yaml").unlink(missing_ok=True)
+    for line in (out, searched):
+        assert re.match(r"error: params\.yaml is read-only.*chmod u\+w params\.yaml\"\n\Z", line)
+
+
+def test_the_data_of_many_trials_are_read_once(toy: Project) -> None:
+    """But again when they have changed. `open` is audited by Python itself, in a process of its own."""
+    file = toy.root / "data" / "own" / "train.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("text,label\na,b\n")
+    count = """
+import sys
+from pathlib import Path
+from pipeline.experiments.identity import identity
+opened = []
+sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
+names = {identity([f"train.lr={number}e-4", "data.task=own"]) for number in range(1, 8)}
+first = opened.count("data/own/train.csv")
+Path("data/own/train.csv").write_text("text,label\\nc,d\\n")
+names.add(identity(["train.lr=1e-4", "data.task=own"]))
+print(first, len(names))
+"""
+    assert toy.run("python", "-c", count) == "1 8\n"
+    shutil.rmtree(file.parent)
+
+
 def test_files_that_change_while_seeds_run_are_not_taken_for_those_of_the_beginning(toy: Project) -> None:
     wanted = [
         Experiment(f"{group_name(['train.lr=3e-4'])}-{seed}", ["train.lr=3e-4", f"train.seed={seed}"], "")
@@ -214,6 +254,27 @@ def test_ctrl_c_stops_the_stage_and_leaves_the_workspace_alone(toy: Project) -> 
     assert not psutil.wait_procs(below, timeout=5)[1]
     assert not experiments(group_name(["train.epochs=500"]))
     assert toy.git("status", "--porcelain") == ""
+
+
+@pytest.mark.slow
+def test_a_run_whose_command_is_killed_ends_as_an_experiment(toy: Project) -> None:
+    """It has more lines to print when nobody reads them."""
+    arguments = ["--n", "2", "-S", "train.epochs=5", "-S", "train.warmup_ratio=0.6"]
+    group = group_name(arguments[3::2])
+    command = ["python", "-m", "pipeline.seeds", *arguments]
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "epoch 1/5" not in process.stderr.readline():
+            assert process.poll() is None
+        process.kill()
+    deadline = time.monotonic() + 300
+    while list(experiments(group)) != [1]:
+        assert time.monotonic() < deadline, "the run has not ended as an experiment"
+        time.sleep(0.5)
+    out = seeds(toy, *arguments)
+    assert f"{group}: 1 of 2 seeds are finished" in out
+    assert "seed 1 of 2" not in out
+    assert list(experiments(group)) == [1, 2]
 
 
 def test_without_a_git_user_nothing_runs(toy: Project) -> None:

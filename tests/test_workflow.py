@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
-from toy import toy_project
+from toy import experiment, toy_project
 
 FILE = ROOT / ".github" / "workflows" / "ci.yml"
 JOBS: dict[str, Any] = yaml.safe_load(FILE.read_text())["jobs"]
@@ -42,6 +42,15 @@ def test_the_pipeline_job_has_the_settings_of_the_demo() -> None:
     of_demo = [param.replace("$(MINILM)", minilm) for param in re.findall(r"--set-param (\S+)", demo)]
     settings = STEPS["Run the base and the pull request"]["env"]["SETTINGS"]
     assert re.findall(r"--set-param (\S+)", settings) == of_demo
+
+
+def test_the_table_has_the_experiments_of_earlier_commits(tmp_path_factory: pytest.TempPathFactory) -> None:
+    project = toy_project(tmp_path_factory.mktemp("toy"))
+    for number in (1, 2):
+        experiment(project, f"of-commit-{number}", train__lr=f"{number}e-4")
+        project.commit(f"later {number}")
+    table = project.run("make", "--old-file=setup", "table")  # which would install the packages
+    assert re.findall(r"\[(of-commit-\d)\]", table) == ["of-commit-2", "of-commit-1"]
 
 
 @pytest.mark.slow  # 15 seconds; each pull request does the same

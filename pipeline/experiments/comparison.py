@@ -88,6 +88,7 @@ class Comparison:
     better: str | None  # A or B; None: no evidence, or two runs, which cannot tell
     verdict: str
     identical: bool  # the outputs of the models, to the last bit
+    degenerate: list[str]  # of each side that has such runs, their names
     caveats: list[str]  # sentences that belong to the verdict
 
 
@@ -132,6 +133,7 @@ def compare(a: Side, b: Side) -> Comparison:
         verdict, caveats = f"no difference: the predictions are identical, {also}", []
     else:
         verdict, caveats = _verdict(task, judged, better), _caveats(task, differ_in, groups=groups)
+    degenerate = [text for side in (a, b) if (text := _degenerate(side, task))]
     return Comparison(
         a=_title(a),
         b=_title(b),
@@ -145,7 +147,8 @@ def compare(a: Side, b: Side) -> Comparison:
         better=better if groups else None,
         verdict=verdict,
         identical=identical,
-        caveats=caveats,
+        degenerate=degenerate,
+        caveats=[*caveats, *(f"Warning: {text}." for text in degenerate)],
     )
 
 
@@ -312,6 +315,16 @@ def _caveats(task: Task, differ_in: list[str], *, groups: bool) -> list[str]:
     if made_with := [kind for kind in differ_in if kind != "parameters"]:
         caveats.append(f"A and B were not made alike ({', '.join(made_with)}): that may explain the difference.")
     return caveats
+
+
+def _degenerate(side: Side, task: Task) -> str:
+    """Name the runs of a side that give one answer to everything; empty if there are none."""
+    split = task.verdict_split
+    names = [run.name for run in side.runs if len(np.unique(run.predictions[split].predicted, axis=0)) == 1]
+    if not names:
+        return ""
+    runs = f" in {len(names)} of {len(side.runs)} runs ({', '.join(names)})" if len(side.runs) > 1 else ""
+    return f"{side.name} is degenerate{runs}, with one prediction for all {split} {task.noun}"
 
 
 def _identical(a: Side, b: Side) -> bool:

@@ -22,14 +22,16 @@ class Decision:
 
     outcome: better; equivalent, within the margin on both sides; not worse, by the margin or more; worse; undecided.
     p: under no difference, two-sided. p_worse: under a loss by the margin. Both are adjusted for the number of
-    candidates. runs: a side, that would settle it in four of five cases if the true difference is that which was
-    found; None where 100 would not, and for two single runs, which cannot tell.
+    candidates. runs: a side, more than there are, that would settle it in four of five cases if the true difference is
+    that which was found; None where 100 would not, and for two single runs, which cannot tell. ruled_out: the smallest
+    loss that the rows rule out, as a share, if no answer differs between the sides; else None.
     """
 
     outcome: Outcome
     p: float
     p_worse: float
     runs: int | None
+    ruled_out: float | None
 
 
 class _Case(NamedTuple):
@@ -37,13 +39,19 @@ class _Case(NamedTuple):
 
     tested: the p-value of a further test of no difference, which must agree. unseen: the chance that a change by the
     margin shows in no row. Where none shows, there is no variance to test with, and that chance is the p-value.
-    turned: of two single runs of a classifier.
+    n: rows. turned: of two single runs of a classifier.
     """
 
     gain: Difference
     tested: float
     unseen: float
+    n: int
     turned: Turned | None
+
+    @property
+    def varies(self) -> bool:
+        """Whether any answer differs between the sides."""
+        return self.gain.models > 0 or self.gain.seeds > 0
 
     @property
     def p_different(self) -> float:
@@ -57,9 +65,15 @@ class _Case(NamedTuple):
         return self._p(-self.gain.value, margin, other_way)
 
     def _p(self, value: float, margin: float, turned: Turned | None) -> float:
-        shows = self.gain.models > 0 or self.gain.seeds > 0
-        p = replace(self.gain, value=value).p(-margin) if shows else self.unseen
+        p = replace(self.gain, value=value).p(-margin) if self.varies else self.unseen
         return max(p, _p_of_counts(turned, margin)) if turned else p
+
+    def ruled_out(self, level: float) -> float | None:
+        """The loss whose p-value is `level` if no answer differs, with 0.05 about 3 rows (the rule of three)."""
+        if self.varies:
+            return None
+        unseen = -math.expm1(math.log(level) / self.n)
+        return max(unseen, -math.log(level) * self.turned.worth) if self.turned else unseen
 
 
 def _p_of_counts(turned: Turned, margin: float) -> float:
@@ -92,16 +106,16 @@ def decide(comparisons: Sequence[Comparison], margin: float) -> list[Decision]:
         judged = comparison.splits[comparison.task.verdict_split]
         unseen = 0.0 if comparison.identical else _unseen(share, judged.n)
         answers = None if comparison.identical else judged.turned
-        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen, answers))
+        cases.append(_Case(_gain(name, judged.difference[name]), judged.p or 0.0, unseen, judged.n, answers))
     return _decide(cases, share)
 
 
 def judge(name: str, labels: Values, a: Values, b: Values, margin: float) -> Outcome:
     """Judge the predictions of one run by those of another, in one metric. a, b: shape (1, n) or (1, n, labels)."""
-    share = _as_share(name, margin)
+    share, n = _as_share(name, margin), len(labels)
     found = paired_differences([name], labels, a, b, same_seeds=False)[name]
     answers = None if "regression" in METRICS[name].of else turned(name, labels, a[0], b[0])
-    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, len(labels)), answers)], share)
+    [decision] = _decide([_Case(_gain(name, found), 0.0, _unseen(share, n), n, answers)], share)
     return decision.outcome
 
 
@@ -123,7 +137,13 @@ def _decide(cases: Sequence[_Case], margin: float) -> list[Decision]:
     loss = holm([case.p_loss(margin) for case in cases])
     gain = holm([case.p_gain(margin) for case in cases])
     return [
-        Decision(_outcome(case.gain, *of), p=of[0], p_worse=of[1], runs=_runs_to_settle(case.gain, margin, len(cases)))
+        Decision(
+            _outcome(case.gain, *of),
+            p=of[0],
+            p_worse=of[1],
+            runs=_runs_to_settle(case.gain, margin, len(cases)) if case.varies else None,
+            ruled_out=case.ruled_out(_LEVEL / len(cases)),
+        )
         for case, *of in zip(cases, different, loss, gain, strict=True)
     ]
 
@@ -144,7 +164,7 @@ def _runs_to_settle(gain: Difference, margin: float, candidates: int) -> int | N
     level = _LEVEL / candidates
     if gain.runs == 1:
         return None
-    for runs in range(gain.runs, MOST_RUNS + 1):
+    for runs in range(gain.runs + 1, MOST_RUNS + 1):
         power = gain.reach(0.8, runs)
         sees = gain.reach(1 - level / 2, runs) + power <= abs(gain.value)
         if sees or gain.reach(1 - level, runs) + power <= gain.value + margin:

@@ -1,7 +1,9 @@
 """What determines a result, as a name: so that what has been run is found again, and nothing else is taken for it."""
 
+import functools
 import hashlib
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -36,9 +38,19 @@ def identity(overrides: list[str]) -> str:
     if users_path(params["model"]["checkpoint"]).is_dir():  # whose files may change under the same name
         digest.update(_pretrained().encode())
     for file in _code() + (_own_data(Path(params["data"]["directory"])) if params["data"]["task"] == "own" else []):
-        with file.open("rb") as content:
-            digest.update(f"{file} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+        state = file.stat()
+        digest.update(f"{file} {_sha256(file, state.st_size, state.st_mtime_ns)}\n".encode())
     return digest.hexdigest()[:8]
+
+
+@functools.cache
+def _sha256(file: Path, size: int, modified: int) -> str:
+    """Hash a file once per process: a search asks for the identity of hundreds of trials, and data may be large.
+
+    The size and the time of the last change are there for the cache, so that an edited file is hashed again.
+    """
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def overridden(overrides: list[str]) -> Params:
@@ -46,9 +58,14 @@ def overridden(overrides: list[str]) -> Params:
     from dvc.utils.hydra import apply_overrides  # private to DVC; no public way applies -S without a run
 
     load_params()
+    if not os.access(PARAMS, os.W_OK):
+        raise UserError(
+            f"{PARAMS} is read-only, and DVC writes the parameters of each run into it; make it writable, for example "
+            f'with "chmod u+w {PARAMS}"'
+        )
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, PARAMS)
-        shutil.copy(PARAMS, copy)
+        shutil.copyfile(PARAMS, copy)
         for override in overrides:
             if re.match(rf"\+*{re.escape(SEED)}=", override):
                 raise UserError(f"-S {override}: {SEED} is chosen for each run; leave it out")

@@ -208,6 +208,15 @@ def as_gate(comparison: Comparison, decision: Decision, margin: float) -> str:
         "worse": f"fails: {comparison.b} is worse, p = {decision.p:.2g} under no difference",
         "undecided": f"undecided: {comparison.b} may be worse by {by} or more, {loss}",
     }[decision.outcome]
+    said = "; ".join([said, *comparison.degenerate])
+    if decision.outcome == "undecided" and decision.ruled_out is not None:
+        task = comparison.task
+        n, metric = comparison.splits[task.verdict_split].n, METRICS[task.metrics[0]]
+        loss = f"{decision.ruled_out:.2g}" if metric.kind == "error" else f"{100 * decision.ruled_out:.2f} points"
+        return (
+            f"Gate {said}; both sides give the same answers on all {n} {task.verdict_split} {task.noun}, so more seeds "
+            f"would not settle it: so many {task.noun} only rule out a loss by more than {loss}"
+        )
     if comparison.seeds is None:
         return f"Gate {said}; this is about these two models, not about other seeds"
     if decision.outcome != "undecided":

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import psutil
 
@@ -27,6 +27,7 @@ _PROGRESS = re.compile(  # the lines of a run that are shown
 )
 _QUEUE = Path(".dvc", "tmp", "exps", "celery")
 _POLL_SECONDS = 2
+_READ_SECONDS = 0.1
 # A look at DVC's queue asks its workers, and now and then one dies of reading a question that is only half written:
 # https://github.com/treeverse/dvc/issues/10428. So they are rarely asked, and started again; and so may a look fail.
 _LOOK_SECONDS = 30
@@ -101,15 +102,18 @@ def _run(experiment: Experiment) -> Ended:
 
     command = [*DVC, "exp", "run", "--temp", "--name", name, *_settings(overrides), *stages]
     lines = []
-    # A process group of its own: a signal to this command is forwarded to all of it, once.
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", env=dvc_environ(), process_group=0,
-    ) as process, signals_forwarded(process.pid):  # fmt: skip
-        for line in process.stdout or ():
-            lines.append(line)
-            if _PROGRESS.match(line):
-                tell(line.rstrip())
+    with tempfile.TemporaryDirectory() as scratch:
+        log_file = Path(scratch, "log")
+        # A file, not a pipe: a run whose parent is killed would fail at its next line. And a process group of its own:
+        # a signal to this command is forwarded to all of it, once.
+        with log_file.open("w") as output, log_file.open(errors="replace") as written, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env=dvc_environ(), process_group=0,
+        ) as process, signals_forwarded(process.pid):  # fmt: skip
+            for line in _lines(process, written):
+                lines.append(line)
+                if _PROGRESS.match(line):
+                    tell(line.rstrip())
     if process.returncode or name not in experiment_names():
         for line in lines[-_TAIL:]:
             log.error("%s", line.rstrip())
@@ -117,6 +121,21 @@ def _run(experiment: Experiment) -> Ended:
         return Ended(name, f"{name} failed ({reason or 'its last lines are above'})", reason)
     tell("done")
     return Ended(name)
+
+
+def _lines(process: subprocess.Popen[bytes], written: TextIO) -> Iterator[str]:
+    """Yield the lines of a file that a process writes, as they come, until the process has ended."""
+    line, ended = "", False
+    while not ended:
+        ended = process.poll() is not None  # before the last look at the file
+        while part := written.readline():
+            line += part
+            if line.endswith("\n"):
+                yield line
+                line = ""
+        time.sleep(_READ_SECONDS)
+    if line:
+        yield line
 
 
 def _reason(lines: Sequence[str]) -> str:
@@ -131,7 +150,8 @@ def _await_left(experiment: Experiment) -> None:
             "%s: already under way (process %d), by another command; waiting for its end",
             experiment.what, left.pid,
         )  # fmt: skip
-        left.wait()
+        while _left_running(experiment.name):  # psutil's wait never ends where nobody collects an orphan's status
+            time.sleep(_POLL_SECONDS)
 
 
 def _left_running(name: str) -> psutil.Process | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import optuna
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json, write_text
@@ -175,6 +176,25 @@ class Study:
             for (epochs, seed), score in trial.scores.items():
                 writer.writerow([trial.number, epochs, seed, score, *(trial.overrides[key] for key in keys)])
         write_text(self._directory / "trials.csv", out.getvalue())
+
+
+def require_same_study(directory: Path, jobs: int) -> None:
+    """Record in `directory` what decides which trials are proposed, apart from the command's other arguments.
+
+    Raises UserError if a study that was begun there had other values: its next trials would not be those of one study.
+    """
+    record = directory / "study.json"
+    now = {"jobs": jobs, "optuna": optuna.__version__}
+    if not record.exists():
+        write_json(record, now)
+        return
+    begun = json.loads(record.read_text(encoding="utf-8"))
+    for key, remedy in (("jobs", "use --jobs {}"), ("optuna", "install optuna {}")):
+        if begun[key] != now[key]:
+            raise UserError(
+                f"{record}: the study was begun with {key} {begun[key]}; {key} {now[key]} may propose other trials. "
+                f"Either {remedy.format(begun[key])}, or remove {record} to begin a new study; it finds finished trials"
+            )
 
 
 def require_comparable(space: Sequence[Parameter]) -> None:
