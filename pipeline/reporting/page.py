@@ -1,5 +1,6 @@
 """The report: one HTML page that needs no network."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any
@@ -138,13 +139,15 @@ def _confusion(of: Predictions, classes: int) -> dict[str, Any] | None:
     """counts: shape (classes, classes), rows are labels; of many classes None. largest: of the wrong ones."""
     if of.probability is None or of.labels.ndim > 1:
         return None
-    counts = np.bincount(classes * of.labels + of.predicted, minlength=classes**2).reshape(classes, classes)
-    wrong = np.where(np.eye(classes, dtype=bool), 0, counts)
-    largest = [divmod(int(at), classes) for at in np.argsort(-wrong, axis=None, kind="stable")[:_CONFUSIONS]]
+    pairs = Counter(zip(of.labels.tolist(), of.predicted.tolist(), strict=True))
+    wrong = [(*pair, n) for pair, n in sorted(pairs.items()) if pair[0] != pair[1]]
+    matrix = None
+    if classes <= _MOST_CLASSES:
+        matrix = [[pairs[label, predicted] for predicted in range(classes)] for label in range(classes)]
     return {
-        "counts": counts.tolist() if classes <= _MOST_CLASSES else None,
-        "largest": [(*at, int(wrong[at])) for at in largest if wrong[at]],
-        "wrong": int(wrong.sum()),
+        "counts": matrix,
+        "largest": sorted(wrong, key=lambda cell: -cell[2])[:_CONFUSIONS],
+        "wrong": sum(n for *_, n in wrong),
     }
 
 
