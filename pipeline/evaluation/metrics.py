@@ -331,12 +331,16 @@ def loss(problem_type: ProblemType, logits: Floats, labels: Values) -> float:
 
     logits: shape (n, outputs). labels: as `Values`.
     """
-    losses = [_losses(problem_type, logits[rows], labels[rows]) for rows in _blocks(*logits.shape)]
-    return float(np.mean(np.concatenate(losses)))
+    return float(np.mean(losses(problem_type, logits, labels)))
+
+
+def losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
+    """The loss of each example, shape (n,); with several labels that of each label, shape (n, labels)."""
+    blocks = [_losses(problem_type, logits[rows], labels[rows]) for rows in _blocks(*logits.shape)]
+    return np.concatenate(blocks)
 
 
 def _losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
-    """The loss of each example, shape (n,); with several labels that of each label, shape (n, labels)."""
     logits = logits.astype(np.float64)
     if problem_type == "regression":
         return np.square(logits[:, 0] - labels)

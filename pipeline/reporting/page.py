@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.percent import percent
-from pipeline.core.task import TRAIN
-from pipeline.evaluation.metrics import METRICS, baseline
+from pipeline.core.task import TRAIN, Task
+from pipeline.evaluation.metrics import METRICS, baseline, losses
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting import learning_curves, mistakes, slices
@@ -33,9 +33,13 @@ def page(results: Results) -> str:
     curve_names = list(dict.fromkeys([*task.metrics, *([] if chosen == "loss" else [chosen])]))
     epochs = learning_curves.epochs(plots["history"], curve_names)
     steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
+    overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
+    related = overlap >= slices.RELATED
     sliced = {
-        split: slices.slices(task, results.rows[split], of.labels, of.predicted) for split, of in predictions.items()
+        split: slices.slices(task, results.rows[split], of.labels, of.predicted, related)
+        for split, of in predictions.items()
     }
+    validated = results.card.splits["validation"].rows
     right = {split: float(np.mean(of.labels == of.predicted)) for split, of in predictions.items()}
     drawn = {
         "headline": charts.headline(_headline(results, splits)),
@@ -78,14 +82,24 @@ def page(results: Results) -> str:
         lengths=results.lengths,
         main=main,
         mistakes=[
-            (group, [_mistake(results, main, row) for row in group.rows])
+            (group, [_mistake(results, main, row, related) for row in group.rows])
             for group in mistakes.worst(task, predictions[main])
         ],
         max_length=results.max_length,
         most_classes=_MOST_CLASSES,
         names=[name.replace("_", " ") for name in task.labels],
         negations=slices.NEGATIONS,
-        readings=learning_curves.read(epochs, chosen, training["epochs"], training["degenerate"]),
+        never_predicted=_never_predicted(predictions[main], len(task.labels)),
+        overlap=overlap,
+        readings=learning_curves.read(
+            epochs,
+            chosen,
+            training["epochs"],
+            training["degenerate"],
+            f"{validated:,} {task.noun}",
+            _loss_error(task, predictions["validation"], validated),
+        ),
+        related=related,
         right=right,
         run=run,
         signature=as_line(results.metrics["diagnostics"]["signature"]),
@@ -135,6 +149,24 @@ def _guess(results: Results, split: str) -> str | float | None:
     return task.labels[guessed].replace("_", " ") if task.labels else float(guessed)
 
 
+def _never_predicted(of: Predictions, classes: int) -> list[tuple[int, int]]:
+    """The classes or labels that examples have and the model never predicts, with the number of these examples."""
+    if of.probability is None:
+        return []
+    actual, given = (
+        values.sum(axis=0) if values.ndim == 2 else np.bincount(values, minlength=classes)
+        for values in (of.labels, of.predicted)
+    )
+    return [(int(label), int(actual[label])) for label in np.flatnonzero((actual > 0) & (given == 0))]
+
+
+def _loss_error(task: Task, of: Predictions, n: int) -> float:
+    """The standard error of the mean loss over n examples, from the losses of those that are predicted."""
+    return float(
+        losses(task.problem_type, of.logits, of.labels).reshape(len(of.labels), -1).mean(axis=1).std() / n**0.5
+    )
+
+
 def _confusion(of: Predictions, classes: int) -> dict[str, Any] | None:
     """counts: shape (classes, classes), rows are labels; of many classes None. largest: of the wrong ones."""
     if of.probability is None or of.labels.ndim > 1:
@@ -151,12 +183,12 @@ def _confusion(of: Predictions, classes: int) -> dict[str, Any] | None:
     }
 
 
-def _mistake(results: Results, split: str, row: int) -> dict[str, Any]:
+def _mistake(results: Results, split: str, row: int, related: bool) -> dict[str, Any]:
     """What to show of a mistake. sure: the confidence, of several labels that of each, of a regression None."""
     of = results.predictions[split]
     return {
         "idx": int(of.idx[row]),
-        "texts": mistakes.pieces([column[row] for column in results.rows[split].texts]),
+        "texts": mistakes.pieces([column[row] for column in results.rows[split].texts], related),
         "label": of.labels[row].tolist(),
         "predicted": of.predicted[row].tolist(),
         "swapped": None if of.swapped is None else of.swapped[row].tolist(),
