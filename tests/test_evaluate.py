@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,9 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import PROVENANCE
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import best_threshold, if_calibrated
-from pipeline.evaluation.metrics import loss, scores, task_metric
+from pipeline.evaluation.metrics import METRICS, loss, scores, task_metric
 from pipeline.evaluation.signature import joined
+from pipeline.evaluation.uncertainty import randomization_test, score_intervals, turned
 from pipeline.sources.glue import task_of
 
 MRPC = ("accuracy", "f1")
@@ -47,6 +49,72 @@ def test_scores_and_loss_match_scikit_learn(seed: int) -> None:
     assert loss("single_label_classification", logits, labels) == pytest.approx(
         sklearn.log_loss(labels, probability(logits)), abs=1e-6
     )
+
+
+def answers(seed: int, n: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and predictions, 7 of 10 right."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    return labels, np.where(rng.random(n) < 0.7, labels, rng.integers(0, classes, n))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 40, 900])
+def test_scores_over_classes_match_scikit_learn(classes: int) -> None:
+    labels, predictions = answers(classes, 700, classes)
+    found = scores(("f1_macro", "matthews_correlation"), labels, predictions)
+    assert found["f1_macro"] == pytest.approx(sklearn.f1_score(labels, predictions, average="macro"), rel=1e-12)
+    assert found["matthews_correlation"] == pytest.approx(sklearn.matthews_corrcoef(labels, predictions), rel=1e-12)
+
+
+def test_scores_over_several_labels_match_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    labels, predictions = (rng.random((2, 300, 40)) < 0.3).astype(int)
+    found = scores(("f1_macro", "f1_micro", "accuracy"), labels, predictions)
+    for average in ("macro", "micro"):
+        expected = sklearn.f1_score(labels, predictions, average=average)
+        assert found[f"f1_{average}"] == pytest.approx(expected, rel=1e-12)
+    assert found["accuracy"] == sklearn.accuracy_score(labels, predictions)
+
+
+@pytest.mark.parametrize("name", ["f1_macro", "matthews_correlation"])
+def test_the_score_without_an_example_is_that_of_all_others(name: str) -> None:
+    labels, predictions = answers(0, 2500, 40)
+    found = METRICS[name].left_out(labels, predictions)
+    assert len(found) == 2500
+    for example in (0, 1, *range(1050, 1150), 2499):  # the largest computed block of rows ends between 1,050 and 1,150
+        expected = METRICS[name].score(np.delete(labels, example), np.delete(predictions, example))
+        assert found[example] == pytest.approx(expected, abs=1e-14)
+
+
+ROWS, CLASSES = 10_000, 1_000
+SCORES_OF_CLASSES = ("accuracy", "f1_macro", "matthews_correlation")
+
+
+def scored(part: str) -> None:
+    labels, predictions = answers(0, ROWS, CLASSES)
+    if part == "scores":
+        scores(SCORES_OF_CLASSES, labels, predictions)
+    elif part == "intervals":
+        score_intervals(SCORES_OF_CLASSES, labels, predictions)
+    elif part == "comparison":
+        other = answers(1, ROWS, CLASSES)[1]
+        for name in SCORES_OF_CLASSES:
+            turned(name, labels, predictions, other)
+    elif part == "test":
+        randomization_test("f1_macro", labels, predictions, np.where(np.arange(ROWS) < 1000, labels, predictions))
+    else:
+        loss("single_label_classification", np.broadcast_to(np.float32(0), (ROWS, CLASSES)), labels)
+
+
+@pytest.mark.parametrize("part", ["scores", "intervals", "comparison", "test", "loss"])
+def test_scoring_needs_less_memory_than_a_byte_for_each_row_and_class(part: str) -> None:
+    tracemalloc.start()
+    try:
+        scored(part)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < ROWS * CLASSES, f"{peak / 1e6:.0f} MB"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,15 @@ def test_a_verdict_has_its_numbers() -> None:
     assert re.search(r"epoch 2, 0\.400.* 0\.550.*train loss .*0\.300 to 0\.150", verdict.text)
 
 
+def test_a_rise_within_two_standard_errors_is_only_perhaps_overfitting() -> None:
+    run, _ = CURVES["loss climbs from its minimum"]  # by 0.15
+    for error, name in ((0.07, "Overfitting from epoch 3"), (0.08, "Perhaps overfitting from epoch 3")):
+        (verdict,) = read(run, "f1", 4, False, "60 pairs", error)
+        assert verdict.name == name
+        assert "60 pairs" in verdict.text
+        assert ("chance" in verdict.text) == verdict.name.startswith("Perhaps")
+
+
 def test_epochs_are_read_from_the_history() -> None:
     history = """step,epoch,split,loss,accuracy,f1,lr
 10,0.5,train,0.6,,,1e-5

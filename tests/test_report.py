@@ -390,6 +390,83 @@ def test_every_slice_column_has_its_rows(files: dict[str, Path]) -> None:
     assert re.findall(r">Column (\w+)</th>", table) == ["source", "Source"]
 
 
+def in_short(page: str) -> str:
+    return text_of(page.split("<h3>In short</h3>")[1].split("</ul>")[0])
+
+
+def test_no_space_between_sentences_is_lost(files: dict[str, Path]) -> None:
+    for kind, file in files.items():
+        body = re.sub(r"<(script|style|article)\b.*?</\1>", "", file.read_text(), flags=re.DOTALL)
+        for element in re.findall(r"<(p|li|figcaption)\b[^>]*>(.*?)</\1>", body, re.DOTALL):
+            told = html.unescape(re.sub("<[^>]*>", "", re.sub("<code>.*?</code>", "", element[1], flags=re.DOTALL)))
+            assert not re.search(r"[a-z)%”][.:;,][A-Za-z“]", told.replace(ATTACK, "")), (kind, told)
+
+
+def test_a_class_that_is_never_predicted_is_named_with_its_examples(tmp_path: Path) -> None:
+    for kind, missing in (("mismatched", 2), ("several", 1)):
+        root = tmp_path / kind
+        write_inputs(root, kind)
+        assert "Never predicted" not in in_short(make(root))
+        file = root / PREDICTIONS / "validation.parquet"
+        table = pq.read_table(file)
+        given = np.array(table["prediction"].to_pylist())
+        if given.ndim == 1:
+            given[given == missing] = 0
+            n = table["label"].to_pylist().count(missing)
+        else:
+            given[:, missing] = 0
+            n = sum(labels[missing] for labels in table["label"].to_pylist())
+        rewrite(file, prediction=given.tolist())
+        name = TASKS[kind].labels[missing].replace("_", " ")
+        assert f"Never predicted on validation: {name} (0 of {n})." in in_short(make(root))
+
+
+def test_pairs_with_few_words_in_common_have_no_overlap_slices_and_no_marks(inputs: Path, tmp_path: Path) -> None:
+    assert "<mark>" in make(inputs)
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for split in ("validation", "test"):
+        bodies = ["unlike " * 30] * PAIRS[split]
+        rewrite(tmp_path / RAW / f"{split}.parquet", **{TASK.text_columns[1]: bodies})
+    page = make(tmp_path)
+    assert "<mark>" not in page
+    assert "differ are" not in page
+    assert "Word overlap" not in page
+    assert "share only 0.0 % of their words" in text_of(page)
+
+
+def test_the_verdicts_in_short_come_with_their_evidence(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    diagnostics = parse_details((inputs / METRICS / "diagnostics.json").read_text())
+    diagnostics["test"]["confidence"] = 0.8
+    unsure = {"accuracy_low": 0.1, "accuracy_high": 0.9, "calibration_error": 0.02, "calibration_error_high": 0.05}
+    diagnostics["test"]["if_calibrated"] = unsure
+    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    told = in_short(make(tmp_path))
+    assert "with 60 pairs a gap of up to 70.0 points could not be told from chance" in told
+    assert "The last epoch, 2, has the best validation F1, by 7.0 points" in told
+    diagnostics["test"]["if_calibrated"] = unsure | {"accuracy_low": 0.98, "accuracy_high": 0.99}
+    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    assert "right in 98.0 to 99.0 % of these pairs" in in_short(make(tmp_path))
+
+
+def test_a_rise_of_the_loss_is_weighed_against_its_standard_error(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    history = tmp_path / METRICS / "plots" / "history.csv"
+    told = {}
+    for loss in ("0.66", "3"):
+        header, *rows = (inputs / METRICS / "plots" / "history.csv").read_text().splitlines()
+        rows = [row.replace("validation,0.5,", f"validation,{loss},") for row in rows]
+        write(history, "\n".join([header, *rows, ""]))
+        told[loss] = in_short(make(tmp_path))
+    assert "perhaps overfitting from epoch 2" in told["0.66"]
+    assert ": overfitting from epoch 2" in told["3"]
+    assert all("two standard errors of a mean loss over 30 pairs" in text for text in told.values())
+    table = pq.read_table(inputs / PREDICTIONS / "validation.parquet")
+    logits = np.column_stack([table["logit_0"], table["logit_1"]])
+    losses = np.logaddexp(*logits.T) - logits[np.arange(30), table["label"].to_numpy()]
+    assert f"({losses.std() / 30**0.5:.3f} each)" in told["3"]
+
+
 def test_the_mean_error_is_told_in_words(tmp_path: Path) -> None:
     write_inputs(tmp_path, "number")
     for shift, told in ((1, "too high"), (-1, "too low"), (0, "neither too high nor too low")):
@@ -515,6 +592,7 @@ def opened(browser: Browser, file: Path, width: int = 1280, scheme: Any = "light
 
 
 VIEWS = [("pairs", width, scheme) for width in (1280, 360) for scheme in ("light", "dark")]
+VIEWS += [("number", width, "light") for width in (1280, 1024)]
 VIEWS += [(kind, 360, "dark") for kind in TASKS if kind != "pairs"]
 
 
@@ -552,6 +630,13 @@ def test_only_the_tables_scroll_sideways(view: Opened) -> None:
     assert view.page.evaluate("document.documentElement.scrollWidth") <= width
     view.page.evaluate(UNFOLD)
     assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_scores_fit_a_large_window_without_scrolling(view: Opened) -> None:
+    if view.page.viewport_size["width"] < 1000:  # type: ignore[index]
+        pytest.skip("on a phone, the table scrolls in its own box")
+    region = view.page.get_by_role("region", name="Table of scores")
+    assert region.evaluate("region => region.scrollWidth <= region.clientWidth")
 
 
 def test_the_table_of_contents_stays_in_sight_and_marks_the_section_being_read(view: Opened) -> None:

@@ -16,6 +16,7 @@ from pipeline.evaluation.uncertainty import (
     paired_differences,
     randomization_test,
     score_intervals,
+    turned,
 )
 
 SCORES: dict[str, Callable[[Ints, Ints], float]] = {
@@ -247,6 +248,12 @@ def test_the_randomization_test_of_accuracy_is_mcnemars(broken: int, fixed: int)
     a[broken : broken + fixed] = 2  # a class that only A predicts
     assert randomization_test("accuracy", labels, a, b) == pytest.approx(mcnemar(broken, fixed), abs=0.015)
     assert randomization_test("accuracy", labels, b, a) == pytest.approx(mcnemar(broken, fixed), abs=0.015)
+
+
+def test_an_answer_has_a_worth_if_a_class_is_predicted_that_no_example_has() -> None:
+    labels, a = np.array([0, 1, 0, 1]), np.array([2, 2, 2, 2])
+    assert turned("f1_macro", labels, a, labels)[:2] == (0, 4)
+    assert turned("f1_macro", labels, a, labels).worth > 0
 
 
 @pytest.mark.parametrize("name", ["f1_macro", "matthews_correlation", "pearson", "rmse"])

@@ -1,6 +1,6 @@
 """Scores as plain functions over arrays, and the `evaluate.Metric` that wraps them for the Trainer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,12 @@ Floats = NDArray[np.floating[Any]]
 # What is predicted of n examples: classes, shape (n,); of several labels each, 0 or 1, shape (n, labels); or numbers,
 # shape (n,).
 Values = NDArray[Any]
+# One row per example: an array, or a scipy.sparse.csr_array if most numbers are 0, as with many classes.
+Statistics = Any
+
+# Arrays of rows times classes are computed in blocks of this many numbers, because all rows at once may not fit into
+# memory. A block, a megabyte, also fits into the cache of a CPU.
+_BLOCK = 2**17
 
 
 @dataclass(frozen=True)
@@ -27,14 +33,14 @@ class Metric:
 
     title: for people. kind: a share, from 0 to 1; a correlation, from -1 to 1; or an error, 0 at best. of: the kinds of
     task that it is for, of two classes "binary".
-    statistics: what each example adds to the sums, from labels and predictions; shape (n, ...).
-    of_sums: the score, from such sums in the last axes.
+    statistics: what each example adds to the sums, from labels and predictions; shape (n, sums).
+    of_sums: the score, from such sums in the last axis.
     """
 
     title: str
     kind: Literal["share", "correlation", "error"]
     of: tuple[Literal["binary", ProblemType], ...]
-    statistics: Callable[[Values, Values], Floats]
+    statistics: Callable[[Values, Values], Statistics]
     of_sums: Callable[[Floats], Floats]
 
     @property
@@ -59,8 +65,21 @@ class Metric:
     def left_out(self, labels: Values, predictions: Values) -> Floats:
         """The score without each example, shape (n,)."""
         statistics = self.statistics(labels, predictions)
-        scores: Floats = self.of_sums(statistics.sum(axis=0) - statistics)
-        return scores
+        return self.changed(statistics.sum(axis=0), -statistics)
+
+    def changed(self, sums: Floats, changes: Statistics) -> Floats:
+        """The score after each row of `changes` is added to the sums, one row at a time. Shape (n,)."""
+        scores = []
+        for rows in _blocks(changes.shape[0], sums.size):
+            block = changes[rows]
+            scores.append(self.of_sums(sums + (block if isinstance(block, np.ndarray) else block.toarray())))
+        return np.concatenate(scores)
+
+
+def _blocks(n: int, width: int) -> Iterator[slice]:
+    """Slices of n rows with `width` numbers each, of about _BLOCK numbers."""
+    rows = max(1, _BLOCK // width)
+    return (slice(start, start + rows) for start in range(0, n, rows))
 
 
 def _hits(labels: Values, predictions: Values) -> Floats:
@@ -69,21 +88,34 @@ def _hits(labels: Values, predictions: Values) -> Floats:
     return np.stack([right, np.ones(len(right))], axis=1)
 
 
-def _by_class(labels: Values, predictions: Values) -> Floats:
-    """Shape (n, 3, classes): whether each class is rightly predicted, predicted, and the label."""
+def _by_class(labels: Values, predictions: Values) -> Statistics:
+    """Sparse, shape (n, 3 * classes): whether each class is rightly predicted, predicted, and the label."""
+    from scipy.sparse import csr_array, hstack
+
     if labels.ndim == 1:
-        classes = max(labels.max(initial=1), predictions.max(initial=1)) + 1
-        labels, predictions = np.eye(classes)[labels], np.eye(classes)[predictions]
-    return np.stack([labels * predictions, predictions, labels], axis=1).astype(float)
+        n, classes = len(labels), int(max(labels.max(initial=1), predictions.max(initial=1))) + 1
+        labels, predictions = (
+            csr_array((np.ones(n), values, np.arange(n + 1)), shape=(n, classes)) for values in (labels, predictions)
+        )
+    actual, predicted = csr_array(labels), csr_array(predictions)
+    return hstack([actual.multiply(predicted), predicted, actual], format="csr", dtype=float)
+
+
+def _class_counts(sums: Floats) -> Floats:
+    """Sums of `_by_class` as three counts of each class. Shape (3, ..., classes)."""
+    return np.moveaxis(sums.reshape(*sums.shape[:-1], 3, -1), -2, 0)
 
 
 def _of_class_1(labels: Values, predictions: Values) -> Floats:
-    return _by_class(labels, predictions)[..., 1]
+    """Shape (n, 3): whether class 1 is rightly predicted, predicted, and the label."""
+    actual, predicted = labels == 1, predictions == 1
+    return np.stack([actual & predicted, predicted, actual], axis=1).astype(float)
 
 
-def _over_classes(labels: Values, predictions: Values) -> Floats:
-    sums: Floats = _by_class(labels, predictions).sum(axis=-1)
-    return sums
+def _over_labels(labels: Values, predictions: Values) -> Floats:
+    """Shape (n, 3): how many labels of each example are rightly predicted, predicted, and true."""
+    right = labels * predictions
+    return np.stack([values.sum(axis=1) for values in (right, predictions, labels)], axis=1).astype(float)
 
 
 def _moments(labels: Values, predictions: Values) -> Floats:
@@ -103,7 +135,7 @@ def _mean(sums: Floats) -> Floats:
 
 
 def _f1(sums: Floats) -> Floats:
-    """F1 of sums of shape (..., 3); 0 where neither a label nor a prediction is of the class."""
+    """0 where neither a label nor a prediction is of the class."""
     right, predicted, actual = np.moveaxis(sums, -1, 0)
     f1: Floats = 2 * right / np.maximum(predicted + actual, 1)
     return f1
@@ -111,15 +143,16 @@ def _f1(sums: Floats) -> Floats:
 
 def _f1_macro(sums: Floats) -> Floats:
     """The mean F1 of the classes that are a label or a prediction."""
-    of_class = np.moveaxis(sums, -2, -1)
-    present = of_class[..., 1:].sum(axis=-1) > 0
-    mean: Floats = (_f1(of_class) * present).sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
+    right, predicted, actual = _class_counts(sums)
+    named = predicted + actual
+    present = np.count_nonzero(named, axis=-1)
+    mean: Floats = (2 * right / np.maximum(named, 1)).sum(axis=-1) / np.maximum(present, 1)
     return mean
 
 
 def _matthews(sums: Floats) -> Floats:
     """For any number of classes (Gorodkin 2004, equation 8); 0 where labels, or predictions, are of one class."""
-    right, predicted, actual = (sums[..., at, :] for at in range(3))
+    right, predicted, actual = _class_counts(sums)
     n = actual.sum(axis=-1)
     covariance = right.sum(axis=-1) * n - (predicted * actual).sum(axis=-1)
     variances = [n**2 - np.square(of).sum(axis=-1) for of in (predicted, actual)]
@@ -218,7 +251,7 @@ METRICS = {
     "accuracy": Metric("accuracy", "share", (*_SINGLE, _SEVERAL), _hits, _mean),
     "f1": Metric("F1", "share", ("binary",), _of_class_1, _f1),
     "f1_macro": Metric("macro F1", "share", (*_SINGLE, _SEVERAL), _by_class, _f1_macro),
-    "f1_micro": Metric("micro F1", "share", (_SEVERAL,), _over_classes, _f1),
+    "f1_micro": Metric("micro F1", "share", (_SEVERAL,), _over_labels, _f1),
     "matthews_correlation": Metric("Matthews correlation", "correlation", _SINGLE, _by_class, _matthews),
     "pearson": Metric("Pearson correlation", "correlation", ("regression",), _moments, _pearson),
     "rmse": Metric("RMSE", "error", ("regression",), _squared_errors, lambda sums: np.sqrt(_mean(sums))),
@@ -276,7 +309,11 @@ def probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
     Rounded to six places, so that scores do not depend on the last bits of `exp`.
     """
     single = problem_type == "single_label_classification"
-    return np.round(np.exp(log_softmax(logits)) if single else 1 / (1 + np.exp(-logits)), 6)
+    found = np.empty_like(logits, dtype=np.float64 if single else None)
+    for rows in _blocks(*logits.shape):
+        block = logits[rows]
+        found[rows] = np.round(np.exp(log_softmax(block)) if single else 1 / (1 + np.exp(-block)), 6)
+    return found
 
 
 def baseline(problem_type: ProblemType, labels: Values) -> Values:
@@ -294,12 +331,23 @@ def loss(problem_type: ProblemType, logits: Floats, labels: Values) -> float:
 
     logits: shape (n, outputs). labels: as `Values`.
     """
+    return float(np.mean(losses(problem_type, logits, labels)))
+
+
+def losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
+    """The loss of each example, shape (n,); with several labels that of each label, shape (n, labels)."""
+    blocks = [_losses(problem_type, logits[rows], labels[rows]) for rows in _blocks(*logits.shape)]
+    return np.concatenate(blocks)
+
+
+def _losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
     logits = logits.astype(np.float64)
     if problem_type == "regression":
-        return float(np.mean(np.square(logits[:, 0] - labels)))
+        return np.square(logits[:, 0] - labels)
     if problem_type == "multi_label_classification":
-        return float(np.mean(np.logaddexp(0, logits) - labels * logits))
-    return float(-np.mean(log_softmax(logits)[np.arange(len(labels)), labels]))
+        of_label: Floats = np.logaddexp(0, logits) - labels * logits
+        return of_label
+    return -log_softmax(logits)[np.arange(len(labels)), labels]
 
 
 def log_softmax(logits: Floats) -> Floats:

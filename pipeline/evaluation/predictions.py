@@ -57,15 +57,16 @@ def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
     from pipeline.core.tables import read_split, to_numpy
 
     table = read_split(directory, split, "predict")
-    columns = {name: to_numpy(table[name]) for name in table.column_names}
-    logits = np.column_stack([columns[f"logit_{output}"] for output in range(task.outputs)])
+    logits = np.empty((len(table), task.outputs))
+    for output in range(task.outputs):
+        logits[:, output] = to_numpy(table[f"logit_{output}"])
     swapped = None
     if (directory / f"{split}{SWAPPED}.parquet").exists():
         swapped = to_numpy(read_split(directory, split + SWAPPED, "predict")["prediction"])
     return Predictions(
-        idx=columns["idx"],
-        labels=columns["label"],
-        predicted=columns["prediction"],
+        idx=to_numpy(table["idx"]),
+        labels=to_numpy(table["label"]),
+        predicted=to_numpy(table["prediction"]),
         logits=logits,
         probability=None if task.problem_type == "regression" else probabilities(task.problem_type, logits),
         swapped=swapped,

@@ -1,6 +1,6 @@
 """Uncertainty of scores and differences: intervals over examples, over seeds and examples; tests of two runs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import atanh, exp, inf, log, sqrt, tanh
 from statistics import NormalDist
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.metrics import METRICS, Floats, Values
+from pipeline.evaluation.metrics import METRICS, Floats, Metric, Statistics, Values
 
 
 class Interval(NamedTuple):
@@ -192,14 +192,22 @@ def turned(name: str, labels: Values, a: Values, b: Values) -> Turned:
     """Compare the answers of two runs of a classifier, of several labels those to each label, for a metric."""
     metric, right_a, right_b = METRICS[name], a == labels, b == labels
     if labels.ndim > 1:
-        others = [np.where(np.arange(labels.shape[1]) == at, 1 - a, a) for at in range(labels.shape[1])]
+        others: Iterator[Values] = (
+            np.where(np.arange(labels.shape[1]) == at, 1 - a, a) for at in range(labels.shape[1])
+        )
     else:
-        others = [(a + 1) % (max(labels.max(), a.max(), 1) + 1)]
-    now = metric.statistics(labels, a)
-    score = metric.of_sums(now.sum(axis=0))
-    lost = [score - metric.of_sums(now.sum(axis=0) - now + metric.statistics(labels, other)) for other in others]
-    worth = max(float(np.max(lost)), 0.0) or 1 / labels.size
-    return Turned(int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum()), worth)
+        others = iter([(a + 1) % (max(labels.max(), a.max(), 1) + 1)])
+    score, worth = metric.score(labels, a), 0.0
+    for other in others:
+        now, then = _statistics(metric, labels, a, other)
+        worth = max(worth, float(np.max(score - metric.changed(now.sum(axis=0), then - now))))
+    return Turned(int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum()), worth or 1 / labels.size)
+
+
+def _statistics(metric: Metric, labels: Values, a: Values, b: Values) -> tuple[Statistics, Statistics]:
+    """The statistics of two runs, with the same classes and around the same means."""
+    both = metric.statistics(np.concatenate([labels, labels]), np.concatenate([a, b]))
+    return both[: len(labels)], both[len(labels) :]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -225,17 +233,16 @@ def randomization_test(name: str, labels: Values, a: Values, b: Values) -> float
     difference at least as large. Seeded. Of accuracy, McNemar's test is the exact form.
     """
     metric = METRICS[name]
-    # Of both at once: with the same classes, and around the same means.
-    statistics = metric.statistics(np.concatenate([labels, labels]), np.concatenate([a, b]))
-    of_a, of_b = np.split(statistics, 2)
-    gain = (of_b - of_a)[(of_b != of_a).reshape(len(labels), -1).any(axis=1)]
+    of_a, of_b = _statistics(metric, labels, a, b)
+    sums_a, sums_b, gain = of_a.sum(axis=0), of_b.sum(axis=0), of_b - of_a
+    gain = gain[np.flatnonzero(abs(gain).sum(axis=1))]
 
     def difference(swapped: Floats) -> Floats:
-        return np.abs(metric.of_sums(of_b.sum(axis=0) - swapped) - metric.of_sums(of_a.sum(axis=0) + swapped))
+        return np.abs(metric.of_sums(sums_b - swapped) - metric.of_sums(sums_a + swapped))
 
     random = np.random.default_rng(0)
-    draws = np.concatenate([np.tensordot(random.integers(2, size=(20, len(gain))), gain, axes=1) for _ in range(100)])
-    as_large = difference(draws) >= difference(np.zeros(gain.shape[1:])) - 1e-12  # equal, but for rounding
+    draws = np.concatenate([difference(random.integers(2, size=(20, gain.shape[0])) @ gain) for _ in range(100)])
+    as_large = draws >= difference(np.zeros_like(sums_a)) - 1e-12  # equal, but for rounding
     return float((1 + as_large.sum()) / (1 + len(draws)))
 
 

@@ -64,15 +64,18 @@ def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[E
     ]
 
 
-def read(epochs: Sequence[Epoch], name: str, asked: int, degenerate: bool) -> list[Reading]:
+def read(
+    epochs: Sequence[Epoch], name: str, asked: int, degenerate: bool, examples: str = "", error: float = 0
+) -> list[Reading]:
     """Judge the curves. epochs: those that ran; asked: how many were to run. Several verdicts may hold.
 
     name: the score that chose the epoch, a metric or the loss. Points are of shares and correlations; an error or the
     loss changes by shares of its lowest value, in brackets.
+    examples: how many validation has, as "408 pairs". error: the standard error of the mean validation loss.
     One answer: `degenerate`, the kept model predicts the same for all of validation; the curves are not judged.
     Too short: there is one epoch only.
     Overfitting from epoch n: validation loss is lowest after epoch n - 1 and ends more than 5 % above that, while train
-    loss falls.
+    loss falls. "Perhaps", where that is less than two standard errors: other examples might show no rise.
     Still improving: the last epoch has the best score, by more than 0.5 points (2 %), and the lowest validation loss.
     Erratic: from one epoch to the next, the score gets worse by more than 2 points (10 %), and later better by more
     than that; or validation loss rises by more than a tenth of its lowest value, and later falls by more than that.
@@ -84,21 +87,25 @@ def read(epochs: Sequence[Epoch], name: str, asked: int, degenerate: bool) -> li
     elif len(epochs) == 1:
         found = [Reading("Too short", "One epoch says nothing about where the curves go.")]
     else:
-        found = [*_overfitting(epochs), *_still_improving(epochs, name), *_erratic(epochs, name)]
+        found = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
         found = found or [_levelled_off(epochs, name)]
     return [*found, *_stopped_early(epochs, name, asked)]
 
 
-def _overfitting(epochs: Sequence[Epoch]) -> list[Reading]:
+def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[Reading]:
     last, best = epochs[-1], _best(epochs, "loss")
     still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
     if not still_learning or last.scores["loss"] <= best.scores["loss"] * (1 + _RISE_LOSS):
         return []
+    rise = last.scores["loss"] - best.scores["loss"]
+    doubtful = rise < 2 * error
     text = (
         f"Validation loss is lowest after epoch {best.number}, {best.scores['loss']:.3f}, and ends at "
-        f"{last.scores['loss']:.3f}, while train loss falls from {best.train_loss:.3f} to {last.train_loss:.3f}."
+        f"{last.scores['loss']:.3f}, while train loss falls from {best.train_loss:.3f} to {last.train_loss:.3f}. "
+        f"The rise of {rise:.3f} is {'less' if doubtful else 'more'} than two standard errors of a mean loss over "
+        f"{examples or 'these examples'} ({error:.3f} each){', so it may be chance' if doubtful else ''}."
     )
-    return [Reading(f"Overfitting from epoch {best.number + 1}", text)]
+    return [Reading(f"{'Perhaps overfitting' if doubtful else 'Overfitting'} from epoch {best.number + 1}", text)]
 
 
 def _still_improving(epochs: Sequence[Epoch], name: str) -> list[Reading]:

@@ -49,11 +49,14 @@ def worst(task: Task, of: Predictions) -> list[Group]:
     return groups
 
 
-def pieces(texts: Sequence[str]) -> list[list[Piece]]:
-    """The texts of a row, with the words marked that differ between two; case is ignored. Long ones are cut."""
+def pieces(texts: Sequence[str], related: bool = True) -> list[list[Piece]]:
+    """The texts of a row, with the words marked that differ between two related ones.
+
+    Case is ignored. Long texts are cut.
+    """
     short = [text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …" for text in texts]
-    if len(short) == 1:
-        return [[Piece(short[0], False)]]
+    if len(short) == 1 or not related:
+        return [[Piece(text, False)] for text in short]
     one, other = (text.split() for text in short)
     matcher = SequenceMatcher(None, [word.lower() for word in one], [word.lower() for word in other], autojunk=False)
     same_one, same_other = set[int](), set[int]()

@@ -1,5 +1,6 @@
 """The report: one HTML page that needs no network."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any
@@ -8,8 +9,8 @@ import numpy as np
 
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.percent import percent
-from pipeline.core.task import TRAIN
-from pipeline.evaluation.metrics import METRICS, baseline
+from pipeline.core.task import TRAIN, Task
+from pipeline.evaluation.metrics import METRICS, baseline, losses
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting import learning_curves, mistakes, slices
@@ -33,9 +34,13 @@ def page(results: Results) -> str:
     curve_names = list(dict.fromkeys([*task.metrics, *([] if chosen == "loss" else [chosen])]))
     epochs = learning_curves.epochs(plots["history"], curve_names)
     steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
+    overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
+    related = overlap >= slices.RELATED
     sliced = {
-        split: slices.slices(task, results.rows[split], of.labels, of.predicted) for split, of in predictions.items()
+        split: slices.slices(task, results.rows[split], of.labels, of.predicted, related)
+        for split, of in predictions.items()
     }
+    validated = results.card.splits["validation"].rows
     right = {split: float(np.mean(of.labels == of.predicted)) for split, of in predictions.items()}
     drawn = {
         "headline": charts.headline(_headline(results, splits)),
@@ -78,14 +83,24 @@ def page(results: Results) -> str:
         lengths=results.lengths,
         main=main,
         mistakes=[
-            (group, [_mistake(results, main, row) for row in group.rows])
+            (group, [_mistake(results, main, row, related) for row in group.rows])
             for group in mistakes.worst(task, predictions[main])
         ],
         max_length=results.max_length,
         most_classes=_MOST_CLASSES,
         names=[name.replace("_", " ") for name in task.labels],
         negations=slices.NEGATIONS,
-        readings=learning_curves.read(epochs, chosen, training["epochs"], training["degenerate"]),
+        never_predicted=_never_predicted(predictions[main], len(task.labels)),
+        overlap=overlap,
+        readings=learning_curves.read(
+            epochs,
+            chosen,
+            training["epochs"],
+            training["degenerate"],
+            f"{validated:,} {task.noun}",
+            _loss_error(task, predictions["validation"], validated),
+        ),
+        related=related,
         right=right,
         run=run,
         signature=as_line(results.metrics["diagnostics"]["signature"]),
@@ -135,26 +150,46 @@ def _guess(results: Results, split: str) -> str | float | None:
     return task.labels[guessed].replace("_", " ") if task.labels else float(guessed)
 
 
+def _never_predicted(of: Predictions, classes: int) -> list[tuple[int, int]]:
+    """The classes or labels that examples have and the model never predicts, with the number of these examples."""
+    if of.probability is None:
+        return []
+    actual, given = (
+        values.sum(axis=0) if values.ndim == 2 else np.bincount(values, minlength=classes)
+        for values in (of.labels, of.predicted)
+    )
+    return [(int(label), int(actual[label])) for label in np.flatnonzero((actual > 0) & (given == 0))]
+
+
+def _loss_error(task: Task, of: Predictions, n: int) -> float:
+    """The standard error of the mean loss over n examples, from the losses of those that are predicted."""
+    return float(
+        losses(task.problem_type, of.logits, of.labels).reshape(len(of.labels), -1).mean(axis=1).std() / n**0.5
+    )
+
+
 def _confusion(of: Predictions, classes: int) -> dict[str, Any] | None:
     """counts: shape (classes, classes), rows are labels; of many classes None. largest: of the wrong ones."""
     if of.probability is None or of.labels.ndim > 1:
         return None
-    counts = np.bincount(classes * of.labels + of.predicted, minlength=classes**2).reshape(classes, classes)
-    wrong = np.where(np.eye(classes, dtype=bool), 0, counts)
-    largest = [divmod(int(at), classes) for at in np.argsort(-wrong, axis=None, kind="stable")[:_CONFUSIONS]]
+    pairs = Counter(zip(of.labels.tolist(), of.predicted.tolist(), strict=True))
+    wrong = [(*pair, n) for pair, n in sorted(pairs.items()) if pair[0] != pair[1]]
+    matrix = None
+    if classes <= _MOST_CLASSES:
+        matrix = [[pairs[label, predicted] for predicted in range(classes)] for label in range(classes)]
     return {
-        "counts": counts.tolist() if classes <= _MOST_CLASSES else None,
-        "largest": [(*at, int(wrong[at])) for at in largest if wrong[at]],
-        "wrong": int(wrong.sum()),
+        "counts": matrix,
+        "largest": sorted(wrong, key=lambda cell: -cell[2])[:_CONFUSIONS],
+        "wrong": sum(n for *_, n in wrong),
     }
 
 
-def _mistake(results: Results, split: str, row: int) -> dict[str, Any]:
+def _mistake(results: Results, split: str, row: int, related: bool) -> dict[str, Any]:
     """What to show of a mistake. sure: the confidence, of several labels that of each, of a regression None."""
     of = results.predictions[split]
     return {
         "idx": int(of.idx[row]),
-        "texts": mistakes.pieces([column[row] for column in results.rows[split].texts]),
+        "texts": mistakes.pieces([column[row] for column in results.rows[split].texts], related),
         "label": of.labels[row].tolist(),
         "predicted": of.predicted[row].tolist(),
         "swapped": None if of.swapped is None else of.swapped[row].tolist(),
