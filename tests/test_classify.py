@@ -368,10 +368,8 @@ def test_a_model_answers_in_the_precision_of_its_scores_unless_another_one_is_as
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device.usable_device("auto").precision == "bf16"
     out = tmp_path / "out.jsonl"
-    option = ["--precision", asked] if asked else []
-    monkeypatch.setattr(sys, "argv", ["classify", "--model", str(model), "--out", str(out), *option, "Boston sued ."])
     with caplog.at_level("INFO", logger="pipeline"):
-        main()
+        classify(model, ["Boston sued ."], out, False, 64, asked)  # type: ignore[arg-type]
     expected = asked or "fp32"
     assert f"precision {expected}" in caplog.text
     texts = [pa.array(["Boston sued ."])]

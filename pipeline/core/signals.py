@@ -21,7 +21,7 @@ def exit_on_signals() -> None:
 
 def end_of_command() -> None:
     """Leave later signals to the system. Exit if an earlier one has arrived, even if the command ran to its end."""
-    if hasattr(signal, "setitimer"):
+    if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_REAL, 0)
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
@@ -36,7 +36,7 @@ def _exit(number: int, frame: FrameType | None) -> None:
     import has, and so does code with a bare `except:`.
     """
     _received.append(number)
-    if hasattr(signal, "setitimer"):  # Windows has no timer
+    if sys.platform != "win32":  # Windows has no timer
         signal.signal(signal.SIGALRM, _exit)
         signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
     sys.exit(128 + _received[0])
