@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, messa
     shards = {f"train-{number:05}-of-{total:05}.parquet": parquet(FEW) for number in numbers}
     with pytest.raises(UserError, match=rf"data/own.*{message}"):
         own({**shards, "dev.csv": CSV}, split=FIXED)
+    shutil.rmtree("data/own")
+    with pytest.raises(UserError, match=rf"data/own/train: .*{message}"):
+        own({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,8 @@ TEXT_LISTS = {
     "NumPy": ["['a' 'b']", "['b']", "[]"],
     "NumPy's scalars": ["[np.str_('a'), np.str_('b')]", "[np.str_('b')]", "[]"],
     "without quotes": ["[a, b]", "[b]", "[]"],
+    "tuples": ["('a', 'b')", "('b',)", "()"],
+    "sets": ["{'b', 'a'}", "{'b'}", "[]"],
 }
 
 

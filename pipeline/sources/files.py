@@ -54,11 +54,14 @@ def _listed(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list[str
             continue
         name = f"{stem}-*-of-{shard[2]}{path.suffix}" if shard else path.name
         found.setdefault(split, {}).setdefault(name, []).extend(files)
-    for name, files in chain.from_iterable(of.items() for of in found.values()):
-        for file in files:
-            require_form(file)
-        if "*" in name:
-            _require_shards(directory, name, {file.name for file in files})
+    shards: dict[tuple[Path, str], set[str]] = {}
+    for file in chain.from_iterable(chain.from_iterable(of.values()) for of in found.values()):
+        require_form(file)
+        if shard := _SHARD.fullmatch(file.stem):
+            pattern = f"{shard[1]}-*-of-{shard[2]}{file.suffix}"
+            shards.setdefault((file.parent, pattern), set()).add(file.name)
+    for (parent, pattern), names in shards.items():
+        _require_shards(parent, pattern, names)
     return found, others
 
 

@@ -137,14 +137,16 @@ def items_of_text(text: str) -> tuple[str | None, ...] | None:
     """Return the items of a list that was saved as text; None if the text is not a list.
 
     Besides the notations of Python, JSON and NumPy, this reads items without quotes, as in "[a, b]", and vectors of 0
-    and 1 without brackets.
+    and 1 without brackets. Tuples and sets count as lists if their items have quotes: "(0, 18)" may be a range.
     """
     text = text.strip()
     if _BARE_VECTOR.fullmatch(text):
         return tuple(_ITEMS.findall(text))
-    if not (text.startswith("[") and text.endswith("]")):
+    if text[:1] + text[-1:] not in ("[]", "()", "{}"):
         return None
     inner = _SCALAR.sub(r"\1", text[1:-1]).strip()
+    if text[0] != "[" and inner and not re.search("['\"]", inner) and not _BARE_VECTOR.fullmatch(inner):
+        return None
     if _LIST.fullmatch(inner):
         return tuple(None if item in _EMPTY else _unquoted(item) for item in _ITEMS.findall(inner))
     return None if re.search("[][{}'\"]", inner) else tuple(item.strip() for item in inner.split(","))
@@ -168,7 +170,7 @@ def are_text_lists(labels: Sequence[Any]) -> bool:
 
 def is_quoted_list(text: str) -> bool:
     """Return whether a text is a list of quoted texts or of numbers, which is hardly the name of a class."""
-    return re.match("\\s*\\[\\s*['\"\\d]", text) is not None and items_of_text(text) is not None
+    return re.match("\\s*[\\[({]\\s*['\"\\d]", text) is not None and items_of_text(text) is not None
 
 
 def distinct(texts: Sequence[str]) -> list[str]:
