@@ -58,7 +58,7 @@ def predict(
 
     from pipeline.core.tables import from_numpy, kind_of, open_arrow, schema, write_split
     from pipeline.evaluation.metrics import predicted
-    from pipeline.modeling.failures import memory_for_model
+    from pipeline.modeling.failures import demand_finite_logits, memory_for_model
     from pipeline.modeling.inference import logits
 
     task = read_task(tokenized, "tokenize")
@@ -79,6 +79,7 @@ def predict(
         draft.mkdir()
         with Stopwatch() as watch:
             scored = logits(model, every, tokenizer, params.batch_size, device.precision).astype(np.float64)
+        demand_finite_logits(classifier, scored, device.precision)
         ends = np.cumsum([len(rows) for rows in splits.values()])
         label = kind_of(splits["validation"].schema, "labels")
         for (split, rows), own in zip(splits.items(), np.split(scored, ends[:-1]), strict=True):

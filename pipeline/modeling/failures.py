@@ -4,9 +4,12 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 
@@ -55,3 +58,13 @@ def demand_finite(what: str, value: Any, step: int, finite_loss: float | None) -
         f"the {what} is {float(value)} at step {step}{before}; try a lower train.lr, "
         "a higher train.warmup_ratio, train.precision bf16 or fp32, or train.max_grad_norm 1.0"
     )
+
+
+def demand_finite_logits(model: Path, logits: NDArray[np.floating[Any]], precision: str) -> None:
+    """Raise UserError if a trained model gives NaN or infinity, of which a prediction would mean nothing."""
+    rows = int((~np.isfinite(logits)).any(axis=1).sum())
+    if rows:
+        raise UserError(
+            f"{model}: its answers to {rows} of {len(logits)} examples are NaN or infinite in {precision}; "
+            "its config.json may be damaged, or it needs fp32"
+        )

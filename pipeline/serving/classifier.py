@@ -39,7 +39,7 @@ class Classifier:
         precision: None is the one in which its scores were measured, if this machine has it.
         Raises UserError where the model does not load or the device cannot do the precision.
         """
-        self._settings = settings
+        self._directory, self._settings = directory, settings
         self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
         with reading_model(directory):
             if read_settings(directory) != settings:
@@ -64,6 +64,7 @@ class Classifier:
         import pyarrow as pa
 
         from pipeline.core.tables import from_numpy, schema
+        from pipeline.modeling.failures import demand_finite_logits
         from pipeline.modeling.inference import logits
         from pipeline.modeling.tokenization import encode, token_columns
 
@@ -76,4 +77,5 @@ class Classifier:
         )  # fmt: skip
         table = pa.Table.from_batches([encoded.batch])
         scored = logits(self._model, table, self._tokenizer, batch_size, self._device.precision, desc=desc)
+        demand_finite_logits(self._directory, scored, self._device.precision)
         return Scored(scored.astype(np.float64), encoded.truncated)
