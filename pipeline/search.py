@@ -45,8 +45,8 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
         raise UserError(
             f"{directory} is a file, and the results of {space_file} need a directory of that name; rename one"
         )
-    for name in ("failed.json", "report.html", "trials.csv"):
-        require_file_path(directory / name)
+    for file in ("failed.json", "report.html", "study.json", "trials.csv"):
+        require_file_path(directory / file)
     steps = rungs(load_params().train.epochs, min_epochs, space)
     for parameter in space:
         for value in parameter.to_check:

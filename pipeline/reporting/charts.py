@@ -228,7 +228,7 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
 
 
 def _names(field: str, names: Sequence[str]) -> alt.Y:
-    axis = alt.Axis(labelLimit=170, labelPadding=8, ticks=False, domain=False)
+    axis = alt.Axis(labelLimit=170, ticks=False, domain=False)
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
 
 
