@@ -530,7 +530,7 @@ def test_an_edited_file_reruns_download_and_an_untracked_one_is_told_in_an_exper
     assert project.repro("download") == []
     with file.open("a") as more:
         more.write("one more,good\n")
-    assert project.repro("download") == ["download"]
+    assert project.repro("download") == ["check", "download"]
     assert read_data_card(project.root / "data/raw").splits["train"].rows == 33
 
     project.git("config", "user.name", "A")
