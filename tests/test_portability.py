@@ -70,7 +70,8 @@ for name in {commands}:
 def test_every_stage_runs_without_posix(tiny: TinyMaker, tmp_path: Path) -> None:
     params_file(tmp_path, {"model.checkpoint": tiny()})
     (tmp_path / "metrics").mkdir()
-    (tmp_path / "metrics" / "baseline.json").write_bytes((ROOT / "metrics" / "baseline.json").read_bytes())
+    for name in ("metrics/baseline.json", "dvc.yaml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     run_hidden(f"import pipeline\nfor name in {STAGES}: without_posix.run('pipeline.' + name)", tmp_path)
     timing = json.loads((tmp_path / "metrics" / "timing.json").read_text())
     assert {entry["peak_memory_mib"] for entry in timing.values()} == {PEAK / 2**20}
