@@ -237,6 +237,7 @@ def test_an_experiment_shows_no_score_that_its_model_did_not_get(project: Projec
     assert evaluation(project)["test"]["accuracy"], "the workspace keeps its own"
     assert project.repro() == []
     assert project.git("status", "--porcelain") == ""
+    shutil.rmtree(project.root / "models" / ".checkpoints")  # of the runs that ended with train, or were killed
 
 
 @pytest.mark.slow
