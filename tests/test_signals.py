@@ -47,6 +47,7 @@ def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_co
     shutil.copytree(tokenized(checkpoint), tmp_path / "data" / "tokenized")
     shutil.copytree(checkpoint, tmp_path / "models" / "pretrained")
     params_file(tmp_path, {"model.checkpoint": checkpoint, "train.epochs": 2})
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
     (tmp_path / "new.csv").write_text("sentence1,sentence2\n" + "One is two.,Two is one.\n" * 50)
 
     def start(command: str) -> subprocess.Popen[str]:
