@@ -47,7 +47,8 @@ def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_co
     shutil.copytree(tokenized(checkpoint), tmp_path / "data" / "tokenized")
     shutil.copytree(checkpoint, tmp_path / "models" / "pretrained")
     params_file(tmp_path, {"model.checkpoint": checkpoint, "train.epochs": 2})
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    # Without outputs of evaluate, which check would remove.
+    (tmp_path / "dvc.yaml").write_text("stages: {evaluate: {metrics: [], plots: []}}\n")
     (tmp_path / "new.csv").write_text("sentence1,sentence2\n" + "One is two.,Two is one.\n" * 50)
 
     def start(command: str) -> subprocess.Popen[str]:
@@ -74,9 +75,11 @@ def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_co
             process.send_signal(rng.choice(ENDING))
             sent = time.monotonic()
             error = process.communicate()[1]
-        case = f"{command}: status {process.returncode} after {time.monotonic() - sent:.1f} s: {error}"
-        assert over or process.returncode, case
-        assert time.monotonic() - sent < 10, case
+            took = time.monotonic() - sent
+        case = f"{command}: status {process.returncode} after {took:.1f} s: {error}"
+        # A command that has done its work may end before the signal reaches it.
+        assert over or process.returncode or took < 0.2, case
+        assert took < 10, case
         if out.exists():
             assert files(out) == files(complete), case
             shutil.rmtree(out) if out.is_dir() else out.unlink()
