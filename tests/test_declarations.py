@@ -215,16 +215,14 @@ def without_defaults(page: str) -> str:
 
 
 def test_the_generated_parts_of_the_docs_are_up_to_date() -> None:
-    """After an experiment params.yaml has its values; the documented defaults are then those of HEAD.
-
-    A user who commits settings for their own data keeps the documented ones.
-    """
+    """After an experiment params.yaml has its values; the documented defaults are then those of HEAD."""
+    if yaml.safe_load(committed("params.yaml"))["data"]["task"] == "own":
+        pytest.skip("the documented defaults are not those of your data")
     pipeline = (ROOT / "dvc.yaml").read_text()
-    users = yaml.safe_load(committed("params.yaml"))["data"]["task"] == "own"
     here, at_head = (TABLES["pages"](text, pipeline) for text in (PARAMS_YAML, committed("params.yaml")))
     for path, text in here.items():
         page = path.read_text()
-        as_at_head = users or page == at_head[path]
+        as_at_head = page == at_head[path]
         current = page == text or (as_at_head and without_defaults(page) == without_defaults(text))
         assert current, f"{path.relative_to(ROOT)} differs from params.yaml or dvc.yaml: run make docs"
 
