@@ -10,6 +10,7 @@ from pipeline.experiments.dvc_command import dvc_environ
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2400)  # with one thread, on a CPU without bf16 and beside other tests
 @pytest.mark.parametrize(
     ("script", "options", "row"),
     [

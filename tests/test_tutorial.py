@@ -51,6 +51,7 @@ def test_the_commands_lead_from_a_csv_to_a_report(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2400)  # it runs the pipeline three times
 def test_verify_demo_and_tests_work_in_a_repository_with_the_users_data(tiny: TinyMaker, tmp_path: Path) -> None:
     root = tmp_path / "a checkout"
     subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
