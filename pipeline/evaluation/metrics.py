@@ -144,9 +144,9 @@ def _f1(sums: Floats) -> Floats:
 def _f1_macro(sums: Floats) -> Floats:
     """The mean F1 of the classes that are a label or a prediction."""
     right, predicted, actual = _class_counts(sums)
-    named = predicted + actual
-    present = np.count_nonzero(named, axis=-1)
-    mean: Floats = (2 * right / np.maximum(named, 1)).sum(axis=-1) / np.maximum(present, 1)
+    total = predicted + actual
+    present = np.count_nonzero(total, axis=-1)
+    mean: Floats = (2 * right / np.maximum(total, 1)).sum(axis=-1) / np.maximum(present, 1)
     return mean
 
 
@@ -309,11 +309,11 @@ def probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
     Rounded to six places, so that scores do not depend on the last bits of `exp`.
     """
     single = problem_type == "single_label_classification"
-    found = np.empty_like(logits, dtype=np.float64 if single else None)
+    rounded = np.empty_like(logits, dtype=np.float64 if single else None)
     for rows in _blocks(*logits.shape):
         block = logits[rows]
-        found[rows] = np.round(np.exp(log_softmax(block)) if single else 1 / (1 + np.exp(-block)), 6)
-    return found
+        rounded[rows] = np.round(np.exp(log_softmax(block)) if single else 1 / (1 + np.exp(-block)), 6)
+    return rounded
 
 
 def baseline(problem_type: ProblemType, labels: Values) -> Values:

@@ -192,14 +192,14 @@ def turned(name: str, labels: Values, a: Values, b: Values) -> Turned:
     """Compare the answers of two runs of a classifier, of several labels those to each label, for a metric."""
     metric, right_a, right_b = METRICS[name], a == labels, b == labels
     if labels.ndim > 1:
-        others: Iterator[Values] = (
-            np.where(np.arange(labels.shape[1]) == at, 1 - a, a) for at in range(labels.shape[1])
+        alternatives: Iterator[Values] = (
+            np.where(np.arange(labels.shape[1]) == label, 1 - a, a) for label in range(labels.shape[1])
         )
     else:
-        others = iter([(a + 1) % (max(labels.max(), a.max(), 1) + 1)])
+        alternatives = iter([(a + 1) % (max(labels.max(), a.max(), 1) + 1)])
     score, worth = metric.score(labels, a), 0.0
-    for other in others:
-        now, then = _statistics(metric, labels, a, other)
+    for alternative in alternatives:
+        now, then = _statistics(metric, labels, a, alternative)
         worth = max(worth, float(np.max(score - metric.changed(now.sum(axis=0), then - now))))
     return Turned(int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum()), worth or 1 / labels.size)
 
@@ -242,7 +242,7 @@ def randomization_test(name: str, labels: Values, a: Values, b: Values) -> float
 
     random = np.random.default_rng(0)
     draws = np.concatenate([difference(random.integers(2, size=(20, gain.shape[0])) @ gain) for _ in range(100)])
-    as_large = draws >= difference(np.zeros_like(sums_a)) - 1e-12  # equal, but for rounding
+    as_large = draws >= difference(np.zeros_like(sums_a)) - 1e-12  # equal, apart from rounding
     return float((1 + as_large.sum()) / (1 + len(draws)))
 
 

@@ -61,7 +61,7 @@ def demand_finite(what: str, value: Any, step: int, finite_loss: float | None) -
 
 
 def demand_finite_logits(model: Path, logits: NDArray[np.floating[Any]], precision: str) -> None:
-    """Raise UserError if a trained model gives NaN or infinity, of which a prediction would mean nothing."""
+    """Raise UserError if a trained model gives NaN or infinity: a prediction from it would mean nothing."""
     rows = int((~np.isfinite(logits)).any(axis=1).sum())
     if rows:
         raise UserError(

@@ -209,7 +209,7 @@ def _adapt_head(model: Any, head: InheritedHead, rows: list[int] | None, labels:
 
 
 def _described_model(directory: Path) -> tuple["PreTrainedModel", dict[str, list[int]]]:
-    """The model that config.json describes, without weights, and the shapes of the weights beside it, by name.
+    """The model that config.json describes, without weights, and the shapes of the stored weights by name.
 
     Raises ValueError if it is far larger than these: a wrong config would make transformers allocate memory, or build
     layers, without end.

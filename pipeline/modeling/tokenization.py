@@ -88,7 +88,7 @@ def encode(
 
 
 def _unknown_token(tokenizer: "PreTrainedTokenizerBase") -> int | None:
-    """The token for text that the vocabulary does not have. With bytes in the vocabulary, there is no such text.
+    """Return the id of the unknown token, or None if the tokenizer splits unknown text into bytes.
 
     GPT-2 then has a token of this name that marks the end of a text, and may pad it.
     """

@@ -83,13 +83,13 @@ def read(
     Stopped early: fewer epochs ran than were asked for. Comes on top of the others.
     """
     if degenerate:
-        found = [Reading("One answer", "The kept model predicts the same for all of validation.")]
+        readings = [Reading("One answer", "The kept model predicts the same for all of validation.")]
     elif len(epochs) == 1:
-        found = [Reading("Too short", "One epoch says nothing about where the curves go.")]
+        readings = [Reading("Too short", "One epoch says nothing about where the curves go.")]
     else:
-        found = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
-        found = found or [_levelled_off(epochs, name)]
-    return [*found, *_stopped_early(epochs, name, asked)]
+        readings = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
+        readings = readings or [_levelled_off(epochs, name)]
+    return [*readings, *_stopped_early(epochs, name, asked)]
 
 
 def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[Reading]:

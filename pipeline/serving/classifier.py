@@ -37,7 +37,7 @@ class Classifier:
         """Load the model of these settings.
 
         precision: None is the one in which its scores were measured, if this machine has it.
-        Raises UserError where the model does not load or the device cannot do the precision.
+        Raises UserError if the model does not load or the device cannot do the precision.
         """
         self._directory, self._settings = directory, settings
         self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")

@@ -55,7 +55,7 @@ def _listed(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list[str
         name = f"{stem}-*-of-{shard[2]}{path.suffix}" if shard else path.name
         found.setdefault(split, {}).setdefault(name, []).extend(files)
     shards: dict[tuple[Path, str], set[str]] = {}
-    for file in chain.from_iterable(chain.from_iterable(of.values()) for of in found.values()):
+    for file in chain.from_iterable(chain.from_iterable(by_name.values()) for by_name in found.values()):
         require_form(file)
         if shard := _SHARD.fullmatch(file.stem):
             pattern = f"{shard[1]}-*-of-{shard[2]}{file.suffix}"

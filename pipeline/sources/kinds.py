@@ -317,11 +317,11 @@ class LabelReader:
         values = {int(Decimal(text)) for text in numbers}
         if min(values) < -1 or 0 not in values or len(values) != max(values) + 2:
             return
-        found = f"{self._first[label]}: {self._column} is {label} among the numbers 0 to {max(values)}; "
+        mixture = f"{self._first[label]}: {self._column} is {label} among the numbers 0 to {max(values)}; "
         unknown = "if it means that the label is unknown, empty these labels and set data.on_missing=drop; "
         if max(values) > 1:
-            raise UserError(f"{found}{unknown}if it is a class, list all labels in data.id2label")
-        self.warnings.append(f"{found}{unknown}it is read as a class")
+            raise UserError(f"{mixture}{unknown}if it is a class, list all labels in data.id2label")
+        self.warnings.append(f"{mixture}{unknown}it is read as a class")
 
     def _vector_labels(self, length: int, unlabelled: list[str]) -> Labels:
         """The labels at the positions of multi-hot vectors: the columns, or numbers from 0; named by data.id2label."""
@@ -336,10 +336,10 @@ class LabelReader:
         if length > _MOST_CLASSES:
             raise self._too_many(f"vectors of {length:,} labels")
         numbers = {label: number for number, label in enumerate(id2label)}
-        named = self._id2label or len(columns) > 1
+        has_names = self._id2label or len(columns) > 1
         log.info(
             "%s: multi-hot labels, which are 0 or 1 for each of %d labels: %s%s",
-            self._column, length, listing(id2label.values()), "" if named else "; to name them, set data.id2label",
+            self._column, length, listing(id2label.values()), "" if has_names else "; to name them, set data.id2label",
         )  # fmt: skip
         positions = [numbers[label] for label in labels]
         names = list(id2label.values())

@@ -41,21 +41,21 @@ class OwnFiles:
         self.splits = list(self._files)
         self.shares = made_splits(params.split, self._files)
         reader = LabelReader(params)
-        named = [params.split.column] if params.split.type in _NUMBERED and params.split.column else []
+        split_columns = [params.split.column] if params.split.type in _NUMBERED and params.split.column else []
         self._times = Times(str(params.split.column))
         for split, files in self._files.items():
             label = params.label_columns
-            columns = Columns(label + named * (split == TRAIN), optional=label if split == "test" else [])
+            columns = Columns(label + split_columns * (split == TRAIN), optional=label if split == "test" else [])
             for batch in read_files(files, columns):
                 reader.add(batch, label_values(batch, label) or [], split)
-                if split == TRAIN and named and params.split.type == "datetime":
-                    for row, text in enumerate(texts(batch, named[0]).to_pylist()):
+                if split == TRAIN and split_columns and params.split.type == "datetime":
+                    for row, text in enumerate(texts(batch, split_columns[0]).to_pylist()):
                         self._times.add(batch.where(row), text.strip())
-                elif split == TRAIN and named:
+                elif split == TRAIN and split_columns:
                     self.shares |= {MADE[int(code)]: 1 for code in set(self._keys(batch).view(np.float64))}
         if twice := sorted(self.shares.keys() & self._files.keys() - {TRAIN}):
             raise UserError(
-                f"data.split.column: {named[0]} names rows of {twice[0]}, for which there is a file too; leave one"
+                f"data.split.column: {split_columns[0]} names rows of {twice[0]}, for which there is a file too; leave one"
             )
         if "validation" not in {*self._files, *self.shares}:
             raise UserError(

@@ -84,8 +84,8 @@ def survey(task: Task, raw: Path, columns: Columns, codes: Codes, marks: Marks, 
         if leak.rows:
             warnings.append(f"{leak.later}: rows that are also in {leak.earlier}: {found_rows(columns, shared[0])}")
         if leak.contradictory:
-            named = found_rows(columns, shared[2])
-            warnings.append(f"{leak.later}: rows that are also in {leak.earlier}, with another label: {named}")
+            rows = found_rows(columns, shared[2])
+            warnings.append(f"{leak.later}: rows that are also in {leak.earlier}, with another label: {rows}")
         if leak.texts > leak.rows:
             named = found_rows(columns, shared[1])
             warnings.append(f"{leak.later}: rows that share a text with {leak.earlier}: {named}")
