@@ -55,7 +55,8 @@ class OwnFiles:
                     self.shares |= {MADE[int(code)]: 1 for code in set(self._keys(batch).view(np.float64))}
         if twice := sorted(self.shares.keys() & self._files.keys() - {TRAIN}):
             raise UserError(
-                f"data.split.column: {split_columns[0]} names rows of {twice[0]}, for which there is a file too; leave one"
+                f"data.split.column: {params.split.column} names rows of {twice[0]}, for which there is a file too; "
+                "leave one"
             )
         if "validation" not in {*self._files, *self.shares}:
             raise UserError(
