@@ -111,6 +111,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
     print(f"\n\n{title}", *("  ".join(f"{cell:>11}" for cell in row) for row in (header, *lines)), sep="\n")
 
 
+@pytest.mark.timeout(2400)  # half an hour of CPU time, on cores that other tests use too
 @pytest.mark.parametrize(("scores", "sizes"), [(SCORES, (1725, 408)), (RANKS, (408,))], ids=["classes", "numbers"])
 def test_equal_groups_are_called_different_in_five_percent_of_cases(
     scores: tuple[str, ...], sizes: tuple[int, ...], every: Every
