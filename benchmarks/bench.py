@@ -9,7 +9,6 @@ their defaults. The table has medians.
 """
 
 import argparse
-import itertools
 import json
 import os
 import shutil
@@ -24,11 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import yaml
+from numpy.typing import NDArray
 
 from pipeline.core.details import parse_details
-from pipeline.core.tables import open_arrow
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -174,11 +172,13 @@ def non_embedding_parameters(checkpoint: Path) -> int:
         return sum(int(np.prod(weights.get_slice(name).get_shape())) for name in names)
 
 
-def padding_shares(pairs: pa.Table, batch_size: int) -> dict[str, float]:
-    """The share of padding among the tokens of an epoch, for each script's batches."""
-    from pipeline.modeling.batching import TrainingBatches, token_counts
+def padding_shares(lengths: NDArray[np.int64], batch_size: int) -> dict[str, float]:
+    """Return the proportion of padding among the tokens of an epoch, for each script's batches.
 
-    lengths = token_counts(pairs)
+    Args:
+        lengths: Tokens of each training pair.
+    """
+    from pipeline.training.sampler import EpochSampler
 
     def share(padded: Callable[[Any], Any], order: Any) -> float:
         batches = [
@@ -190,12 +190,13 @@ def padding_shares(pairs: pa.Table, batch_size: int) -> dict[str, float]:
     return {
         "course": share(max, random),
         "glue script": share(lambda batch: 128, random),
-        OURS: share(max, list(itertools.chain(*TrainingBatches(pairs, batch_size, 1, seed=0, by_length=True)))),
+        OURS: share(max, list(EpochSampler(len(lengths), lengths, batch_size, seed=0))),
     }
 
 
 def main() -> None:
-    from pipeline.modeling.batching import token_counts  # imports torch; scale.py, which imports this file, must not
+    # Imports torch; scale.py, which imports this file, must not.
+    from pipeline.core.dataset_files import load_split
     from pipeline.modeling.device import cpu_bf16, cpu_model
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -219,15 +220,15 @@ def main() -> None:
                 run = ours(scratch, params, seed, env) if name == OURS else peer(PEERS[name], source, params, seed, env)
                 runs[name].append(run)
                 print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
-        pairs = open_arrow(source / "data" / "tokenized", "train", "tokenize")
-        pairs = pairs.slice(0, arguments.max_train_samples)
-        model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * int(token_counts(pairs).sum())
+        pairs = load_split(source / "data" / "tokenized", "train", "tokenize").with_format("numpy")
+        lengths = pairs["length"][: arguments.max_train_samples]
+        model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * int(lengths.sum())
     measured = {
         "params": params,
-        "samples": len(pairs) * epochs,
+        "samples": len(lengths) * epochs,
         "flops": model_flops * epochs,
         "peak_flops": statistics.median(peaks),
-        "padding": padding_shares(pairs, params["train"]["batch_size"]),
+        "padding": padding_shares(lengths, params["train"]["batch_size"]),
     }
     if arguments.json:
         print(json.dumps(measured | {"runs": {name: [asdict(run) for run in of] for name, of in runs.items()}}))

@@ -82,16 +82,21 @@ def run(stage: str) -> None:
         num_proc = 2 if stage.endswith("2 processes") else 1
         tokenize(RAW, PRETRAINED, TOKENIZED, TokenizeParams(max_length=128, padding="dynamic"), num_proc)
     elif stage == "load":
+        from torch.utils.data import DataLoader
+
         from pipeline.core.task import read_task
-        from pipeline.modeling.batching import TrainingBatches, TrainingLoader
         from pipeline.modeling.device import set_up_device
+        from pipeline.modeling.scoring import collator
         from pipeline.training.inputs import load_inputs
+        from pipeline.training.sampler import EpochSampler
 
         device = set_up_device("auto", None)
         every = replace(params.train, max_train_samples=None)
         inputs = load_inputs(read_task(TOKENIZED, "tokenize"), TOKENIZED, PRETRAINED, every, device)
-        batches = TrainingBatches(inputs.training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
-        next(iter(TrainingLoader(inputs.training, inputs.tokenizer, batches, "cpu")))
+        lengths = inputs.training.with_format("numpy")["length"][:]
+        sampler = EpochSampler(len(lengths), lengths, effective_batch=16, seed=0)
+        examples: Any = inputs.training.select_columns([*inputs.tokenizer.model_input_names, "labels"])
+        next(iter(DataLoader(examples, 16, sampler=sampler, collate_fn=collator(inputs.tokenizer, device))))
     else:
         from pipeline.predict import predict
 

@@ -25,8 +25,8 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
     """Train for `count` steps in a tokenized project with some of the optimizations. Returns seconds per step."""
     from transformers import TrainerCallback
 
+    from pipeline.core.dataset_files import load_split
     from pipeline.core.paths import PRETRAINED, TOKENIZED
-    from pipeline.core.tables import open_arrow
     from pipeline.modeling import cpu, loading
     from pipeline.modeling.device import set_up_device
     from pipeline.modeling.loading import load_classifier, load_tokenizer
@@ -57,12 +57,12 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
         arguments = training_arguments(params, every.runtime, device, Path(scratch), "f1")
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
-        pairs = open_arrow(TOKENIZED, "train", "tokenize")
+        pairs = load_split(TOKENIZED, "train", "tokenize")
         ours = trainer.CorrectedTrainer(
             summed_loss=SummedLoss("single_label_classification", None),
             model=load_classifier(PRETRAINED, device.kind),
             args=arguments,
-            train_dataset=pairs.slice(0, count * params.batch_size),
+            train_dataset=pairs.select(range(count * params.batch_size)),
             processing_class=tokenizer,
         )
         if "plain attention" not in optimizations:

@@ -53,7 +53,7 @@ def classify(
     """Write the rows of a file, or one row of texts, with the model's answers.
 
     out: a file, or standard output as JSON lines. skip: rows that cannot be used go to a file of their own.
-    batch_size: rows of a forward pass on a GPU. precision: None is the one in which the model's scores were measured.
+    batch_size: examples per forward pass. precision: None is the one in which the model's scores were measured.
     Raises UserError for such a row where not `skip`, for what else is wrong with the file, and where the model does not
     load.
     """
@@ -62,12 +62,12 @@ def classify(
     settings, count, truncated = read_settings(model), 0, 0
     rows = _rows(given, settings.text_columns)
     with _faults(errors) as refused, _writing(out) as write:
-        classifier = Classifier(model, settings, precision)
+        classifier = Classifier(model, settings, batch_size, precision)
         for batch in rows(refused):
             usable, of_texts = _usable(batch, settings.text_columns, refused)
             if not usable.numbers:
                 continue
-            scored = classifier.score(of_texts, batch_size, f"rows {count + 1:,} to {count + len(usable.numbers):,}")
+            scored = classifier.score([column.to_pylist() for column in of_texts])
             write({**usable.columns, **_answers(settings, scored.logits, usable)})
             count, truncated = count + len(usable.numbers), truncated + scored.truncated
         if not count:
@@ -189,7 +189,7 @@ def main() -> None:
         "--on-error", choices=("stop", "skip"), default="stop",
         help="skip: write rows that cannot be used to a file of their own, named after --out or the input, and go on",
     )  # fmt: skip
-    parser.add_argument("--batch-size", type=int, default=64, help="rows of a forward pass on a GPU; default: 64")
+    parser.add_argument("--batch-size", type=int, default=64, help="examples per forward pass; default: 64")
     parser.add_argument(
         "--precision", choices=("auto", *get_args(Precision)),
         help="default: the one in which the model's scores were measured, if this machine has it; auto: its fastest",

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from pipeline.cli import as_command, command_parser
 from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
@@ -21,11 +23,11 @@ from pipeline.core.task import Task, read_task
 from pipeline.modeling.settings import read_settings
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _FP32, _INT8 = "model.onnx", "model_int8.onnx"
 _TOLERANCE = 1e-4  # of a logit in fp32
+_BATCH = 16  # examples per forward pass
 _MARGIN = 0.5  # points, or units of an error, by which int8 may be worse
 
 
@@ -45,22 +47,23 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     """
     import torch
 
-    from pipeline.core.tables import open_arrow, to_numpy
-    from pipeline.modeling.device import usable_device
-    from pipeline.modeling.inference import logits
+    from pipeline.core.dataset_files import load_split
+    from pipeline.modeling.device import Device, usable_device
     from pipeline.modeling.loading import load_classifier, load_tokenizer
+    from pipeline.modeling.scoring import predict_logits, scoring_trainer
     from pipeline.serving import onnx_model
 
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     require_free(out, classifier)
     split = task.verdict_split
-    rows = open_arrow(tokenized, split, "tokenize")
+    rows = load_split(tokenized, split, "tokenize")
+    labels = np.asarray(rows.with_format("numpy")["labels"][:])
     tokenizer, model = load_tokenizer(classifier), load_classifier(classifier, "cpu", trained=True)
     names = list(tokenizer.model_input_names)
 
     def score(engine: str, file: Path, scorer: Any, precision: Any = "fp32") -> Scored:
         began = time.monotonic()
-        found = logits(scorer, rows, tokenizer, 1, precision, desc=engine)
+        found = predict_logits(scoring_trainer(scorer, tokenizer, Device("cpu", precision), _BATCH), rows)
         size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
         return Scored(engine, size, found.astype("float64"), time.monotonic() - began)
 
@@ -82,10 +85,10 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
             quantized = draft / _INT8
             onnx_model.quantize(file, quantized)
             scored.append(score("ONNX int8", quantized, onnx_model.OnnxModel(quantized)))
-        print("\n".join(_table(task, scored, to_numpy(rows["labels"]))))
+        print("\n".join(_table(task, scored, labels)))
         print(f"{len(rows)} {split} {task.noun}, {torch.get_num_threads()} threads. Agreement: with torch fp32.")
         if int8:
-            _require_equivalence(task, to_numpy(rows["labels"]), scored[0], scored[-1])
+            _require_equivalence(task, labels, scored[0], scored[-1])
     log.info("wrote %s", out)
 
 

@@ -1,10 +1,16 @@
-"""Stage predict: score every validation and test row with the trained model."""
+"""Stage predict: score every validation and test example with the fine-tuned model."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from datasets import ClassLabel, Dataset, Features, List, Value
+from numpy.typing import NDArray
+
 from pipeline.cli import run
+from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
 from pipeline.core.packages import require_locked
@@ -19,11 +25,15 @@ from pipeline.core.paths import (
     require,
     users_path,
 )
-from pipeline.core.task import TASK, read_task
+from pipeline.core.run_directory import remove_finished
+from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.timing import Stopwatch
+from pipeline.evaluation.metrics import predicted
 from pipeline.modeling import distributed
 from pipeline.modeling.device import precision_of_scores, set_up_device
+from pipeline.modeling.failures import require_finite_logits
 from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
 from pipeline.params import Precision, PredictParams, keys_of, load_params
 
@@ -37,63 +47,66 @@ def predict(
     precision: Literal["auto", Precision],
     num_threads: int | None,
 ) -> None:
-    """Write a parquet file of each split but train to `out`: `idx, label, prediction, logit_0, ...`.
+    """Write the predictions for each split but train to `out/<split>.parquet`, in the order of the examples.
 
-    Beside them task.json, and the model's provenance.json.
-    label only where it is known. Only the first `params.max_samples` rows of each split, where that is set.
-    With `params.swapped` also <split>_swapped.parquet of each scored one: the same pairs, the second text first. The
-    rows are in the data's order. The time goes to `metrics/timing.json`.
-    precision: `auto` is the one that the model was trained in, if this machine has it.
-    Of several processes, each scores its share, and rank 0 alone writes.
-    Raises UserError where an input is missing or the device cannot do the precision.
+    The columns are `idx`, `label` (if it is known), `prediction`, and `logit_0`, `logit_1` and so on. With
+    `params.swapped`, `<split>_swapped.parquet` has the same pairs with their texts swapped. Next to them are task.json
+    and the model's provenance.json. The time goes to `metrics/timing.json`. With several processes, each one scores a
+    part of the examples, and rank 0 alone writes.
+
+    Args:
+        precision: "auto" is the one that the model was trained in, if this machine has it.
+
+    Raises:
+        UserError: An input is missing, or the device cannot compute in the precision.
     """
     require(classifier, "train")
-    require(tokenized, "tokenize")
+    task = read_task(tokenized, "tokenize")
     if precision == "auto":
         precision = precision_of_scores(read_settings(classifier).precision)
     device = set_up_device(precision, num_threads)
+    model, tokenizer = load_classifier(classifier, device.kind, trained=True), load_tokenizer(classifier)
+    trainer = scoring_trainer(model, tokenizer, device, params.batch_size)
+    splits = [*task.predicted, *(split + SWAPPED for split in task.scored if params.swapped and task.pairs)]
+    examples_scored = 0
+    writing: Any = atomic_output(out) if distributed.rank() == 0 else nullcontext()
+    with writing as draft, Stopwatch() as watch:
+        if draft:
+            draft.mkdir()
+        for split in splits:
+            examples = load_split(tokenized, split, "tokenize")
+            if params.max_samples is not None:
+                examples = examples.select(range(min(params.max_samples, len(examples))))
+            logits = predict_logits(trainer, examples).astype(np.float64)
+            require_finite_logits(classifier, logits, device.precision)
+            examples_scored += len(examples)
+            if draft:
+                _predictions(task, examples, logits).to_parquet(draft / f"{split}.parquet")
+            log.info("scored %s: %d %s", split.replace(SWAPPED, ", texts swapped"), len(examples), task.noun)
+        if draft:
+            shutil.copy(tokenized / TASK, draft)
+            shutil.copy(require(classifier / PROVENANCE, "train"), draft)
+    if draft:
+        watch.write(metrics / "timing.json", "predict", samples=examples_scored)
 
-    import numpy as np
-    import pyarrow as pa
 
-    from pipeline.core.tables import from_numpy, kind_of, open_arrow, schema, write_split
-    from pipeline.evaluation.metrics import predicted
-    from pipeline.modeling.failures import demand_finite_logits, memory_for_model
-    from pipeline.modeling.inference import logits
-
-    task = read_task(tokenized, "tokenize")
-    names = [*task.predicted, *(split + SWAPPED for split in task.scored if params.swapped and task.pairs)]
-    splits = {name: open_arrow(tokenized, name, "tokenize") for name in names}
-    if params.max_samples is not None:
-        splits = {name: of.slice(0, params.max_samples) for name, of in splits.items()}
-    model: Any = load_classifier(classifier, device.kind, trained=True)
-    with memory_for_model(training=False):
-        model.to(device.kind)
-    tokenizer = load_tokenizer(classifier)
-    # All splits at once, so that few batches of a length lack rows.
-    every = pa.concat_tables([rows.select([*tokenizer.model_input_names, "length"]) for rows in splits.values()])
-    if distributed.rank() > 0:
-        logits(model, every, tokenizer, params.batch_size, device.precision)
-        return
-    with atomic_output(out) as draft:
-        draft.mkdir()
-        with Stopwatch() as watch:
-            scored = logits(model, every, tokenizer, params.batch_size, device.precision).astype(np.float64)
-        demand_finite_logits(classifier, scored, device.precision)
-        ends = np.cumsum([len(rows) for rows in splits.values()])
-        label = kind_of(splits["validation"].schema, "labels")
-        for (split, rows), own in zip(splits.items(), np.split(scored, ends[:-1]), strict=True):
-            columns, types = {"idx": rows["idx"]}, {"idx": pa.int32()}
-            if "labels" in rows.column_names:
-                columns["label"], types["label"] = rows["labels"], label
-            columns["prediction"], types["prediction"] = from_numpy(predicted(task.problem_type, own)), label
-            for output in range(task.outputs):
-                columns[f"logit_{output}"], types[f"logit_{output}"] = from_numpy(own[:, output]), pa.float64()
-            write_split(pa.table(columns, schema=schema(types)), draft, split)
-            log.info("scored %s: %d %s", split.replace(SWAPPED, ", texts swapped"), len(rows), task.noun)
-        shutil.copy(tokenized / TASK, draft)
-        shutil.copy(require(classifier / PROVENANCE, "train"), draft)
-    watch.write(metrics / "timing.json", "predict", samples=len(every))
+def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:
+    """Return the columns that are written for a split."""
+    label: Any = Value("float64")
+    if task.problem_type == "single_label_classification":
+        label = ClassLabel(names=task.labels)
+    elif task.problem_type == "multi_label_classification":
+        label = List(Value("int64"), length=len(task.labels))
+    arrays = examples.with_format("numpy")
+    columns, features = {"idx": arrays["idx"][:]}, {"idx": Value("int32")}
+    if "labels" in examples.column_names:
+        labels = np.asarray(arrays["labels"][:])
+        columns["label"] = labels if task.problem_type == "regression" else labels.astype(np.int64)
+        features["label"] = label
+    columns["prediction"], features["prediction"] = predicted(task.problem_type, logits), label
+    for output in range(task.outputs):
+        columns[f"logit_{output}"], features[f"logit_{output}"] = logits[:, output], Value("float64")
+    return Dataset.from_dict(columns, features=Features(features))
 
 
 def main() -> None:
@@ -105,8 +118,6 @@ def main() -> None:
             params.train.num_threads,
         )  # fmt: skip
     if distributed.rank() == 0:
-        from pipeline.core.run_directory import remove_finished
-
         remove_finished(users_path(CHECKPOINTS))  # this stage runs when DVC has recorded the model
 
 

@@ -4,7 +4,9 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from safetensors import SafetensorError
 
 from pipeline.cli import run
 from pipeline.core.details import write_details
@@ -23,17 +25,18 @@ from pipeline.core.paths import (
     require,
     users_path,
 )
+from pipeline.core.run_directory import code_digest, own_directory, run_key
 from pipeline.core.task import Task, read_task
 from pipeline.core.tracker import end_run
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_where_busy
 from pipeline.modeling.environment import environment
+from pipeline.modeling.regression_head import fold
 from pipeline.modeling.settings import InferenceSettings
 from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
-
-if TYPE_CHECKING:
-    from pipeline.training.inputs import TrainResult
+from pipeline.training.history import epochs_scored, kept_epoch, live_curves
+from pipeline.training.inputs import TrainResult, load_inputs
 
 
 def train(
@@ -46,7 +49,7 @@ def train(
     runtime: RuntimeParams,
     fresh: bool = False,
 ) -> None:
-    """Fine-tune `pretrained` on `tokenized/train.arrow`, scored each epoch on `tokenized/validation.arrow`.
+    """Fine-tune `pretrained` on `tokenized/train`, scored each epoch on `tokenized/validation`.
 
     Writes the model directory `classifier`, with its provenance and how to use it, and under `metrics` train.json,
     environment.json, plots/history.csv and timing.json. A run that was stopped left a checkpoint under `checkpoints`,
@@ -59,13 +62,6 @@ def train(
     task = choosing_by(read_task(tokenized, "tokenize"), params.metric_for_best_model)
     data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
     device = set_up_device(params.precision, params.num_threads)
-
-    from safetensors import SafetensorError
-
-    from pipeline.core.run_directory import code_digest, own_directory, run_key
-    from pipeline.modeling.regression_head import fold
-    from pipeline.training.history import epochs_scored, kept_epoch, live_curves
-    from pipeline.training.inputs import load_inputs
 
     if params.engine == "loop":
         from pipeline.training.loop import fit
@@ -120,10 +116,8 @@ def _source(directory: Path, producer: str) -> Any:
 
 
 def _write_report(
-    metrics: Path, result: "TrainResult", kept: dict[str, Any], task: Task, effective_batch_size: int, epochs_asked: int
+    metrics: Path, result: TrainResult, kept: dict[str, Any], task: Task, effective_batch_size: int, epochs_asked: int
 ) -> None:
-    from pipeline.training.history import epochs_scored
-
     epochs = epochs_scored(result.history)
     degenerate = kept["eval_different"] == 1
     if degenerate:

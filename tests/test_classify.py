@@ -59,14 +59,16 @@ def test_the_logits_are_those_of_the_predict_stage(kind: str, precision: Precisi
     columns = read_task(out / "raw", "download").text_columns
     raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", "predictions"))
     model = out / "classifier"
-    classifier = Classifier(model, read_settings(model), precision)
-    texts = [raw[name].combine_chunks() for name in columns]
-    found = classifier.score(texts, 64)
+    classifier = Classifier(model, read_settings(model), 64, precision)
+    texts = [raw[name].to_pylist() for name in columns]
+    scored = classifier.score(texts)
     names = [name for name in expected.column_names if name.startswith("logit_")]
-    assert np.array_equal(found.logits, np.column_stack([expected[name].to_numpy() for name in names]))
-    few = classifier.score([column.slice(3, 2) for column in texts], 64)
-    assert np.array_equal(few.logits, found.logits[3:5]), "they do not depend on the other rows"
-    assert found.truncated > 0, "some of these texts are longer than 24 tokens"
+    noise = 1e-5 if precision == "fp32" else 0.02  # the other rows of a batch decide about its padding
+    logits = np.column_stack([expected[name].to_numpy() for name in names])
+    np.testing.assert_allclose(scored.logits, logits, atol=noise)
+    few = classifier.score([column[3:5] for column in texts])
+    np.testing.assert_allclose(few.logits, logits[3:5], atol=noise)
+    assert scored.truncated > 0, "some of these texts are longer than 24 tokens"
 
 
 ROWS: list[dict[str, Any]] = [

@@ -14,8 +14,8 @@ import torch
 from conftest import TinyMaker, sections
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
-from pipeline.core.tables import open_arrow
 from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
@@ -96,7 +96,7 @@ def test_the_texts_of_a_pair_are_separated(
     with caplog.at_level(logging.INFO, logger="pipeline"):
         tokenize(raw, tiny(kind), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     tokenizer = AutoTokenizer.from_pretrained(tiny(kind))
-    ids = open_arrow(tmp_path / "out", "test", "tokenize")["input_ids"][0].as_py()
+    ids = load_split(tmp_path / "out", "test", "tokenize")["input_ids"][0]
     pair = pq.read_table(raw / "test.parquet").to_pylist()[0]
     told = [message for message in caplog.messages if "separates" in message]
     if kind == "gpt2":

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, TinyMaker, sections, with_extras
+from datasets import concatenate_datasets
 from kinds import TASKS, download_kind
 from safetensors.torch import load_file, save_file
 
+from pipeline.core.dataset_files import load_split, save
 from pipeline.core.messages import UserError
-from pipeline.core.tables import open_arrow, writing_arrow
 from pipeline.export import copy_settings, require_free
 from pipeline.params import Params, TokenizeParams
 from pipeline.tokenize_data import tokenize
@@ -101,10 +103,9 @@ def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path
     assert done.returncode == 1
     assert re.search(r"^error: int8 is not shown to be equivalent .* \(undecided\)", done.stderr, re.M), done.stderr
     tokenized = out / "data" / "tokenized"
-    rows = open_arrow(tokenized, "test", "tokenize").combine_chunks()
-    with writing_arrow(rows.schema, tokenized, "test") as write:
-        for batch in 10 * rows.to_batches():
-            write(batch)
+    rows = load_split(tokenized, "test", "tokenize")
+    shutil.rmtree(tokenized / "test")
+    save(concatenate_datasets(10 * [rows]), tokenized / "test")
     done = run(out, "-m", "pipeline.export", "--onnx", "an export", "--int8")
     agreement = float(re.search(r"^ONNX int8 .* (\S+) %$", done.stdout, re.M)[1])  # type: ignore[index]
     assert (done.returncode == 0) == (agreement == 100), done.stderr

@@ -46,7 +46,7 @@ def results(
     ],
     ids=str,
 )
-def test_the_loop_and_trainer_give_the_same_bytes(
+def test_the_loop_and_the_trainer_give_the_same_bytes(
     settings: dict[str, Any], results: Callable[..., dict[str, bytes]]
 ) -> None:
     """With dropout, in one process; test_processes has two."""

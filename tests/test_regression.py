@@ -15,10 +15,10 @@ from conftest import TinyMaker, data_params, sections
 from kinds import rows_of
 from safetensors.torch import load_file
 
+from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
-from pipeline.core.tables import open_arrow, to_numpy
 from pipeline.download import download
 from pipeline.modeling.loading import load_classifier
 from pipeline.modeling.regression_head import find_head, fold, replace_head
@@ -78,7 +78,7 @@ def test_losses_are_squared_errors_in_the_units_of_the_labels(run: Run) -> None:
     out = run("run", lambda value: 500 + 100 * value, lr=1e-9, metric_for_best_model="rmse")
     with (out / "metrics" / "plots" / "history.csv").open() as file:
         rows = list(csv.DictReader(file))
-    labels = to_numpy(open_arrow(out / "tokenized", "train", "tokenize")["labels"])
+    labels = np.array(load_split(out / "tokenized", "train", "tokenize")["labels"][:])
     *steps, epoch = rows
     assert float(epoch["loss"]) == pytest.approx(float(epoch["rmse"]) ** 2, rel=1e-4)
     assert np.mean([float(row["loss"]) for row in steps]) == pytest.approx(labels.var(), rel=0.2)

@@ -19,12 +19,13 @@ import pytest
 from conftest import ROOT, TinyMaker, params_file
 
 from pipeline.core.data_card import DATA_CARD
+from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE, TOKENIZATION
-from pipeline.core.tables import open_arrow, schema, write_split
+from pipeline.core.tables import write_split
 from pipeline.core.task import TASK
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.modeling.tokenization import count_words, encode, token_columns
+from pipeline.modeling.tokenization import count_words, encode
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
@@ -39,11 +40,11 @@ def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
 def test_token_types_are_written_where_the_model_has_them(
     kind: str, has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
-    table = open_arrow(tokenized(tiny(kind)), "train", "tokenize")
+    table = load_split(tokenized(tiny(kind)), "train", "tokenize")
     columns = {"input_ids", "attention_mask", "labels", "idx", "length"} | ({"token_type_ids"} if has_types else set())
     assert set(table.column_names) == columns
     if has_types:
-        assert set(table["token_type_ids"][0].as_py()) == {0, 1}, "a pair, not two texts glued together"
+        assert set(table["token_type_ids"][0]) == {0, 1}, "a pair, not two texts glued together"
 
 
 def test_a_pair_is_encoded_as_by_the_models_own_tokenizer(
@@ -52,9 +53,9 @@ def test_a_pair_is_encoded_as_by_the_models_own_tokenizer(
     from transformers import AutoTokenizer
 
     pairs = pq.read_table(raw / "validation.parquet").to_pylist()
-    rows = open_arrow(tokenized(tiny()), "validation", "tokenize").to_pylist()
+    rows = load_split(tokenized(tiny()), "validation", "tokenize").to_list()
     tokenizer = AutoTokenizer.from_pretrained(tiny())
-    swapped = open_arrow(tokenized(tiny()), "validation_swapped", "tokenize").to_pylist()
+    swapped = load_split(tokenized(tiny()), "validation_swapped", "tokenize").to_list()
     for pair, row, turned in zip(pairs, rows, swapped, strict=True):
         assert row["input_ids"] == tokenizer(pair["sentence1"], pair["sentence2"])["input_ids"]
         assert turned["input_ids"] == tokenizer(pair["sentence2"], pair["sentence1"])["input_ids"]
@@ -64,7 +65,7 @@ def test_a_pair_is_encoded_as_by_the_models_own_tokenizer(
 def test_truncation_is_counted_and_reported(
     raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lengths = [len(ids) for ids in open_arrow(tokenized(tiny()), "test", "tokenize")["input_ids"].to_pylist()]
+    lengths = [len(ids) for ids in load_split(tokenized(tiny()), "test", "tokenize")["input_ids"][:]]
     limit = sorted(lengths)[len(lengths) // 2]
     too_long = sum(length > limit for length in lengths)
     with caplog.at_level(logging.INFO, logger="pipeline"):
@@ -73,7 +74,7 @@ def test_truncation_is_counted_and_reported(
     assert f"longest {limit}, {too_long} truncated" in caplog.text
     reported = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
     assert (reported["rows"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
-    assert max(len(ids) for ids in open_arrow(tmp_path / "out", "test", "tokenize")["input_ids"].to_pylist()) == limit
+    assert max(len(ids) for ids in load_split(tmp_path / "out", "test", "tokenize")["input_ids"][:]) == limit
 
 
 def test_a_tokenizer_that_cuts_on_the_left_keeps_the_end_of_a_long_text(
@@ -86,10 +87,7 @@ def test_a_tokenizer_that_cuts_on_the_left_keeps_the_end_of_a_long_text(
     ends = " ".join(row["sentence1"] for row in long)
     tokenizer = load_tokenizer(checkpoint)
     [cut], [whole] = (
-        encode(
-            pa.RecordBatch.from_pydict({"sentence1": [text], "idx": pa.array([0], pa.int32())}), tokenizer,
-            ["sentence1"], 16, "dynamic", schema(token_columns(tokenizer)),
-        ).batch["input_ids"].to_pylist()
+        encode({"sentence1": [text]}, tokenizer, ["sentence1"], 16, "dynamic")["input_ids"]
         for text in (ends, long[-1]["sentence1"])
     )  # fmt: skip
     assert cut[-9:] == whole[-9:]
@@ -97,8 +95,8 @@ def test_a_tokenizer_that_cuts_on_the_left_keeps_the_end_of_a_long_text(
 
 def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     tokenize(raw, tiny(), tmp_path / "out", params(80, "max_length"), 1)
-    table = open_arrow(tmp_path / "out", "train", "tokenize")
-    assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name].to_pylist()} == {80}
+    table = load_split(tmp_path / "out", "train", "tokenize")
+    assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name][:]} == {80}
     tokenize(raw, tiny(), tmp_path / "dynamic", params(80), 1)
     padded, dynamic = (json.loads((tmp_path / out / "lengths.json").read_text()) for out in ("out", "dynamic"))
     assert padded == dynamic, "padding is not counted"
@@ -108,11 +106,16 @@ def test_parallel_and_repeated_runs_give_the_same_bytes(raw: Path, tiny: TinyMak
     for out, num_proc in (("one", 1), ("again", 1), ("two", 2)):
         tokenize(raw, tiny(), tmp_path / out, params(), num_proc)
     one, again, two = (
-        {file.name: file.read_bytes() for file in (tmp_path / out).iterdir()} for out in ("one", "again", "two")
+        {
+            file.relative_to(tmp_path / out).as_posix(): file.read_bytes()
+            for file in (tmp_path / out).rglob("*")
+            if file.is_file()
+        }
+        for out in ("one", "again", "two")
     )
     assert one == again == two
-    assert one.keys() == {
-        *(f"{split}.arrow" for split in ("train", "validation", "validation_swapped", "test", "test_swapped")),
+    assert {name.split("/")[0] for name in one} == {
+        "train", "validation", "validation_swapped", "test", "test_swapped",
         "lengths.json", SOURCE, TASK, TOKENIZATION,
     }  # fmt: skip
     assert {path.name for path in raw.iterdir()} == {
@@ -206,7 +209,7 @@ def test_texts_that_the_vocabulary_does_not_have_are_reported(
     with caplog.at_level(logging.INFO, logger="pipeline"):
         tokenize(foreign, tiny(), tmp_path / "out", params(), num_proc)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    rows = open_arrow(tmp_path / "out", "validation", "tokenize")["input_ids"].to_pylist()
+    rows = load_split(tmp_path / "out", "validation", "tokenize")["input_ids"][:]
     unknown = sum(ids.count(load_tokenizer(tiny()).unk_token_id) for ids in rows)
     tokens = sum(len(ids) - 3 for ids in rows)
     assert unknown >= 6 * len(rows)

@@ -9,13 +9,12 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -31,6 +30,7 @@ from pipeline.params import Params, PredictParams, RuntimeParams, TrainParams
 from pipeline.predict import predict
 from pipeline.train import train
 from pipeline.training.arguments import LOOP, training_arguments
+from pipeline.training.sampler import EpochSampler
 
 Trained = Callable[..., Path]
 
@@ -115,33 +115,36 @@ def test_the_seed_determines_every_byte(trained: Trained) -> None:
 
 
 def test_length_groups_cover_every_pair_in_batches_of_similar_length_and_random_order() -> None:
-    from pipeline.modeling.batching import TrainingBatches
-
-    lengths = np.random.default_rng(0).integers(20, 100, 3668).tolist()
-    pairs = pa.table({"length": lengths})
-    groups = TrainingBatches(pairs, batch_size=8, accumulation_steps=2, seed=1, by_length=True)
+    lengths = np.random.default_rng(0).integers(20, 100, 3668)
+    sampler = EpochSampler(3668, lengths, effective_batch=16, seed=1)
     orders = []
     for epoch in (0, 1):
-        groups.set_epoch(epoch)
-        orders.append(list(itertools.chain(*groups)))
+        sampler.set_epoch(epoch)
+        orders.append(list(sampler))
         assert sorted(orders[-1]) == list(range(3668))
     assert orders[0] != orders[1]
-    batches = [[lengths[i] for i in orders[0][start : start + 16]] for start in range(0, 3664, 16)]
+    batches = [lengths[orders[0][start : start + 16]] for start in range(0, 3664, 16)]
     assert np.mean([max(batch) - min(batch) for batch in batches]) < 5, "about 80 in random batches"
     means = np.array([np.mean(batch) for batch in batches])
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2, "the lengths of successive batches are uncorrelated"
-    groups.set_epoch(0)
-    assert list(itertools.chain(*groups)) == orders[0], "the order depends only on seed and epoch"
+    sampler.set_epoch(0)
+    assert list(sampler) == orders[0], "the order depends only on seed and epoch"
 
 
-def test_every_epoch_has_its_own_order(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.modeling.batching import TrainingBatches
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_every_epoch_has_its_own_order(engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = []
+    original = EpochSampler.__iter__
 
-    epochs = []
-    original = TrainingBatches.__iter__
-    monkeypatch.setattr(TrainingBatches, "__iter__", lambda self: (epochs.append(self._epoch), original(self))[1])
-    trained(epochs=3)
-    assert epochs == [0, 1, 2], "Trainer tells the sampler each epoch"
+    def recorded(self: EpochSampler) -> Iterator[int]:
+        orders.append(list(original(self)))
+        return iter(orders[-1])
+
+    monkeypatch.setattr(EpochSampler, "__iter__", recorded)
+    trained(epochs=3, engine=engine)
+    first, second, third = orders
+    assert sorted(first) == sorted(second) == sorted(third)
+    assert first != second != third != first
 
 
 def test_data_loading_workers_change_nothing(trained: Trained) -> None:

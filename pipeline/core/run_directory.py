@@ -29,7 +29,7 @@ def code_digest() -> str:
 
 def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
     """Hash all that determines the weights: `ingredients`, the code's digest among them, and files of `directories`."""
-    files = [file for directory in directories for file in directory.iterdir()]
+    files = [file for directory in directories for file in directory.rglob("*") if file.is_file()]
     return _digest(json.dumps(ingredients, sort_keys=True).encode(), files)
 
 

@@ -12,7 +12,7 @@ from pipeline.core.paths import require
 
 TASK = "task.json"  # in data/raw, data/tokenized and data/predictions
 TRAIN = "train"
-NO_LABEL = -100  # of padding examples: ignored by cross_entropy, and not counted by Trainer
+NO_LABEL = -100  # ignored by the losses of torch, and not counted by the Trainer
 
 # The names of transformers' config.
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]

@@ -103,6 +103,14 @@ def broadcast(value: _T) -> _T:
     return values[0]
 
 
+def barrier() -> None:
+    """Wait until every rank is here."""
+    if world_size() > 1:
+        import torch
+
+        torch.distributed.barrier()
+
+
 def all_gather(value: _T) -> list[_T]:
     """Return every rank's value, in rank order, on every rank."""
     if world_size() == 1:

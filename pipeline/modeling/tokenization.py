@@ -1,93 +1,56 @@
-"""Texts as token ids: of the rows of a corpus in stage tokenize, and of new texts in classify."""
+"""Turn texts into token ids: those of a corpus in the stage tokenize, and new texts in classify."""
 
 import json
 import re
 import sys
-from collections import Counter
-from itertools import chain, compress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
-from pipeline.core.messages import UserError
-from pipeline.core.task import NO_LABEL
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from transformers import PreTrainedTokenizerBase
-
-
-def token_columns(tokenizer: "PreTrainedTokenizerBase") -> dict[str, "pa.DataType"]:
-    """The columns of tokenized rows, without labels, by name."""
-    import pyarrow as pa
-
-    lists = {name: pa.list_(pa.int32() if name == "input_ids" else pa.int8()) for name in tokenizer.model_input_names}
-    return {"idx": pa.int32(), "length": pa.int32(), **lists}
-
-
-class Encoded(NamedTuple):
-    """A batch of tokenized rows, and what to report on it.
-
-    Attributes:
-        batch: The tokenized rows.
-        truncated: The number of rows that were truncated.
-        counts: How many `tokens` the texts have, without padding and special tokens; how many of them are `unknown`,
-            for text that the vocabulary does not have; and `whole_tokens` and `words` of the rows that were not
-            truncated.
-    """
-
-    batch: "pa.RecordBatch"
-    truncated: int
-    counts: Counter[str]
+from transformers import PreTrainedTokenizerBase
 
 
 def encode(
-    rows: "pa.RecordBatch",
-    tokenizer: "PreTrainedTokenizerBase",
-    order: list[str],
+    examples: dict[str, list[Any]],
+    tokenizer: PreTrainedTokenizerBase,
+    text_columns: list[str],
     max_length: int,
     padding: str,
-    schema: "pa.Schema",
-) -> Encoded:
-    """Tokenize a batch of rows. order: the text columns. At module level, so that it can be pickled."""
-    import numpy as np
-    import pyarrow as pa
+) -> dict[str, list[Any]]:
+    """Tokenize a batch of examples, for `Dataset.map(encode, batched=True)`.
 
-    from pipeline.core.tables import from_numpy, to_numpy
+    A text that is too long is truncated; of a pair, the longer text first.
 
-    texts = [rows[column].to_pylist() for column in order]
-    before = ("", pair_separator(tokenizer))
-    tokens = tokenizer(
-        *(
-            [separator + _cut(text, tokenizer, max_length) for text in column]
-            for separator, column in zip(before, texts, strict=False)
-        ),
-        truncation=True,
-        max_length=max_length,
-        padding="max_length" if padding == "max_length" else False,
+    Args:
+        text_columns: One column, or two for pairs, in the order in which the model reads them.
+        padding: "dynamic" leaves padding to the data collator; "max_length" pads every example.
+
+    Returns:
+        The model's inputs, and for each example its `length` in tokens without padding, whether it was `truncated`,
+        its number of `unknown_tokens`, and its number of `words` if it was not truncated, else 0.
+    """
+    separators = ("", pair_separator(tokenizer))
+    texts = [
+        [separator + _cut(text, tokenizer, max_length) for text in examples[column]]
+        for column, separator in zip(text_columns, separators, strict=False)
+    ]
+    encoded = tokenizer(
+        *texts, truncation=True, max_length=max_length, padding="max_length" if padding == "max_length" else False
     )
-    starts = np.cumsum([0, *map(len, tokens["input_ids"])], dtype=np.int32)
-    lengths = np.array([sum(mask) for mask in tokens["attention_mask"]], dtype=np.int32)
-    columns = {"idx": rows["idx"], "length": from_numpy(lengths)}
-    if "labels" in schema.names:
-        columns["labels"] = rows["label"]
-        if pa.types.is_floating(rows["label"].type) and np.any(to_numpy(rows["label"]) == NO_LABEL):
-            raise UserError(f"a row has the label {NO_LABEL}, which to transformers stands for none; shift or scale it")
-    for name, lists in tokens.items():
-        values = np.fromiter(chain.from_iterable(lists), schema.field(name).type.value_type.to_pandas_dtype())
-        columns[name] = pa.ListArray.from_arrays(from_numpy(starts), from_numpy(values))
-    whole = np.array([not encoding.overflowing for encoding in tokens.encodings or []], dtype=bool)
-    text_lengths = lengths - tokenizer.num_special_tokens_to_add(pair=len(order) == 2)
+    encodings = encoded.encodings
+    assert encodings is not None  # `load_tokenizer` returns fast tokenizers only
+    whole = [not encoding.overflowing for encoding in encodings]
+    words = [sum(map(count_words, parts)) for parts in zip(*(examples[column] for column in text_columns), strict=True)]
     unknown = _unknown_token(tokenizer)
-    counts = Counter(
-        tokens=int(text_lengths.sum()),
-        unknown=sum(ids.count(unknown) for ids in tokens["input_ids"]) if unknown is not None else 0,
-        whole_tokens=int(text_lengths[whole].sum()),
-        words=sum(count_words(text) for column in texts for text in compress(column, whole)),
-    )
-    return Encoded(pa.RecordBatch.from_pydict(columns, schema), int((~whole).sum()), counts)
+    return {
+        **encoded,
+        "length": [sum(mask) for mask in encoded["attention_mask"]],
+        "truncated": [not complete for complete in whole],
+        "unknown_tokens": [0 if unknown is None else ids.count(unknown) for ids in encoded["input_ids"]],
+        "words": [count if complete else 0 for count, complete in zip(words, whole, strict=True)],
+    }
 
 
-def _unknown_token(tokenizer: "PreTrainedTokenizerBase") -> int | None:
+def _unknown_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Return the id of the unknown token, or None if the tokenizer splits unknown text into bytes.
 
     GPT-2 then has a token of this name that marks the end of a text, and may pad it.
@@ -108,13 +71,13 @@ def count_words(text: str) -> int:
     return len(spaced.split()) + (characters + 1) // 2
 
 
-def pair_separator(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """What to put before the second text of a pair: a newline if the tokenizer has no special token for that place."""
+def pair_separator(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return what precedes the second text of a pair: a newline if the tokenizer has no special token there."""
     special_tokens = tokenizer.num_special_tokens_to_add
     return "" if special_tokens(pair=True) > special_tokens(pair=False) else "\n"
 
 
-def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> str:
+def _cut(text: str, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str:
     """Cut a text far beyond the last token that can be kept.
 
     For a truncated pair, the tokenizer builds every combination of the overflowing pieces: with two texts of 100,000
@@ -130,10 +93,13 @@ def _cut(text: str, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> st
     return text[: offsets[2 * max_length][1]]
 
 
-def length_range(directory: Path, tokenizer: "PreTrainedTokenizerBase", texts: int) -> tuple[int, int]:
-    """The lengths in tokens that an input can be cut to: with a token of each text, and as many as there are positions.
+def length_range(directory: Path, tokenizer: PreTrainedTokenizerBase, texts: int) -> tuple[int, int]:
+    """Return the smallest and the largest `max_length` of a model.
 
-    texts: of an input, 1 or 2.
+    The smallest leaves room for one token of each text, the largest is the number of positions.
+
+    Args:
+        texts: Texts per example, 1 or 2.
     """
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     positions = config.get("max_position_embeddings", config.get("n_positions", sys.maxsize))

@@ -2,42 +2,51 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from datasets import Dataset
+from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SETTINGS
 from pipeline.modeling.device import precision_of_scores, set_up_device
+from pipeline.modeling.failures import require_finite_logits
 from pipeline.modeling.loading import load_classifier, load_tokenizer, reading_model
+from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import InferenceSettings, read_settings
-from pipeline.modeling.tokenization import length_range
+from pipeline.modeling.tokenization import encode, length_range
 from pipeline.params import Precision
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
 
 class Scored(NamedTuple):
     """logits: shape (n, outputs), in the order of the rows. truncated: how many rows were cut to max_length."""
 
-    logits: "NDArray[np.float64]"
+    logits: NDArray[np.float64]
     truncated: int
 
 
 class Classifier:
     """A model directory that stage train has written.
 
-    Its logits are those of stage predict, to the byte, on the same CPU with as many threads.
+    Its logits are those of the stage predict, apart from the noise of the precision.
     """
 
     def __init__(
-        self, directory: Path, settings: InferenceSettings, precision: Literal["auto", Precision] | None = None
+        self,
+        directory: Path,
+        settings: InferenceSettings,
+        batch_size: int,
+        precision: Literal["auto", Precision] | None = None,
     ) -> None:
         """Load the model of these settings.
 
-        precision: None is the one in which its scores were measured, if this machine has it.
-        Raises UserError if the model does not load or the device cannot do the precision.
+        Args:
+            batch_size: Examples per forward pass.
+            precision: None is the one in which its scores were measured, if this machine has it.
+
+        Raises:
+            UserError: The model does not load, or the device cannot compute in the precision.
         """
         self._directory, self._settings = directory, settings
         self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
@@ -50,32 +59,20 @@ class Classifier:
             if not least <= settings.max_length <= most:
                 raise ValueError(f"{SETTINGS} has max_length {settings.max_length}; it must be {least} to {most}")
 
-        from pipeline.modeling.failures import memory_for_model
+        self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)
 
-        with memory_for_model(training=False):
-            self._model = model.to(self._device.kind)
+    def score(self, texts: Sequence[Sequence[str]]) -> Scored:
+        """Score new examples.
 
-    def score(self, texts: Sequence["pa.Array"], batch_size: int, desc: str = "scoring") -> Scored:
-        """Score n rows. texts: of each text column, an array of n strings. batch_size: rows of a forward pass on a GPU.
+        Args:
+            texts: For each text column, the texts of the examples.
 
-        desc: for the progress bar. Raises UserError where memory runs out.
+        Raises:
+            UserError: Memory runs out, or the model gives NaN.
         """
-        import numpy as np
-        import pyarrow as pa
-
-        from pipeline.core.tables import from_numpy, schema
-        from pipeline.modeling.failures import demand_finite_logits
-        from pipeline.modeling.inference import logits
-        from pipeline.modeling.tokenization import encode, token_columns
-
         settings = self._settings
-        idx = from_numpy(np.arange(len(texts[0]), dtype=np.int32))
-        rows = pa.RecordBatch.from_arrays([*texts, idx], names=[*settings.text_columns, "idx"])
-        encoded = encode(
-            rows, self._tokenizer, settings.text_columns, settings.max_length, settings.padding,
-            schema(token_columns(self._tokenizer)),
-        )  # fmt: skip
-        table = pa.Table.from_batches([encoded.batch])
-        scored = logits(self._model, table, self._tokenizer, batch_size, self._device.precision, desc=desc)
-        demand_finite_logits(self._directory, scored, self._device.precision)
-        return Scored(scored.astype(np.float64), encoded.truncated)
+        columns = dict(zip(settings.text_columns, texts, strict=True))
+        encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, settings.padding)
+        logits = predict_logits(self._trainer, Dataset.from_dict(encoded))
+        require_finite_logits(self._directory, logits, self._device.precision)
+        return Scored(logits.astype(np.float64), sum(encoded["truncated"]))

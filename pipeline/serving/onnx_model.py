@@ -5,7 +5,6 @@ import io
 import logging
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -77,6 +76,6 @@ class OnnxModel(torch.nn.Module):
         self._names = [given.name for given in self._session.get_inputs()]
         self._where = torch.nn.Parameter(torch.empty(0), requires_grad=False)  # the scorer asks where a model is
 
-    def forward(self, **inputs: torch.Tensor) -> SimpleNamespace:
-        [found] = self._session.run(["logits"], {name: inputs[name].numpy() for name in self._names})
-        return SimpleNamespace(logits=torch.from_numpy(found))
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        [logits] = self._session.run(["logits"], {name: inputs[name].numpy() for name in self._names})
+        return {"logits": torch.from_numpy(logits)}

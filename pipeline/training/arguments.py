@@ -124,9 +124,9 @@ def training_arguments(
             "prediction_loss_only": False,
             "batch_eval_metrics": False,
             "eval_do_concat_batches": True,
-            # checkpointing.py saves more often than at the end of an epoch, and removes what is not needed.
+            # checkpointing.py saves more often than at the end of an epoch.
             "save_strategy": "epoch",
-            "save_total_limit": None,
+            "save_total_limit": 2,  # the newest one, and that of the best epoch
             "save_only_model": False,
             "restore_callback_states_from_checkpoint": True,  # of early stopping
             "ignore_data_skip": False,  # a resumed run goes on with the batch that would have come next

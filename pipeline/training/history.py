@@ -1,4 +1,4 @@
-"""The course of a run: its running loss, and the history of its steps and epochs."""
+"""The course of a run: the history of its steps and epochs."""
 
 import csv
 import io
@@ -9,78 +9,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pipeline.core.messages import log
 from pipeline.core.output import output_errors, write_text
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Values, loss, predicted, sign, task_metric
-from pipeline.modeling import distributed
 
 History = list[dict[str, Any]]  # an entry for each logged step and each scoring of validation, as in Trainer's log
 Curves = Callable[[History], None]  # shows the course of the run so far
 
 
-class RunningLoss:
-    """The mean training loss since the last logged step, and over the run.
+def mean_loss(history: History) -> float:
+    """Return the mean training loss over the steps up to the last logged one."""
+    logged = [entry for entry in history if "loss" in entry]
+    steps = np.diff([0, *(entry["step"] for entry in logged)])
+    return float(np.average([entry["loss"] for entry in logged], weights=steps))
 
-    Trainer's own mean forgets the steps before a resume, and at the end the share of the other ranks.
-    Each rank adds its share of a step's loss. `log` and `mean` are collectives.
-    unit: `SummedLoss.unit`, by which the means are multiplied.
+
+def validation_scores(task: Task, logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
+    """Score validation by the task's metrics.
+
+    Args:
+        logits: Shape (examples, outputs).
+
+    Returns:
+        The metrics, the `loss`, and how many `different` predictions there are.
     """
-
-    def __init__(self, unit: float) -> None:
-        self._unit = unit
-        self._since_logged = torch.tensor(0.0)
-        self._logged = 0.0
-        self._step_logged = 0
-
-    def add(self, loss: torch.Tensor) -> None:
-        self._since_logged += loss.detach().float().cpu()
-
-    def log(self, step: int) -> float:
-        """Mean loss of the steps since the last logged one, which `step` is from now on."""
-        loss, steps = self._over_ranks(), step - self._step_logged
-        self._since_logged.zero_()
-        self._logged, self._step_logged = self._logged + loss, step
-        return loss / steps
-
-    def mean(self, step: int) -> float:
-        """Mean loss of all steps up to `step`."""
-        return (self._logged + self._over_ranks()) / step
-
-    def state(self) -> dict[str, Any]:
-        """All that `load` needs, of every rank. Collective."""
-        of_ranks = distributed.all_gather(self._since_logged.item())
-        return {"since_logged": of_ranks, "logged": self._logged, "step_logged": self._step_logged}
-
-    def load(self, state: dict[str, Any]) -> None:
-        self._since_logged.fill_(state["since_logged"][distributed.rank()])
-        self._logged, self._step_logged = state["logged"], state["step_logged"]
-
-    def _over_ranks(self) -> float:
-        return self._unit * torch.tensor(distributed.all_gather(self._since_logged.item())).mean().item()
-
-
-Scorer = Callable[[NDArray[np.float32], Values], dict[str, float]]
-
-
-def validation_scorer(task: Task) -> Scorer:
-    """A function that scores validation: the task's metrics, `loss`, and how many `different` predictions there are.
-
-    Its arguments are logits, shape (n, outputs), and labels.
-    """
-    metric = task_metric(task)
-
-    def score(logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
-        predictions = predicted(task.problem_type, logits)
-        scores = metric.compute(predictions=predictions, references=labels)
-        # The loss over all rows: Trainer's mean weighs every batch alike, however few rows it has.
-        of_all = loss(task.problem_type, logits, labels)
-        return {**scores, "loss": of_all, "different": len(np.unique(predictions, axis=0))}
-
-    return score
+    if task.problem_type == "multi_label_classification":  # floats, for binary cross-entropy
+        labels = labels.astype(np.int64)
+    predictions = predicted(task.problem_type, logits)
+    scores = task_metric(task).compute(predictions=predictions, references=labels)
+    different = len(np.unique(predictions, axis=0))
+    return {**scores, "loss": loss(task.problem_type, logits, labels), "different": different}
 
 
 def improves(task: Task, scores: dict[str, float], best: dict[str, float] | None) -> bool:

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+from datasets import Dataset
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError, log
-from pipeline.core.tables import open_arrow, to_numpy
 from pipeline.core.task import Task
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling.device import Device
@@ -20,14 +20,19 @@ from pipeline.params import TrainParams
 from pipeline.training.history import History
 from pipeline.training.losses import SummedLoss, class_weights
 
+MEMORY_REMEDY = (
+    "lower train.batch_size and raise train.gradient_accumulation_steps as much, set train.gradient_checkpointing, lower "
+    "tokenize.max_length, or use a smaller model"
+)
+
 
 @dataclass(frozen=True)
 class TrainInputs:
     """The task, tokenized train and validation rows, the model with a new head, its tokenizer, loss, and the device."""
 
     task: Task
-    training: pa.Table
-    validation: pa.Table
+    training: Dataset
+    validation: Dataset
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     loss: SummedLoss
@@ -49,12 +54,12 @@ class TrainResult:
 
 def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
     """Open the tokenized rows and read the pretrained model. Raises UserError where one of them does not load."""
-    training, validation = (open_arrow(tokenized, split, "tokenize") for split in ("train", "validation"))
+    training, validation = (load_split(tokenized, split, "tokenize") for split in ("train", "validation"))
     if params.max_train_samples is not None:
-        training = training.slice(0, params.max_train_samples)
+        training = training.select(range(min(params.max_train_samples, len(training))))
     weights = None
     if params.class_weights is not None:
-        weights = class_weights(params.class_weights, task, to_numpy(training["labels"]))
+        weights = class_weights(params.class_weights, task, _labels(training))
     tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # before the model, whose head is newly initialized
     names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: at for at, name in enumerate(task.labels)}}
@@ -67,9 +72,14 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     )
     scale = 1.0
     if task.problem_type == "regression":
-        scale = _standardize(model, to_numpy(training["labels"]))
+        scale = _standardize(model, _labels(training))
     loss = SummedLoss(task.problem_type, weights, scale)
     return TrainInputs(task, training, validation, model, tokenizer, loss, device)
+
+
+def _labels(examples: Dataset) -> NDArray[Any]:
+    """Return the labels as an array of shape (examples,) or (examples, labels)."""
+    return np.asarray(examples.with_format("numpy")["labels"][:])
 
 
 def _standardize(model: PreTrainedModel, labels: NDArray[np.float64]) -> float:

@@ -1,151 +1,198 @@
-"""The engine "loop": the same training run without the Trainer, on Accelerate, to be read from top to bottom.
+"""The engine "loop": the training loop of the Hugging Face course on Accelerate, to be read from top to bottom.
 
-Forward, backward, clip, step, schedule, zero. Its losses are those of trainer.py, step by step.
+Forward, backward, clip, step, schedule, zero. Its losses are those of the Trainer, step by step.
 """
 
-import itertools
 import math
 import sys
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from datasets import Dataset
+from safetensors.torch import load_file
+from torch.utils.data import DataLoader, Sampler
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
-from transformers import enable_full_determinism, get_scheduler, set_seed
+from transformers import TrainerState, enable_full_determinism, get_scheduler, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import rotate_checkpoints
 
-from pipeline.core.tables import to_numpy
-from pipeline.core.task import NO_LABEL
 from pipeline.core.timing import Stopwatch
 from pipeline.modeling import distributed
-from pipeline.modeling.batching import TrainingBatches, TrainingLoader
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.device import get_random_state, set_random_state
-from pipeline.modeling.failures import demand_finite, memory_for_batch, memory_for_model
-from pipeline.modeling.inference import logits
+from pipeline.modeling.failures import out_of_memory, require_finite
+from pipeline.modeling.scoring import collator, longest_first
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
-from pipeline.training.checkpointing import checkpoint_path, complete, newest, progress_of, saving
-from pipeline.training.history import Curves, History, RunningLoss, improves, log_epoch, validation_scorer
-from pipeline.training.inputs import TrainInputs, TrainResult
+from pipeline.training.checkpointing import complete, newest, saving
+from pipeline.training.history import Curves, epochs_scored, kept_epoch, log_epoch, mean_loss, validation_scores
+from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption
+from pipeline.training.sampler import EpochSampler
 
-_STATE = "state.pt"
 
-
-@memory_for_model(training=True)
 def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
-    """As `fit` of trainer.py; also raises UserError for a parameter that only the Trainer supports."""
+    """Fine-tune `inputs.model` as `fit` of trainer.py does.
+
+    Raises:
+        UserError: As in trainer.py, and for a parameter that only the Trainer supports.
+    """
     check_loop(params, runtime)
-    model, rank, accumulation_steps = inputs.model, distributed.rank(), params.gradient_accumulation_steps
-    (device, precision), size, workers = inputs.device, params.batch_size, runtime.dataloader_num_workers
+    task, device, accumulation_steps = inputs.task, inputs.device, params.gradient_accumulation_steps
     AcceleratorState._reset_state(reset_partial_state=True)  # of another run in this process
-    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=precision.replace("fp32", "no"))
-    if params.deterministic and device != "cpu":
+    accelerator = Accelerator(cpu=device.kind == "cpu", mixed_precision=device.precision.replace("fp32", "no"))
+    if params.deterministic and device.kind != "cpu":
         enable_full_determinism(params.seed)
     else:
         set_seed(params.seed)
-    model.config.use_cache = False  # as Trainer leaves it
     if params.gradient_checkpointing:
-        model.activation_checkpointing_enable()
-    batches = TrainingBatches(inputs.training, size, accumulation_steps, params.seed, params.group_by_length)
-    steps_in_epoch = math.ceil(len(batches) / accumulation_steps)
-    steps = steps_in_epoch * params.epochs
-    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}  # by decay; biases and layer norms have none
-    for name, parameter in model.named_parameters():
-        groups[parameter.ndim > 1 and "bias" not in name].append(parameter)
-    optimizer: Any = torch.optim.AdamW(
-        [{"params": groups[True], "weight_decay": params.weight_decay}, {"params": groups[False], "weight_decay": 0.0}],
-        lr=params.lr,
-        fused=params.optim == "adamw_torch_fused",
-    )
-    schedule = get_scheduler(params.lr_scheduler_type, optimizer, math.ceil(params.warmup_ratio * steps), steps)
-    wrapped, optimizer = accelerator.prepare(model, optimizer)
-    parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "scaler": accelerator.scaler}
-    parts = {name: part for name, part in parts.items() if part is not None}
-    if rank > 0:  # else all ranks would drop the same units
-        torch.manual_seed(params.seed + rank)
+        inputs.model.activation_checkpointing_enable()
 
-    step, best_step, best, epochs_since_best, finite_loss, random_state = 0, None, None, 0, None, None
-    history: History = []
-    losses, score, watch = RunningLoss(inputs.loss.unit), validation_scorer(inputs.task), Stopwatch()
-    if resumed := newest(home, keep_best=params.keep == "best"):
-        state = torch.load(resumed / _STATE, map_location="cpu", weights_only=True)
-        step, best_step, best, epochs_since_best, history = state["progress"]
-        random_state = state["random"][rank]
-        for name, part in parts.items():
-            part.load_state_dict(state[name])
-        progress = progress_of(resumed)
-        losses.load(progress["losses"])
-        watch.earlier = progress["seconds"]
-    bar = tqdm(total=steps, initial=step, disable=not sys.stderr.isatty() or rank > 0)
-    dropout = fast_dropout() if device == "cpu" else nullcontext()
-    with logging_redirect_tqdm(), bar, dropout, Interruption() as interruption, watch:
-        while step < steps and epochs_since_best < (params.early_stopping_patience or math.inf):
-            epoch, step_in_epoch = divmod(step, steps_in_epoch)
+    lengths = inputs.training.with_format("numpy")["length"][:] if params.group_by_length else None
+    effective_batch = params.batch_size * accumulation_steps * accelerator.num_processes
+    sampler = EpochSampler(len(inputs.training), lengths, effective_batch, params.seed)
+    validation = inputs.validation.select(longest_first(inputs.validation))
+    model, optimizer, train_loader, validation_loader = accelerator.prepare(
+        inputs.model,
+        _optimizer(inputs.model, params),
+        _loader(inputs.training, inputs, params, runtime, sampler),
+        _loader(validation, inputs, params, runtime),
+    )
+    steps_in_epoch = math.ceil(len(train_loader) / accumulation_steps)
+    max_steps = steps_in_epoch * params.epochs
+    warmup_steps = math.ceil(params.warmup_ratio * max_steps)
+    schedule = get_scheduler(params.lr_scheduler_type, optimizer, warmup_steps, max_steps)
+    accelerator.register_for_checkpointing(schedule)
+    if accelerator.process_index:  # otherwise all ranks would drop the same units
+        torch.manual_seed(params.seed + accelerator.process_index)
+
+    state = TrainerState(max_steps=max_steps, best_global_step=None)
+    random_state = None
+    if checkpoint := newest(home):
+        accelerator.load_state(str(checkpoint))
+        state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        random_state = get_random_state()
+    loss_since_logged, step_logged = torch.zeros((), device=accelerator.device), state.global_step
+    bar = tqdm(total=max_steps, initial=state.global_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
+    dropout = fast_dropout() if device.kind == "cpu" else nullcontext()
+    with (
+        logging_redirect_tqdm(), bar, dropout, out_of_memory(MEMORY_REMEDY), Interruption() as interruption,
+        Stopwatch() as watch,
+    ):  # fmt: skip
+        while state.global_step < max_steps and not _is_stopped_early(state, params, inputs):
+            epoch, step_in_epoch = divmod(state.global_step, steps_in_epoch)
+            batches = accelerator.skip_first_batches(train_loader, step_in_epoch * accumulation_steps)
             batches.set_epoch(epoch)
-            done = step_in_epoch * accumulation_steps  # forward passes of this epoch, before a run that resumes
-            if random_state and done == 0:  # of a run that resumes: the numbers that would have come go on
-                set_random_state(random_state)
-            left = itertools.islice(batches, done, None)
-            epoch_batches = iter(TrainingLoader(inputs.training, inputs.tokenizer, left, device, num_workers=workers))
-            if random_state and done > 0:  # the iterator draws one
-                set_random_state(random_state)
-            random_state = None
+            sampler.set_epoch(epoch)  # after a resume with several processes, Accelerate does not reach it
+            batches = iter(batches)
             model.train()
-            while window := list(itertools.islice(epoch_batches, accumulation_steps)):
-                labelled = sum(distributed.all_gather(sum(int((of["labels"] != NO_LABEL).sum()) for of in window)))
+            while window := list(islice(batches, accumulation_steps)):
+                if random_state and step_in_epoch:  # the loader has drawn a number that it had drawn before
+                    set_random_state(random_state)
+                random_state = None
+                labels_in_window = sum(batch["labels"].numel() for batch in window)
+                labels_in_window = accelerator.reduce(torch.tensor(labels_in_window, device=accelerator.device), "sum")
                 for number, batch in enumerate(window, start=1):
-                    tensors = batch.to(accelerator.device)
-                    labels = tensors.pop("labels")
-                    between = accelerator.no_sync(wrapped) if number < len(window) else nullcontext()
-                    with between, memory_for_batch(tensors["input_ids"], training=True):
-                        total = inputs.loss(wrapped(**tensors).logits, labels)
-                        loss = total / labelled * distributed.world_size()  # gradients are averaged over the ranks
+                    labels = batch.pop("labels")
+                    with accelerator.no_sync(model) if number < len(window) else nullcontext():
+                        # Gradients are averaged over the processes, so each loss counts as many times.
+                        loss = inputs.loss(model(**batch).logits, labels) / labels_in_window * accelerator.num_processes
                         accelerator.backward(loss)
-                    demand_finite("loss", loss.detach(), step + 1, finite_loss)
-                    finite_loss = inputs.loss.unit * total.item() / max(1, int((labels != NO_LABEL).sum()))
-                    losses.add(loss)
-                norm = accelerator.clip_grad_norm_(wrapped.parameters(), params.max_grad_norm or math.inf)
-                if precision != "fp16":  # there the scaler skips such a step
-                    demand_finite("gradient norm", norm, step + 1, finite_loss)
+                    loss_since_logged += loss.detach()
+                norm = accelerator.clip_grad_norm_(model.parameters(), params.max_grad_norm or math.inf)
                 lr = schedule.get_last_lr()[0]
                 optimizer.step()
                 if not accelerator.optimizer_step_was_skipped:
                     schedule.step()
                 optimizer.zero_grad()
-                step, done = step + 1, done + len(window)
                 bar.update()
-                at = {"epoch": epoch + done / len(batches), "step": step}
-                if step % min(params.logging_steps, steps_in_epoch) == 0:
-                    history.append({"loss": losses.log(step), "learning_rate": lr, **at})
-                    curves(history)
-                if done == len(batches):
-                    scored = logits(model, inputs.validation, inputs.tokenizer, size, precision, workers)
-                    scores = score(scored, to_numpy(inputs.validation["labels"]))
-                    history.append({**{f"eval_{name}": score for name, score in scores.items()}, **at})
-                    log_epoch(history, params.epochs, inputs.task)
-                    curves(history)
-                    epochs_since_best += 1
-                    if improves(inputs.task, scores, best):
-                        best_step, best, epochs_since_best = step, scores, 0
-                if interruption.agreed() or done == len(batches) or step % runtime.save_steps == 0:
-                    random = distributed.all_gather(get_random_state())
-                    progress = {"losses": losses.state(), "seconds": watch.so_far()}
-                    if rank == 0:
-                        state = {name: part.state_dict() for name, part in parts.items()} | {"random": random}
-                        state["progress"] = step, best_step, best, epochs_since_best, history
-                        with saving(home, step):
-                            checkpoint_path(home, step).mkdir(exist_ok=True)
-                            torch.save(state, checkpoint_path(home, step) / _STATE)
-                        complete(checkpoint_path(home, step), progress, best_step)
+                state.global_step += 1
+                state.epoch = state.global_step / steps_in_epoch
+                progress = {"epoch": state.epoch, "step": state.global_step}
+                if state.global_step % min(params.logging_steps, steps_in_epoch) == 0:
+                    mean = accelerator.reduce(loss_since_logged, "mean") / (state.global_step - step_logged)
+                    logged = {"loss": mean.item() * inputs.loss.unit, "grad_norm": norm.item(), "learning_rate": lr}
+                    require_finite("loss", logged["loss"], state.global_step)
+                    if device.precision != "fp16":  # there, the scaler skips a step now and then
+                        require_finite("gradient norm", logged["grad_norm"], state.global_step)
+                    state.log_history.append({**logged, **progress})
+                    curves(state.log_history)
+                    loss_since_logged.zero_()
+                    step_logged = state.global_step
+                epoch_ends = state.global_step % steps_in_epoch == 0
+                if epoch_ends:
+                    scores = _evaluate(accelerator, model, validation_loader, inputs)
+                    state.log_history.append({**{f"eval_{name}": score for name, score in scores.items()}, **progress})
+                    state.best_global_step = kept_epoch(state.log_history, "best", task)["step"]
+                    log_epoch(state.log_history, params.epochs, task)
+                    curves(state.log_history)
+                if interruption.agreed() or epoch_ends or state.global_step % runtime.save_steps == 0:
+                    _save(accelerator, state, home)
                     if interruption.agreed():
-                        interruption.stop(step, steps)
-    weights = accelerator.get_state_dict(wrapped)
-    if params.keep == "best" and rank == 0:
-        path = checkpoint_path(home, best_step or step) / _STATE
-        weights = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["model"]
-    return TrainResult(weights, history, losses.mean(step), watch)
+                        interruption.stop(state.global_step, max_steps)
+    weights = accelerator.get_state_dict(model)
+    if params.keep == "best" and state.best_global_step != state.global_step:
+        weights = load_file(home / f"checkpoint-{state.best_global_step}" / "model.safetensors")
+    return TrainResult(weights, state.log_history, mean_loss(state.log_history), watch)
+
+
+def _optimizer(model: Any, params: TrainParams) -> torch.optim.Optimizer:
+    """Return AdamW without weight decay for biases and layer norms, as the Trainer has it."""
+    decayed, others = [], []
+    for name, parameter in model.named_parameters():
+        (decayed if parameter.ndim > 1 and "bias" not in name else others).append(parameter)
+    groups = [{"params": decayed, "weight_decay": params.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=params.lr, fused=params.optim == "adamw_torch_fused")
+
+
+def _loader(
+    examples: Dataset, inputs: TrainInputs, params: TrainParams, runtime: RuntimeParams, sampler: Sampler | None = None
+) -> DataLoader[Any]:
+    return DataLoader(
+        examples.select_columns([*inputs.tokenizer.model_input_names, "labels"]),  # type: ignore[arg-type]
+        batch_size=params.batch_size,
+        sampler=sampler,
+        collate_fn=collator(inputs.tokenizer, inputs.device),
+        num_workers=runtime.dataloader_num_workers,
+        pin_memory=inputs.device.kind == "cuda",
+    )
+
+
+def _is_stopped_early(state: TrainerState, params: TrainParams, inputs: TrainInputs) -> bool:
+    epochs = epochs_scored(state.log_history)
+    if params.early_stopping_patience is None or not epochs:
+        return False
+    best = kept_epoch(state.log_history, "best", inputs.task)
+    return len(epochs) - 1 - epochs.index(best) >= params.early_stopping_patience
+
+
+@torch.no_grad()
+def _evaluate(accelerator: Accelerator, model: Any, loader: DataLoader[Any], inputs: TrainInputs) -> dict[str, float]:
+    """Score validation. Accelerate drops the examples that it repeated to give every process a full batch."""
+    model.eval()
+    scored = []
+    for batch in loader:
+        labels = batch.pop("labels")
+        scored.append(accelerator.gather_for_metrics((model(**batch).logits.float(), labels)))
+    logits, labels = (torch.cat(parts).cpu().numpy() for parts in zip(*scored, strict=True))
+    return validation_scores(inputs.task, logits, labels)
+
+
+def _save(accelerator: Accelerator, state: TrainerState, home: Path) -> None:
+    """Save a complete checkpoint, and remove all but the newest and the best one."""
+    path = home / f"checkpoint-{state.global_step}"
+    with saving(home, state.global_step):
+        accelerator.save_state(str(path))
+        if accelerator.is_main_process:
+            state.save_to_json(str(path / TRAINER_STATE_NAME))
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        complete(path)
+        best = state.best_global_step
+        rotate_checkpoints(str(home), 2, str(home / f"checkpoint-{best}") if best else None)

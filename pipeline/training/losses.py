@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from pipeline.core.messages import UserError
-from pipeline.core.task import NO_LABEL, ProblemType, Task
+from pipeline.core.task import ProblemType, Task
 from pipeline.evaluation.metrics import Values
 
 
@@ -34,16 +34,13 @@ class SummedLoss:
         return self.label_scale**2
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
-        """logits: shape (n, outputs). labels: (n,) or (n, outputs); those that are NO_LABEL add nothing."""
+        """logits: shape (n, outputs). labels: (n,) or, for several labels, floats of shape (n, outputs)."""
         weights = None if self.class_weights is None else self.class_weights.to(logits.device)
         if self.problem_type == "single_label_classification":
             return functional.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=label_smoothing)
-        known = (labels != NO_LABEL).float()
         if self.problem_type == "multi_label_classification":
-            return functional.binary_cross_entropy_with_logits(
-                logits, labels.float(), known, reduction="sum", pos_weight=weights
-            )
-        return (known * ((logits[:, 0] - labels) / self.label_scale) ** 2).sum()
+            return functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum", pos_weight=weights)
+        return (((logits[:, 0] - labels) / self.label_scale) ** 2).sum()
 
 
 def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task, labels: Values) -> torch.Tensor:

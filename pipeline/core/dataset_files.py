@@ -1,0 +1,55 @@
+"""Read and write the splits as `datasets.Dataset`."""
+
+from pathlib import Path
+
+from datasets import Dataset, load_from_disk
+from pyarrow import ArrowException
+
+from pipeline.core.messages import UserError
+from pipeline.core.paths import require
+
+_MOST_IN_MEMORY = 256 * 2**20  # bytes
+
+
+def read_parquet(directory: Path, split: str, producer: str, cache: Path) -> Dataset:
+    """Read `directory/split.parquet`, an output of the stage `producer`.
+
+    Args:
+        cache: Where `datasets` keeps its Arrow copy of the file, and of what is mapped from it.
+
+    Raises:
+        UserError: The file is missing or incomplete.
+    """
+    path = require(directory / f"{split}.parquet", producer)
+    try:
+        return Dataset.from_parquet(str(path), cache_dir=str(cache))
+    except (ArrowException, OSError, ValueError) as error:
+        raise _incomplete(path, producer, error) from None
+
+
+def save(examples: Dataset, path: Path) -> None:
+    """Write a dataset that `load_dataset` reads. The same examples give the same bytes.
+
+    A dataset has a random fingerprint, and the paths of the files that it was made from; neither is written.
+    """
+    Dataset(examples.data, fingerprint=path.name).save_to_disk(path)
+
+
+def load_split(directory: Path, split: str, producer: str) -> Dataset:
+    """Open `directory/split`, which the stage `producer` wrote with `save`. A large file is memory-mapped.
+
+    Raises:
+        UserError: The dataset is missing or incomplete.
+    """
+    path = require(directory / split, producer)
+    try:
+        size = sum(file.stat().st_size for file in path.iterdir())
+        # A file that changes while it is mapped changes the examples, and ends the process if it is truncated.
+        return load_from_disk(path, keep_in_memory=size < _MOST_IN_MEMORY)
+    except (ArrowException, OSError, ValueError, KeyError) as error:
+        raise _incomplete(path, producer, error) from None
+
+
+def _incomplete(path: Path, producer: str, error: Exception) -> UserError:
+    reason = " ".join(str(error).split())
+    return UserError(f'{path} is incomplete ({reason}); run "dvc repro -f {producer}"')

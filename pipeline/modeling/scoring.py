@@ -1,0 +1,75 @@
+"""Score examples with a fine-tuned model: in the stage predict, in classify and in export."""
+
+import sys
+import tempfile
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from numpy.typing import NDArray
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+from pipeline.modeling.device import Device
+from pipeline.modeling.failures import out_of_memory
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Device, batch_size: int) -> Trainer:
+    """Return a Trainer that predicts.
+
+    Args:
+        batch_size: Examples per forward pass, on each device.
+    """
+    arguments = TrainingArguments(
+        output_dir=tempfile.gettempdir(),  # nothing is written there
+        per_device_eval_batch_size=batch_size,
+        use_cpu=device.kind == "cpu",
+        bf16=device.precision == "bf16",
+        fp16=device.precision == "fp16",
+        remove_unused_columns=False,  # `predict_logits` selects them; an ONNX model does not name its inputs
+        report_to="none",
+        disable_tqdm=not sys.stderr.isatty(),
+    )
+    trainer = Trainer(
+        model=model, args=arguments, processing_class=tokenizer, data_collator=collator(tokenizer, device)
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def collator(tokenizer: PreTrainedTokenizerBase, device: Device) -> DataCollatorWithPadding:
+    """Return the collator that pads a batch to its longest example."""
+    # Tensor cores multiply shapes that are multiples of 8; on a CPU the padding costs more than it gains.
+    return DataCollatorWithPadding(tokenizer, pad_to_multiple_of=None if device.kind == "cpu" else 8)
+
+
+def longest_first(examples: Dataset) -> NDArray[np.intp]:
+    """Return the positions of the examples by decreasing length: little padding, and memory runs out early or never."""
+    return np.argsort(examples.with_format("numpy")["length"][:], kind="stable")[::-1]
+
+
+def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
+    """Score tokenized examples, each once, with any number of processes.
+
+    Returns:
+        Logits of shape (examples, outputs), in the order of the examples.
+
+    Raises:
+        UserError: Memory runs out.
+    """
+    inputs = examples.select_columns(trainer.processing_class.model_input_names)
+    order = longest_first(examples)
+    arguments = trainer.args
+    precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "fp32"
+    # The Trainer enters autocast for each batch, which casts all weights again; inside this one they are cast once.
+    autocast = torch.autocast(arguments.device.type, _AUTOCAST[precision]) if precision != "fp32" else nullcontext()
+    remedy = "lower tokenize.max_length or predict.batch_size (in classify --batch-size), or use a smaller model"
+    with out_of_memory(remedy), autocast:
+        predictions = trainer.predict(inputs.select(order)).predictions
+    logits = np.empty_like(predictions)
+    logits[order] = predictions
+    return logits
