@@ -21,8 +21,8 @@ from pipeline.training.history import History
 from pipeline.training.losses import SummedLoss, class_weights
 
 MEMORY_REMEDY = (
-    "lower train.batch_size and raise train.gradient_accumulation_steps as much, set train.gradient_checkpointing, lower "
-    "tokenize.max_length, or use a smaller model"
+    "lower train.batch_size and raise train.gradient_accumulation_steps as much, set train.gradient_checkpointing, "
+    "lower tokenize.max_length, or use a smaller model"
 )
 
 
