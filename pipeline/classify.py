@@ -1,179 +1,152 @@
-"""Classify new texts with a trained model.
+"""Classify new texts with a fine-tuned model.
 
-TEXT is one text, or two for a model of pairs. A file has a column for each text that the model reads, and may have
-others, which are kept. Each row gets a prediction, and the probability of each class or label. The rows stay in order.
+TEXT is one text, or two for a model of pairs. A file has a column for each text that the model reads; its other columns
+are copied to the output. Each row gets a prediction and the probability of each class or label. Rows keep their order.
 Several processes share the rows of a file: torchrun --nproc-per-node 2 -m pipeline.classify --file ...
 """
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
+
+from numpy.typing import NDArray
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import require_different_files, require_file_path
 from pipeline.core.paths import CLASSIFIER
-from pipeline.core.tables import from_numpy
 from pipeline.evaluation.metrics import predicted, probabilities
 from pipeline.modeling import distributed
+from pipeline.modeling.classifier import Classifier
 from pipeline.modeling.settings import InferenceSettings, read_settings
 from pipeline.params import Precision
-from pipeline.serving.classifier import Classifier
-from pipeline.tabular.reading import (
-    Batch,
-    Columns,
-    Fault,
-    read_files,
-    read_standard_input,
-    refuse,
-    require_form,
-    texts,
-)
+from pipeline.tabular.reading import Batch, Columns, Fault, read_files, read_standard_input, refuse, require_form, texts
 from pipeline.tabular.writing import Write, writing_rows
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from pipeline.evaluation.metrics import Floats
-
-_STANDARD = Path("-")  # input: JSON lines
+_STANDARD_INPUT = Path("-")
 _TIMEOUT = 600  # seconds until a process gives up on another one that does not answer
 
 
 def classify(
     model: Path,
-    given: list[str] | Path,
+    source: list[str] | Path,
     out: Path | None,
-    skip: bool,
+    skip_errors: bool,
     batch_size: int,
     precision: Literal["auto", Precision] | None = None,
 ) -> None:
-    """Write the rows of a file, or one row of texts, with the model's answers.
+    """Write each row of a file, or one row of texts, with the model's prediction.
 
-    out: a file, or standard output as JSON lines. skip: rows that cannot be used go to a file of their own.
-    batch_size: examples per forward pass. precision: None is the one in which the model's scores were measured.
-    Raises UserError for such a row where not `skip`, for what else is wrong with the file, and where the model does not
-    load.
+    Args:
+        source: A file, "-" for JSON lines on standard input, or the texts of one row.
+        out: A file; None writes JSON lines to standard output.
+        skip_errors: Write the rows that cannot be used to a file of their own, and continue.
+        batch_size: Examples per forward pass.
+        precision: None is the one in which the model's scores were measured.
+
+    Raises:
+        UserError: The model does not load, the input cannot be read, or a row cannot be used and is not skipped.
     """
-    errors = _errors_file(given, out) if skip else None
-    _require_outputs(given, [path for path in (out, errors) if path is not None])
-    settings, count, truncated = read_settings(model), 0, 0
-    rows = _rows(given, settings.text_columns)
-    with _faults(errors) as refused, _writing(out) as write:
+    errors_path = _errors_path(source, out) if skip_errors else None
+    _require_outputs(source, [path for path in (out, errors_path) if path])
+    settings = read_settings(model)
+    row_errors: list[Fault] = []
+    on_error = row_errors.append if skip_errors else refuse
+    batches = _read(source, settings.text_columns, on_error)
+    classified = truncated = 0
+    with _writing(out) as write, _writing(errors_path) if errors_path else nullcontext() as write_errors:
         classifier = Classifier(model, settings, batch_size, precision)
-        for batch in rows(refused):
-            usable, of_texts = _usable(batch, settings.text_columns, refused)
-            if not usable.numbers:
-                continue
-            scored = classifier.score([column.to_pylist() for column in of_texts])
-            write({**usable.columns, **_answers(settings, scored.logits, usable)})
-            count, truncated = count + len(usable.numbers), truncated + scored.truncated
-        if not count:
-            do = "run without --on-error skip to see why" if skip else "add some"
-            raise UserError(f"{_name(given)} has no row that can be used; {do}")
+        for batch in batches:
+            rows, columns = _usable_texts(batch, settings.text_columns, on_error)
+            if rows.numbers:
+                scored = classifier.score(columns)
+                write({**rows.columns, **_answers(settings, scored.logits, rows)})
+                classified += len(rows.numbers)
+                truncated += scored.truncated
+        if not classified:
+            remedy = "run without --on-error skip to see why" if skip_errors else "add some"
+            raise UserError(f"{_name(source)} has no row that can be used; {remedy}")
+        if write_errors and row_errors:
+            write_errors({name: [getattr(error, name) for error in row_errors] for name in Fault._fields})
+    if row_errors:
+        log.warning("%d %s cannot be used: %s", len(row_errors), "row" if len(row_errors) == 1 else "rows", errors_path)
     if truncated:
-        log.warning("%d of %d rows are longer than %d tokens, and were cut", truncated, count, settings.max_length)
+        log.warning("%d of %d rows are longer than %d tokens and were cut", truncated, classified, settings.max_length)
 
 
-def _rows(given: list[str] | Path, names: list[str]) -> Callable[[Callable[[Fault], None]], Iterator[Batch]]:
-    """How to read the rows. Raises UserError or PermissionError where there is no such file."""
-    if isinstance(given, list):
-        if len(given) != len(names):
+def _read(source: list[str] | Path, names: list[str], on_error: Callable[[Fault], None]) -> Iterable[Batch]:
+    """Return the rows in batches. The input is checked now, and read when the batches are."""
+    if isinstance(source, list):
+        if len(source) != len(names):
             reads = f"a pair of texts, {names[0]} and {names[1]}" if len(names) == 2 else f"one text, {names[0]}"
-            raise UserError(f"this model reads {reads}; {len(given)} given")
-        batch = Batch(Path(_name(given)), "row", [0], {name: [text] for name, text in zip(names, given, strict=True)})
-        return lambda refused: iter([batch])
+            raise UserError(f"this model reads {reads}; {len(source)} given")
+        row = {name: [text] for name, text in zip(names, source, strict=True)}
+        return [Batch(Path(_name(source)), "row", [0], row)]
     columns = Columns(names, others=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
-    if given == _STANDARD:
-        return lambda refused: read_standard_input(columns, refused)
-    if not given.is_file():
-        raise UserError(f"{given} is not {'a file' if given.exists() else 'there'}; name a file of rows")
-    require_form(given)
-    given.open("rb").close()  # a file that may not be read fails before the model is loaded
-    return lambda refused: read_files([given], columns, refused)
+    if source == _STANDARD_INPUT:
+        return read_standard_input(columns, on_error)
+    if not source.is_file():
+        raise UserError(f"{source} is not {'a file' if source.exists() else 'there'}; name a file of rows")
+    require_form(source)
+    source.open("rb").close()  # a file that may not be read fails before the model is loaded
+    return read_files([source], columns, on_error)
 
 
-def _name(given: list[str] | Path) -> str:
-    if isinstance(given, list):
+def _name(source: list[str] | Path) -> str:
+    if isinstance(source, list):
         return "command line"
-    return "standard input" if given == _STANDARD else str(given)
+    return "standard input" if source == _STANDARD_INPUT else str(source)
 
 
-def _errors_file(given: list[str] | Path, out: Path | None) -> Path:
-    beside = out or (Path("standard_input") if isinstance(given, list) or given == _STANDARD else given)
-    return beside.with_name(f"{beside.stem}.errors.jsonl")
+def _errors_path(source: list[str] | Path, out: Path | None) -> Path:
+    is_file = isinstance(source, Path) and source != _STANDARD_INPUT
+    path = out or (Path(source) if is_file else Path("standard_input"))
+    return path.with_name(f"{path.stem}.errors.jsonl")
 
 
-def _require_outputs(given: list[str] | Path, outputs: list[Path]) -> None:
+def _require_outputs(source: list[str] | Path, outputs: list[Path]) -> None:
     """Raise UserError if an output would replace a directory, the input or the other output."""
     for path in outputs:
         require_file_path(path)
-    if isinstance(given, list):
-        require_different_files(outputs)
-    else:
-        require_different_files([Path("/dev/stdin") if given == _STANDARD else given, *outputs])
+    inputs = [] if isinstance(source, list) else [Path("/dev/stdin") if source == _STANDARD_INPUT else source]
+    require_different_files([*inputs, *outputs])
 
 
 def _writing(path: Path | None) -> AbstractContextManager[Write]:
-    """As `writing_rows`. Of several processes each reads all rows and scores its share, and rank 0 alone writes."""
+    """Return `writing_rows` on rank 0. The other processes score a part of the rows, and write nothing."""
     return writing_rows(path) if distributed.rank() == 0 else nullcontext(lambda columns: None)
 
 
-@contextmanager
-def _faults(path: Path | None) -> Iterator[Callable[[Fault], None]]:
-    """Yield what to do with a row that cannot be used: stop, or write it to the file at `path`."""
-    if path is None:
-        yield refuse
-        return
-    count = 0
-    with _writing(path) as write:
-
-        def refused(fault: Fault) -> None:
-            nonlocal count
-            count += 1
-            write({name: [value] for name, value in fault._asdict().items()})
-
-        yield refused
-    if count:
-        log.warning("%d %s cannot be used: %s", count, "row" if count == 1 else "rows", path)
-
-
-def _usable(batch: Batch, names: list[str], refused: Callable[[Fault], None]) -> tuple[Batch, list["pa.Array"]]:
-    """The rows that have all texts, and these texts by column."""
-    faulty: dict[str, Fault] = {}
-
-    def note(fault: Fault) -> None:
-        faulty.setdefault(fault.where, fault)
-
-    of_texts = [texts(batch, name, note) for name in names]
-    for name, column in zip(names, of_texts, strict=True):
-        for row, text in enumerate(column.to_pylist()):
+def _usable_texts(batch: Batch, names: list[str], on_error: Callable[[Fault], None]) -> tuple[Batch, list[list[str]]]:
+    """Return the rows that have every text, and these texts by column. The other rows are errors, one each."""
+    errors: dict[str, Fault] = {}
+    columns = [texts(batch, name, lambda error: errors.setdefault(error.where, error)).to_pylist() for name in names]
+    for name, column in zip(names, columns, strict=True):
+        for row, text in enumerate(column):
             if not text.strip():
-                note(batch.fault(row, f"has no {name}; fill it in"))
-    if not faulty:
-        return batch, of_texts
-    for fault in faulty.values():
-        refused(fault)
-    kept = [row for row in range(len(batch.numbers)) if batch.where(row) not in faulty]
-    usable = batch.take(kept)
-    return usable, [texts(usable, name) for name in names]
+                errors.setdefault(batch.where(row), batch.fault(row, f"has no {name}; fill it in"))
+    for error in errors.values():
+        on_error(error)
+    usable = [row for row in range(len(batch.numbers)) if batch.where(row) not in errors]
+    return batch.take(usable), [[column[row] for row in usable] for column in columns]
 
 
-def _answers(settings: InferenceSettings, logits: "Floats", rows: Batch) -> dict[str, Any]:
-    """The columns that are written beside the rows' own. Raises UserError where these have the same names."""
-    values, labels = predicted(settings.problem_type, logits), settings.labels
-    answers: dict[str, Any] = {"prediction": from_numpy(values)}
-    if settings.problem_type != "regression":
-        of_class = probabilities(settings.problem_type, logits)
-        answers |= {f"probability_{label}": from_numpy(of_class[:, at]) for at, label in enumerate(labels)}
+def _answers(settings: InferenceSettings, logits: NDArray[Any], rows: Batch) -> dict[str, Any]:
+    """Return the columns of the prediction. Raises UserError if the rows have a column of the same name."""
+    labels = settings.labels
+    predictions = predicted(settings.problem_type, logits).tolist()
     if settings.problem_type == "single_label_classification":
-        answers["prediction"] = [labels[value] for value in values]
+        predictions = [labels[number] for number in predictions]
     elif settings.problem_type == "multi_label_classification":
-        answers["prediction"] = [[label for label, has in zip(labels, row, strict=True) if has] for row in values]
-    if taken := next((name for name in answers if name in rows.columns), None):
-        raise UserError(f"{rows.path} has a column {taken}, which is also the name of an answer; rename it")
+        predictions = [[label for label, flag in zip(labels, flags, strict=True) if flag] for flags in predictions]
+    answers = {"prediction": predictions}
+    if settings.problem_type != "regression":
+        columns = probabilities(settings.problem_type, logits).T.tolist()
+        answers |= {f"probability_{label}": column for label, column in zip(labels, columns, strict=True)}
+    if clash := next((name for name in answers if name in rows.columns), None):
+        raise UserError(f"{rows.path} has a column {clash}, which is also the name of an answer; rename it")
     return answers
 
 
@@ -183,7 +156,7 @@ def main() -> None:
     parser.add_argument("--file", type=Path, help="csv, tsv, json, jsonl or parquet; -: standard input, JSON lines")
     parser.add_argument("--out", type=Path, help="csv, tsv, jsonl or parquet; default: standard output, JSON lines")
     parser.add_argument(
-        "--model", type=Path, default=CLASSIFIER, help=f"what stage train has written; default: {CLASSIFIER}"
+        "--model", type=Path, default=CLASSIFIER, help=f"what the stage train has written; default: {CLASSIFIER}"
     )
     parser.add_argument(
         "--on-error", choices=("stop", "skip"), default="stop",
@@ -201,15 +174,14 @@ def main() -> None:
         parser.error("--out is empty; name a file")
     if arguments.batch_size < 1:
         parser.error(f"--batch-size is {arguments.batch_size}; it must be 1 or more")
-    if arguments.file == _STANDARD and distributed.world_size() > 1:
+    if arguments.file == _STANDARD_INPUT and distributed.world_size() > 1:
         parser.error("several processes cannot share standard input; name a file")
     if hasattr(signal, "SIGPIPE"):  # not on Windows
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is not an error
     with as_command(), distributed.process_group(_TIMEOUT):
-        skip = arguments.on_error == "skip"
         classify(
-            arguments.model, arguments.file or arguments.texts, arguments.out, skip, arguments.batch_size,
-            arguments.precision,
+            arguments.model, arguments.file or arguments.texts, arguments.out, arguments.on_error == "skip",
+            arguments.batch_size, arguments.precision,
         )  # fmt: skip
 
 

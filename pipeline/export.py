@@ -48,10 +48,10 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     import torch
 
     from pipeline.core.dataset_files import load_split
+    from pipeline.modeling import onnx_model
     from pipeline.modeling.device import Device, usable_device
     from pipeline.modeling.loading import load_classifier, load_tokenizer
     from pipeline.modeling.scoring import predict_logits, scoring_trainer
-    from pipeline.serving import onnx_model
 
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     require_free(out, classifier)

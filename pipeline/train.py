@@ -27,7 +27,6 @@ from pipeline.core.paths import (
 )
 from pipeline.core.run_directory import code_digest, own_directory, run_key
 from pipeline.core.task import Task, read_task
-from pipeline.core.tracker import end_run
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_where_busy
@@ -105,7 +104,6 @@ def train(
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # also where training was resumed after its last step
         _write_report(metrics, result, kept, task, effective_batch_size, params.epochs)
-        end_run(runtime.report_to, home.name, metrics / "plots" / "history.csv")
         write_details(metrics / "environment.json", surroundings)
         epochs_run = len(epochs_scored(result.history))
         result.watch.write(metrics / "timing.json", "train", samples=rows * epochs_run)

@@ -185,5 +185,5 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
 
 def make(root: Path) -> str:
     """Run the stage. Returns the page."""
-    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS, "none")
+    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS)
     return (root / METRICS / "report.html").read_text()

@@ -26,10 +26,10 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import SETTINGS
 from pipeline.core.task import read_task
 from pipeline.modeling import device
+from pipeline.modeling.classifier import Classifier
 from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, Precision, PredictParams, TokenizeParams
 from pipeline.predict import predict
-from pipeline.serving.classifier import Classifier
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 

@@ -38,7 +38,6 @@ BELOW = {
     "tabular": {"core"},
     "evaluation": {"core"},
     "modeling": {"core", "params"},
-    "serving": {"core", "modeling", "params"},
     "training": {"core", "params", "modeling", "evaluation"},
     "reporting": {"core", "evaluation"},
     "experiments": {"core", "params", "modeling", "evaluation"},

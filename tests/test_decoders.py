@@ -16,10 +16,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
+from pipeline.modeling.classifier import Classifier
 from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
-from pipeline.serving.classifier import Classifier
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 

@@ -17,9 +17,9 @@ from transformers import BertForSequenceClassification
 from pipeline.classify import classify
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SETTINGS
+from pipeline.modeling.classifier import Classifier
 from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, TokenizeParams
-from pipeline.serving.classifier import Classifier
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 

@@ -24,7 +24,6 @@ from pipeline.core.data_card import DATA_CARD
 from pipeline.core.details import parse_details, write_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SWAPPED
-from pipeline.core.tracker import begin_run, end_run
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS as METRICS_OF
 from pipeline.reporting.search_page import SearchResults, search_page
@@ -76,31 +75,6 @@ def test_contradictions_across_splits_have_a_column_if_there_are_any(inputs: Pat
     (tmp_path / RAW / DATA_CARD).write_text(json.dumps(card))
     page = text_of(make(tmp_path))
     assert re.search(r"with another label.*4,321\s+1,234", page, re.DOTALL)
-
-
-@pytest.mark.parametrize(
-    ("trained", "message"),
-    [
-        (True, r"^tensorboard did not take the scores of run workspace-0123abcd: \w+Error: .+"),
-        (False, r"^tensorboard gets no scores: no run .* trained this model"),
-    ],
-)
-def test_a_tracker_that_fails_or_has_no_such_run_costs_one_line(
-    trained: bool, message: str, inputs: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    (tmp_path / METRICS / "report.html").unlink()
-    params_file(tmp_path, {"runtime.report_to": "tensorboard"})
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "params.yaml"))  # fails where it is installed, too
-    begin_run("tensorboard", "0123abcd4567", resumed=False)
-    if trained:
-        end_run("tensorboard", "0123abcd4567", METRICS / "plots" / "history.csv")
-    done = run_stage("report", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(message, done.stderr, re.M)) == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert (tmp_path / METRICS / "report.html").read_bytes() == file.read_bytes()
 
 
 def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:

@@ -14,7 +14,6 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback, Tra
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.core.timing import Stopwatch
-from pipeline.core.tracker import begin_run
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.failures import out_of_memory, require_finite
@@ -27,6 +26,7 @@ from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption
 from pipeline.training.losses import SummedLoss
 from pipeline.training.sampler import EpochSampler
+from pipeline.training.tracker import set_up_tracker
 
 
 def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
@@ -46,9 +46,9 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
             "params.yaml: train.extra.label_smoothing_factor smooths the one class of an example, and this task is a "
             f"{task.problem_type}; remove it"
         )
+    if runtime.report_to != "none":
+        set_up_tracker(arguments, home.name)
     checkpoint = newest(home)
-    if distributed.rank() == 0:
-        begin_run(runtime.report_to, home.name, checkpoint is not None)
     trainer = CorrectedTrainer(
         model=inputs.model,
         args=arguments,
