@@ -60,7 +60,7 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
         pairs = load_split(TOKENIZED, "train", "tokenize")
         ours = trainer.CorrectedTrainer(
             summed_loss=SummedLoss("single_label_classification", None),
-            model=load_classifier(PRETRAINED, device.kind),
+            model=load_classifier(PRETRAINED, device.type),
             args=arguments,
             train_dataset=pairs.select(range(count * params.batch_size)),
             processing_class=tokenizer,

@@ -65,7 +65,7 @@ def predict(
     if precision == "auto":
         precision = precision_of_scores(read_settings(classifier).precision)
     device = set_up_device(precision, num_threads)
-    model, tokenizer = load_classifier(classifier, device.kind, trained=True), load_tokenizer(classifier)
+    model, tokenizer = load_classifier(classifier, device.type, trained=True), load_tokenizer(classifier)
     trainer = scoring_trainer(model, tokenizer, device, params.batch_size)
     splits = [*task.predicted, *(split + SWAPPED for split in task.scored if params.swapped and task.pairs)]
     examples_scored = 0

@@ -29,7 +29,7 @@ from pipeline.core.run_directory import code_digest, own_directory, run_key
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
-from pipeline.modeling.device import set_up_device, warn_where_busy
+from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold
 from pipeline.modeling.settings import InferenceSettings
@@ -73,7 +73,7 @@ def train(
         home = distributed.broadcast(checkpoints)
         fit(load_inputs(task, tokenized, pretrained, params, device), home, params, runtime, lambda history: None)
         return
-    warn_where_busy()
+    warn_if_busy()
     with (
         own_directory(checkpoints, run_key({**ingredients, "code": code}, [tokenized, pretrained]), fresh) as home,
         live_curves(metrics / "plots" / "history.csv", task) as curves,

@@ -51,7 +51,7 @@ def logits(pairs: pa.Table, checkpoint: Path, precision: str) -> np.ndarray:
 
     device = set_up_device(precision, None)  # type: ignore[arg-type]
     torch.manual_seed(0)
-    model, tokenizer = load_classifier(checkpoint, device.kind), load_tokenizer(checkpoint)
+    model, tokenizer = load_classifier(checkpoint, device.type), load_tokenizer(checkpoint)
     return inference.logits(model, pairs, tokenizer, len(pairs), precision)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""A trained model as a function of texts."""
+"""A fine-tuned model as a function of texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,16 +20,21 @@ from pipeline.params import Precision
 
 
 class Scored(NamedTuple):
-    """logits: shape (n, outputs), in the order of the rows. truncated: how many rows were cut to max_length."""
+    """The scores of new examples.
+
+    Attributes:
+        logits: Shape (examples, outputs).
+        truncated: How many examples were cut to `max_length`.
+    """
 
     logits: NDArray[np.float64]
     truncated: int
 
 
 class Classifier:
-    """A model directory that stage train has written.
+    """A model directory that the stage train has written.
 
-    Its logits are those of the stage predict, apart from the noise of the precision.
+    Its logits are those of the stage predict, up to the noise of the precision.
     """
 
     def __init__(
@@ -39,14 +44,15 @@ class Classifier:
         batch_size: int,
         precision: Literal["auto", Precision] | None = None,
     ) -> None:
-        """Load the model of these settings.
+        """Load the model.
 
         Args:
+            settings: Of this model.
             batch_size: Examples per forward pass.
-            precision: None is the one in which its scores were measured, if this machine has it.
+            precision: None is the one in which the model's scores were measured, if this machine supports it.
 
         Raises:
-            UserError: The model does not load, or the device cannot compute in the precision.
+            UserError: The model does not load, or the device does not support the precision.
         """
         self._directory, self._settings = directory, settings
         self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
@@ -55,10 +61,9 @@ class Classifier:
                 raise UserError(f"{directory}: the model was replaced while it was read; run again")
             self._tokenizer = load_tokenizer(directory)
             model: Any = load_classifier(directory, self._device.kind, trained=True)
-            least, most = length_range(directory, self._tokenizer, len(settings.text_columns))
-            if not least <= settings.max_length <= most:
-                raise ValueError(f"{SETTINGS} has max_length {settings.max_length}; it must be {least} to {most}")
-
+            shortest, longest = length_range(directory, self._tokenizer, len(settings.text_columns))
+            if not shortest <= settings.max_length <= longest:
+                raise ValueError(f"{SETTINGS} has max_length {settings.max_length}; it must be {shortest} to {longest}")
         self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)
 
     def score(self, texts: Sequence[Sequence[str]]) -> Scored:

@@ -1,7 +1,4 @@
-"""Two things that PyTorch does slowly on a CPU, made fast: memory allocation and dropout's random numbers.
-
-The gain of each is measured in benchmarks/README.md.
-"""
+"""Speed up memory allocation and dropout's random numbers on a CPU. benchmarks/README.md has the gain of each."""
 
 import ctypes
 import platform
@@ -12,15 +9,15 @@ from typing import Any
 
 import torch
 
-_LANES = 4  # numbers of 16 bits in one of 64
+_LANES = 4  # 16-bit numbers in a 64-bit one
 _STEPS = 1 << 16
 
-# Of malloc.h
+# Constants of malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def keep_memory() -> None:
-    """Keep freed memory for the next tensor, where the C library is glibc.
+    """Keep freed memory for the next tensor, if the C library is glibc.
 
     By default glibc returns large blocks to the system at once, and each new one is mapped and zeroed page by page:
     for the gradient of the word embeddings alone that takes ten times as long as filling it.
@@ -34,7 +31,7 @@ def keep_memory() -> None:
 
 @contextmanager
 def fast_dropout() -> Iterator[None]:
-    """In the block, draw dropout masks on a CPU from a quarter of the random numbers.
+    """Draw dropout masks on a CPU from a quarter of the random numbers while the block runs.
 
     The probability is rounded to a multiple of 2**-16. torch's generator is still the only source of randomness, so
     seeds and checkpoints of its state work as before.
@@ -47,8 +44,8 @@ def fast_dropout() -> Iterator[None]:
 
 
 def _bernoulli(out: torch.Tensor, p: float = 0.5, *, generator: Any = None) -> torch.Tensor:
-    """Fill `out` with ones, each with probability `p`, and zeros. All ops used here have vectorised int16 kernels."""
-    ones = round(p * _STEPS)  # of the 2**16 values of a lane, the lowest `ones` stand for a one
+    """Fill `out` with ones, with probability `p`, and zeros. All ops in this function have vectorized int16 kernels."""
+    ones = round(p * _STEPS)  # the lowest `ones` of the 2**16 values of a lane stand for a one
     if not 0 < ones < _STEPS:
         return out.fill_(ones // _STEPS)
     words = torch.empty(-(-out.numel() // _LANES), dtype=torch.int64).random_(-(2**63), None, generator=generator)

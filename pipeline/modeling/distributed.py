@@ -1,8 +1,8 @@
 """The ranks of a distributed run, as `torchrun` and `accelerate launch` start them.
 
-Both set the environment variables read here:
+Both set the environment variables that are read here:
 https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
-`broadcast` and `all_gather` are collectives: every rank must call them in the same order.
+`broadcast`, `barrier` and `all_gather` are collectives: every rank must call them in the same order.
 """
 
 import gc
@@ -16,20 +16,21 @@ from typing import Any, TypeVar
 from pipeline.core.messages import UserError, log
 
 _T = TypeVar("_T")
-# What `accelerate launch` passes on of a file that `accelerate config` has written. params.yaml decides these: the
-# Trainer would compute in another precision than the rest of the pipeline, or compile or shard the model.
-_OF_ACCELERATES_CONFIG = (
+# `accelerate launch` passes these on from the file that `accelerate config` has written. They are removed because
+# params.yaml decides: the Trainer would compute in another precision than the rest of the pipeline, or compile or shard
+# the model.
+_ACCELERATE_CONFIG = (
     "ACCELERATE_MIXED_PRECISION", "ACCELERATE_DYNAMO_", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED",
 )  # fmt: skip
 
 
 def world_size() -> int:
-    """How many processes work together."""
+    """Return how many processes work together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank() -> int:
-    """This process's number, from 0. Rank 0 alone writes the outputs."""
+    """Return the number of this process, from 0. Only rank 0 writes the outputs."""
     return int(os.environ.get("RANK", "0"))
 
 
@@ -37,11 +38,14 @@ def rank() -> int:
 def process_group(timeout: int) -> Iterator[None]:
     """Join the process group for the block.
 
-    timeout: seconds that a collective waits for a rank that does not answer; with NCCL, torch itself ends the process
-    then. (TrainingArguments has one too, but passes it on only where there is a GPU.) Raises UserError where other
-    ranks fail or do not answer, or were never started, and where there are fewer GPUs than ranks.
+    Args:
+        timeout: Seconds that a collective waits for a rank that does not answer. With NCCL, torch itself ends the
+            process then. (TrainingArguments has a timeout too, but passes it on only if there is a GPU.)
+
+    Raises:
+        UserError: Other ranks fail, do not answer or were never started, or there are fewer GPUs than ranks.
     """
-    for name in [name for name in os.environ if name.startswith(_OF_ACCELERATES_CONFIG)]:
+    for name in [name for name in os.environ if name.startswith(_ACCELERATE_CONFIG)]:
         del os.environ[name]
     if {"ACCELERATE_USE_CPU", "MASTER_ADDR"} <= os.environ.keys() and "WORLD_SIZE" not in os.environ:
         raise UserError(
@@ -52,12 +56,13 @@ def process_group(timeout: int) -> Iterator[None]:
         yield
         return
     if rank() > 0:
-        log.setLevel(logging.ERROR)  # rank 0 logs what all do
+        log.setLevel(logging.ERROR)  # rank 0 logs for all
     import torch
 
-    # The group's threads end with the last reference to it. One that is left may kill the process as Python ends
-    # ("terminate called", https://github.com/pytorch/pytorch/issues/190489). The functions of this module have the
-    # group of the moment as a default: transformers imports it inside the block, where there is one.
+    # The group's threads end with the last reference to it, and a thread that is left may kill the process as Python
+    # ends ("terminate called", https://github.com/pytorch/pytorch/issues/190489). The functions of this module have the
+    # current group as a default argument, so it must be imported before there is a group; transformers would import it
+    # inside the block.
     import torch.distributed.nn.functional
 
     has_gpu = torch.cuda.is_available()
@@ -72,7 +77,7 @@ def process_group(timeout: int) -> Iterator[None]:
         torch.distributed.init_process_group("nccl" if has_gpu else "gloo", timeout=timedelta(seconds=timeout))
         yield
         gc.collect()  # a Trainer refers to itself, and its model to the group
-        torch.distributed.destroy_process_group()  # not after a failure: it may wait for the others
+        torch.distributed.destroy_process_group()  # not after a failure: it may wait for the other ranks
     except RuntimeError as error:
         if not lost_peer(error):
             raise
@@ -84,7 +89,7 @@ def process_group(timeout: int) -> Iterator[None]:
 
 
 def lost_peer(error: Exception) -> bool:
-    """Whether a collective has failed because another rank is gone or does not answer."""
+    """Return whether a collective has failed because another rank is gone or does not answer."""
     if world_size() == 1:
         return False
     import torch

@@ -8,7 +8,7 @@ from pipeline.core import packages
 from pipeline.modeling import distributed
 from pipeline.modeling.device import Device, cpu_bf16, cpu_model
 
-# Variables that select the kernels of matrix products. (Those of threads show in the number of threads.)
+# Variables that select the kernels of matrix products. (Variables for threads show in the number of threads.)
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
 # https://uxlfoundation.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html
 # oneMKL's Developer Guide, "Conditional Numerical Reproducibility" and "Instruction Set Specific Dispatching"
@@ -27,10 +27,7 @@ _KERNELS = (
 
 
 def environment(device: Device) -> dict[str, Any]:
-    """Versions, processor, device, threads and processes of this run, after `set_up_device` has set them.
-
-    device: from `usable_device`.
-    """
+    """Return versions, processor, device, threads and processes of this run. Call it after `set_up_device`."""
     import torch
 
     entries = {

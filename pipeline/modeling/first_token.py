@@ -1,13 +1,13 @@
-"""Spare the last layer of an encoder the work that its head never reads.
+"""Skip the work in the last layer of an encoder that its head never reads.
 
-The heads of the models below classify by the final state of the first token. Beyond the last attention each token goes
-its own way, so that of the last layer's feed-forward network, two thirds of a layer's matrix products, all rows but the
-first are computed for nothing, in training and in prediction. Logits and gradients are the same but for rounding.
+The heads of the models below classify by the final state of the first token. After the last attention, tokens do not
+affect each other, so the last feed-forward network, with two thirds of a layer's matrix products, needs to compute
+only the first token. Logits and gradients are the same up to rounding.
 """
 
 from typing import Any
 
-# Where attention ends: the module whose inputs have one row for each token, and are mixed no more.
+# The module after the last attention: its inputs have a row for each token, and rows are not mixed afterwards.
 _AFTER_LAST_ATTENTION = {
     "bert": "encoder.layer.{last}.attention.output",
     "camembert": "encoder.layer.{last}.attention.output",
@@ -20,7 +20,7 @@ _AFTER_LAST_ATTENTION = {
 
 
 def first_token_only(model: Any) -> None:
-    """Let the last layer of a sequence classifier end with the first token, where its head is known to read no other.
+    """Cut the last layer of a sequence classifier to the first token, if its head is known to read only this one.
 
     The model's last hidden state then has shape (batch, 1, hidden size).
     """
@@ -30,4 +30,4 @@ def first_token_only(model: Any) -> None:
 
 
 def _first_token(module: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(of_tokens[:, :1] for of_tokens in states)
+    return tuple(state[:, :1] for state in states)

@@ -1,14 +1,21 @@
 """The classification head that a base model brings along if it was fine-tuned before."""
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from torch.nn import Linear
+
+from pipeline.core.messages import log
 
 
 class InheritedHead(NamedTuple):
     """A head whose weights a checkpoint holds, as its config.json describes it.
 
-    layer: name of the module that gives the logits. labels: the names of its outputs. regression: it has one output,
-    a number.
+    Attributes:
+        layer: The name of the module that gives the logits.
+        labels: The names of its outputs.
+        regression: It has one output, which is a number.
     """
 
     layer: str
@@ -16,7 +23,7 @@ class InheritedHead(NamedTuple):
     regression: bool
 
     def rows_for(self, labels: list[str]) -> list[int] | None:
-        """The rows of `layer` in the order of a task's labels, or None if the head answers something else.
+        """Return the rows of `layer` in the order of a task's labels, or None if the head is for another task.
 
         A regression has no labels. The default names of transformers (LABEL_0, LABEL_1, ...) say nothing about them.
         """
@@ -29,7 +36,7 @@ class InheritedHead(NamedTuple):
 
 
 def inherited_head(model: Any, stored: Collection[str]) -> InheritedHead | None:
-    """Find the head that a checkpoint holds.
+    """Return the head that a checkpoint holds, if it holds one.
 
     Args:
         model: The sequence classifier that the checkpoint's config.json describes.
@@ -42,20 +49,39 @@ def inherited_head(model: Any, stored: Collection[str]) -> InheritedHead | None:
     return InheritedHead(layer, labels, model.config.problem_type == "regression" and len(labels) == 1)
 
 
+def adapt_head(model: Any, head: InheritedHead, rows: list[int] | None, labels: list[str], directory: Path) -> None:
+    """Put the rows of an inherited head into the order of the labels, and log what became of the head.
+
+    Args:
+        rows: The rows of the head in the order of the labels; None if it is newly initialized.
+        directory: Of the checkpoint, for the log.
+    """
+    inherited = "a regression head" if head.regression else f"a head for {', '.join(head.labels)}"
+    if rows is None:
+        task = f"the labels are {', '.join(labels)}" if labels else "the labels are numbers"
+        log.info("%s has %s, but %s: its head is newly initialized", directory, inherited, task)
+    elif rows == sorted(rows):
+        log.info("%s has %s, as the labels are: its head is kept", directory, inherited)
+    else:
+        for parameter in model.get_submodule(head.layer).parameters():
+            parameter.data = parameter.data[rows]
+        log.info(
+            "%s has %s, and the labels are %s: the rows of its head are reordered",
+            directory, inherited, ", ".join(labels),
+        )  # fmt: skip
+
+
 def head_modules(model: Any) -> list[str]:
-    """The modules of a sequence classifier outside its base model, which a checkpoint without a head lacks."""
+    """Return the modules of a sequence classifier outside its base model; a checkpoint without a head lacks them."""
     return [name for name, _ in model.named_children() if name != model.base_model_prefix]
 
 
 def final_layer(model: Any) -> str | None:
-    """The name of the last layer of the head, whose rows belong to the labels."""
-    from torch.nn import Linear
-
+    """Return the name of the last layer of the head, whose rows belong to the labels."""
+    head = head_modules(model)
     layers = [
         name
         for name, module in model.named_modules()
-        if name.split(".")[0] in head_modules(model)
-        and isinstance(module, Linear)
-        and module.out_features == model.config.num_labels
+        if name.split(".")[0] in head and isinstance(module, Linear) and module.out_features == model.config.num_labels
     ]
     return layers[-1] if layers else None

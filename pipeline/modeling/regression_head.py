@@ -1,4 +1,4 @@
-"""The last layer of a regression model: trained on standardized labels, with answers in the units of the labels."""
+"""The last layer of a regression model: trained on standardized labels, it predicts in the units of the labels."""
 
 from collections.abc import Collection
 from typing import Any
@@ -9,15 +9,15 @@ import torch
 class RegressionHead(torch.nn.Linear):
     """A linear layer with one output, which is scaled and shifted: `mean + scale * (weight @ states + bias)`.
 
-    A plain layer starts with answers near 0, and a short run ends before it has found the mean of the labels. Weights
-    have the names and shapes of the plain layer, so that checkpoints do too, and `fold` makes them those of the plain
-    layer with the same answers.
-    The layer computes in fp32, under autocast too: bf16 keeps three digits, and a label such as 2026 has four.
+    A plain layer starts with predictions near 0, and a short run ends before it has learned the mean of the labels. The
+    weights have the names and shapes of a plain layer, and so have checkpoints. `fold` turns them into the weights of a
+    plain layer that predicts the same. The layer computes in fp32 even under autocast: bf16 keeps three digits, and a
+    label such as 2026 has four.
 
     Attributes:
-        newly_initialized: The checkpoint has no weights for it.
-        mean: Added to the output. 0 except in training.
-        scale: The output is multiplied by it. 1 except in training.
+        newly_initialized: Whether the checkpoint had no weights for it.
+        mean: Added to the output. It is 0 except in training.
+        scale: Multiplied with the output. It is 1 except in training.
     """
 
     def __init__(self, layer: torch.nn.Linear, newly_initialized: bool) -> None:
@@ -34,7 +34,7 @@ class RegressionHead(torch.nn.Linear):
         return self.mean + self.scale * output
 
     def standardize(self, mean: float, scale: float) -> None:
-        """Train on labels of this mean and scale. The head of a fine-tuned base model keeps its answers."""
+        """Train on labels of this mean and scale. A head that was trained before keeps its predictions."""
         self.mean, self.scale = mean, scale
         if not self.newly_initialized:
             with torch.no_grad():
@@ -61,17 +61,21 @@ def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
 
 
 def find_head(model: Any) -> tuple[str, RegressionHead] | None:
-    """The name and the module of the `RegressionHead` of a model, if it has one."""
+    """Return the name and the module of the `RegressionHead` of a model, if it has one."""
     heads = [(name, module) for name, module in model.named_modules() if isinstance(module, RegressionHead)]
     return heads[0] if heads else None
 
 
 def fold(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
-    """The weights of a model with mean and scale in those of its head, so that stock transformers answers the same."""
-    head = find_head(model)
-    if head is None:
+    """Return the weights with mean and scale folded into the head, so that stock transformers predicts the same.
+
+    Args:
+        model: The model that the weights belong to.
+    """
+    match = find_head(model)
+    if match is None:
         return weights
-    name, layer = head
+    name, layer = match
     folded = {f"{name}.weight": weights[f"{name}.weight"].double() * layer.scale}
     if layer.bias is not None:
         folded[f"{name}.bias"] = layer.mean + weights[f"{name}.bias"].double() * layer.scale

@@ -27,7 +27,7 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
     arguments = TrainingArguments(
         output_dir=tempfile.gettempdir(),  # nothing is written there
         per_device_eval_batch_size=batch_size,
-        use_cpu=device.kind == "cpu",
+        use_cpu=device.type == "cpu",
         bf16=device.precision == "bf16",
         fp16=device.precision == "fp16",
         remove_unused_columns=False,  # `predict_logits` selects them; an ONNX model does not name its inputs
@@ -44,7 +44,7 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
 def collator(tokenizer: PreTrainedTokenizerBase, device: Device) -> DataCollatorWithPadding:
     """Return the collator that pads a batch to its longest example."""
     # Tensor cores multiply shapes that are multiples of 8; on a CPU the padding costs more than it gains.
-    return DataCollatorWithPadding(tokenizer, pad_to_multiple_of=None if device.kind == "cpu" else 8)
+    return DataCollatorWithPadding(tokenizer, pad_to_multiple_of=None if device.type == "cpu" else 8)
 
 
 def longest_first(examples: Dataset) -> NDArray[np.intp]:

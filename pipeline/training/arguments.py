@@ -103,13 +103,13 @@ def training_arguments(
             "gradient_checkpointing": None,  # the old name of the same field
         },
         "train.torch_compile": {"torch_compile": params.torch_compile},
-        "train.deterministic": {"full_determinism": params.deterministic and device.kind != "cpu"},
+        "train.deterministic": {"full_determinism": params.deterministic and device.type != "cpu"},
         "runtime.dataloader_num_workers": {"dataloader_num_workers": runtime.dataloader_num_workers},
         "runtime.report_to": {"report_to": runtime.report_to},
         "runtime.timeout": {"ddp_timeout": 1800},  # its default; runtime.timeout is in force by now
         "the pipeline": {
             "output_dir": str(output_dir),
-            "use_cpu": device.kind == "cpu",
+            "use_cpu": device.type == "cpu",
             "disable_tqdm": not sys.stderr.isatty(),
             "logging_nan_inf_filter": False,  # it would replace a loss that is not finite by an average of earlier ones
             "average_tokens_across_devices": True,  # the loss is a mean over the effective batch of all devices
@@ -183,7 +183,7 @@ def _refuse_sharding(extra: dict[str, Any], device: Device) -> None:
             "params.yaml: train.extra.deepspeed is set; DeepSpeed clips gradients and keeps weights its own way, past "
             "the checks and checkpoints of this pipeline: remove it, or on GPUs shard the model by train.extra.fsdp"
         )
-    if extra.get("fsdp") and device.kind == "cpu":  # accelerate ignores it without a word
+    if extra.get("fsdp") and device.type == "cpu":  # accelerate ignores it without a word
         raise UserError(
             "params.yaml: train.extra.fsdp is set, but on CPUs accelerate does not shard the model: each process would "
             "train a whole copy, as without it; remove it"

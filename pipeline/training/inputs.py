@@ -65,7 +65,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: at for at, name in enumerate(task.labels)}}
     model = load_classifier(
         pretrained,
-        device.kind,
+        device.type,
         problem_type=task.problem_type,
         pad_token_id=tokenizer.pad_token_id,  # GPT-2, Llama and others find the last token of a text by it
         **names if task.labels else {"num_labels": 1},

@@ -46,8 +46,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     check_loop(params, runtime)
     task, device, accumulation_steps = inputs.task, inputs.device, params.gradient_accumulation_steps
     AcceleratorState._reset_state(reset_partial_state=True)  # of another run in this process
-    accelerator = Accelerator(cpu=device.kind == "cpu", mixed_precision=device.precision.replace("fp32", "no"))
-    if params.deterministic and device.kind != "cpu":
+    accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=device.precision.replace("fp32", "no"))
+    if params.deterministic and device.type != "cpu":
         enable_full_determinism(params.seed)
     else:
         set_seed(params.seed)
@@ -80,7 +80,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         random_state = get_random_state()
     loss_since_logged, step_logged = torch.zeros((), device=accelerator.device), state.global_step
     bar = tqdm(total=max_steps, initial=state.global_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
-    dropout = fast_dropout() if device.kind == "cpu" else nullcontext()
+    dropout = fast_dropout() if device.type == "cpu" else nullcontext()
     with (
         logging_redirect_tqdm(), bar, dropout, out_of_memory(MEMORY_REMEDY), Interruption() as interruption,
         Stopwatch() as watch,
@@ -160,7 +160,7 @@ def _loader(
         sampler=sampler,
         collate_fn=collator(inputs.tokenizer, inputs.device),
         num_workers=runtime.dataloader_num_workers,
-        pin_memory=inputs.device.kind == "cuda",
+        pin_memory=inputs.device.type == "cuda",
     )
 
 
