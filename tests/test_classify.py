@@ -126,7 +126,7 @@ def test_every_form_is_read_and_written(form: str, written: str, trained: Traine
     classify(model, given, out, False, 64)
     found = answered(out)
     assert [number for number, _, _ in found] == ["0", "1", "2", "3", "4"]
-    scored = Classifier(model, read_settings(model)).score([pa.array([row["text"] for row in ROWS])], 64).logits
+    scored = Classifier(model, read_settings(model), 64).score([[row["text"] for row in ROWS]]).logits
     exp = np.exp(scored)
     for (_, prediction, of_class), expected in zip(found, exp / exp.sum(axis=1, keepdims=True), strict=True):
         assert np.allclose(list(of_class.values()), expected, atol=1e-6)
@@ -170,7 +170,7 @@ def test_texts_that_were_cut_are_counted(trained: Trained, tmp_path: Path, caplo
     given = tmp_path / "in.csv"
     given.write_bytes(as_csv([*ROWS, {**ROWS[0], "text": "Boston " * 1000}], ","))
     classify(trained("classes") / "classifier", given, tmp_path / "out.csv", False, 64)
-    assert "1 of 6 rows are longer than 24 tokens, and were cut" in caplog.messages
+    assert "1 of 6 rows are longer than 24 tokens and were cut" in caplog.messages
 
 
 BAD = {
@@ -374,8 +374,7 @@ def test_a_model_answers_in_the_precision_of_its_scores_unless_another_one_is_as
         classify(model, ["Boston sued ."], out, False, 64, asked)  # type: ignore[arg-type]
     expected = asked or "fp32"
     assert f"precision {expected}" in caplog.text
-    texts = [pa.array(["Boston sued ."])]
-    [[*logits]] = Classifier(model, read_settings(model), expected).score(texts, 64).logits  # type: ignore[arg-type]
+    [[*logits]] = Classifier(model, read_settings(model), 64, expected).score([["Boston sued ."]]).logits  # type: ignore[arg-type]
     [answer] = read(out)
     likely = torch.tensor(logits).softmax(-1).max().item()
     assert answer[f"probability_{answer['prediction']}"] == pytest.approx(likely, abs=1e-5)

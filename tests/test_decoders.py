@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -42,14 +41,14 @@ def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere
     expected = np.column_stack([predicted[f"logit_{number}"].to_numpy() for number in range(2)])
     assert np.ptp(expected, axis=0).min() > 1e-3, "the answers differ from text to text"
 
-    first, second = (rows[name].combine_chunks() for name in ("sentence1", "sentence2"))
-    answered = Classifier(model, read_settings(model)).score([first, second], 64).logits
+    texts = [rows[name].to_pylist() for name in ("sentence1", "sentence2")]
+    answered = Classifier(model, read_settings(model), 64).score(texts).logits
     assert np.allclose(answered, expected, atol=1e-5)
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     stock = AutoModelForSequenceClassification.from_pretrained(model).eval()
     assert stock.config.pad_token_id == tokenizer.pad_token_id == tokenizer.eos_token_id
-    pairs = [[one, f"\n{two}"] for one, two in zip(first.to_pylist(), second.to_pylist(), strict=True)]
+    pairs = [[first, f"\n{second}"] for first, second in zip(*texts, strict=True)]
     with torch.no_grad():
         together = stock(**tokenizer(pairs, padding=True, return_tensors="pt")).logits
         alone = torch.cat([stock(**tokenizer(*pair, return_tensors="pt")).logits for pair in pairs])
@@ -68,11 +67,11 @@ def test_a_text_with_the_end_of_text_token_is_read_beyond_it(
     data, model = tokenized(tiny("gpt2")), tmp_path / "classifier"
     settings = sections(params, max_train_samples=64)
     train(data, tiny("gpt2"), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
-    classifier = Classifier(model, read_settings(model))
+    classifier = Classifier(model, read_settings(model), 64)
     texts = ["Boston <|endoftext|> sued", "a firm <|endoftext|>", "a much longer text , which has to be padded to"]
-    columns = [pa.array(texts), pa.array(texts[::-1])]
-    together = classifier.score(columns, 64).logits
-    alone = [classifier.score([column.slice(row, 1) for column in columns], 64).logits[0] for row in range(3)]
+    columns = [texts, texts[::-1]]
+    together = classifier.score(columns).logits
+    alone = [classifier.score([[column[row]] for column in columns]).logits[0] for row in range(3)]
     assert np.allclose(together, alone, atol=1e-5)
     assert len(np.unique(together.round(5), axis=0)) == 3
 

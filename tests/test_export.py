@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,11 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, TinyMaker, sections, with_extras
-from datasets import concatenate_datasets
 from kinds import TASKS, download_kind
 from safetensors.torch import load_file, save_file
 
-from pipeline.core.dataset_files import load_split, save
 from pipeline.core.messages import UserError
 from pipeline.export import copy_settings, require_free
 from pipeline.params import Params, TokenizeParams
@@ -84,9 +81,7 @@ def test_the_exported_model_answers_as_the_trained_one(
     done = run(out, "-m", "pipeline.export", "--onnx", "an export")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^torch fp32 +\d+ +\d+ +-?\d+\.\d+", done.stdout, re.M)
-    assert re.search(
-        r"^ONNX fp32 +\d+ +\d+ +-?\d+\.\d+" + ("" if kind == "number" else r" +100\.00 %$"), done.stdout, re.M
-    )
+    assert re.search(r"^ONNX fp32 +\d+ +\d+ +-?\d+\.\d+ +100\.00%$", done.stdout, re.M)
     settings = json.loads((out / "an export" / "inference.json").read_text())
     assert settings["labels"] == TASKS[kind].labels
     assert not list((out / "an export").glob("*.safetensors"))
@@ -96,20 +91,14 @@ def test_the_exported_model_answers_as_the_trained_one(
 
 
 @pytest.mark.slow
-def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path], run: Run) -> None:
-    """60 rows cannot show it within half a point, even where no answer differs; 600 can."""
+def test_int8_is_written_only_if_it_answers_like_fp32(trained: Callable[..., Path], run: Run) -> None:
     out = trained("classes", "bert", epochs=20, lr=2e-3)
     done = run(out, "-m", "pipeline.export", "--onnx", "an export", "--int8")
-    assert done.returncode == 1
-    assert re.search(r"^error: int8 is not shown to be equivalent .* \(undecided\)", done.stderr, re.M), done.stderr
-    tokenized = out / "data" / "tokenized"
-    rows = load_split(tokenized, "test", "tokenize")
-    shutil.rmtree(tokenized / "test")
-    save(concatenate_datasets(10 * [rows]), tokenized / "test")
-    done = run(out, "-m", "pipeline.export", "--onnx", "an export", "--int8")
-    agreement = float(re.search(r"^ONNX int8 .* (\S+) %$", done.stdout, re.M)[1])  # type: ignore[index]
-    assert (done.returncode == 0) == (agreement == 100), done.stderr
-    assert (out / "an export" / "model_int8.onnx").exists() == (agreement == 100)
+    rows = re.findall(r"^(?:torch fp32|ONNX int8) +\d+ +\d+ +(\S+) +(\S+)%$", done.stdout, re.M)
+    (fp32, _), (int8, agreement) = [(float(score), float(same)) for score, same in rows]
+    good = agreement >= 98 and fp32 - int8 <= 0.5
+    assert done.returncode == (0 if good else 1), done.stderr
+    assert (out / "an export" / "model_int8.onnx").exists() == good
     weights = out / "models" / "classifier" / "model.safetensors"
     tensors = load_file(weights)
     for name, tensor in tensors.items():  # units that are always 0, whose weights leave the others no steps of int8
@@ -122,26 +111,30 @@ def test_int8_is_written_only_where_it_is_equivalent(trained: Callable[..., Path
     save_file(tensors, weights, metadata={"format": "pt"})
     done = run(out, "-m", "pipeline.export", "--onnx", "another", "--int8")
     assert done.returncode == 1
-    assert re.search(r"^error: int8 is not shown to be equivalent to fp32 within 0\.5 points", done.stderr, re.M)
+    assert re.search(r"^error: .*int8.* nothing is written: export without --int8$", done.stderr, re.M)
     assert not (out / "another").exists()
-    done = run(out, "-m", "pipeline.export", "--onnx", "models")
-    assert (
-        done.stderr
-        == "error: models has classifier, which this export would not write; remove it, or name another directory\n"
+
+
+@pytest.mark.slow
+def test_an_export_replaces_only_an_export(trained: Callable[..., Path], run: Run) -> None:
+    out = trained("classes", "bert", epochs=1)
+
+    def export(directory: str) -> str:
+        return run(out, "-m", "pipeline.export", "--onnx", directory).stderr.splitlines()[-1]
+
+    remedy = "which this export would not write; remove it, or name another directory"
+    assert export("models") == f"error: models has classifier, {remedy}"
+    assert export("models/classifier/onnx").startswith(
+        "error: models/classifier/onnx is in models/classifier, which DVC"
     )
-    done = run(out, "-m", "pipeline.export", "--onnx", "models/classifier/onnx")
-    assert done.stderr.startswith("error: models/classifier/onnx is in models/classifier, which is the model's own")
-    run(out, "-m", "pipeline.export", "--onnx", "served")
+    for _ in range(2):
+        assert export("served") == "wrote served"
     (out / "served" / "app.py").touch()
-    done = run(out, "-m", "pipeline.export", "--onnx", "served")
-    assert (
-        done.stderr
-        == "error: served has app.py, which this export would not write; remove it, or name another directory\n"
-    )
-    assert weights.exists() and (out / "served" / "app.py").exists()
+    assert export("served") == f"error: served has app.py, {remedy}"
+    assert (out / "models" / "classifier" / "model.safetensors").exists() and (out / "served" / "app.py").exists()
 
 
-WRITTEN = ["model.onnx", "model.onnx.data", "model_int8.onnx"]
+WRITTEN = ["model.onnx", "model.onnx.data", "model_int8.onnx", "model_int8.onnx.data"]
 FOREIGN = [
     "model.onnx.backup/", "model_int8.onnx notes/", "model.onnx.bak", "model_int8.onnx.md", "config.json/",
     "model.safetensors", "a.txt",

@@ -155,27 +155,6 @@ def test_remote_code_of_a_known_architecture_is_not_executed(tiny: TinyMaker, tm
     assert not (directory / "executed").exists()
 
 
-@pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
-def test_a_tokenizer_is_the_one_that_transformers_would_choose(kind: str, tiny: TinyMaker, tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    declared = json.loads((tiny(kind) / "tokenizer_config.json").read_text())["tokenizer_class"]
-    for name in {declared, f"{declared}Fast", "MPNetTokenizer", "PreTrainedTokenizerFast", "Unheard", None}:
-        directory = tmp_path / str(name)
-        shutil.copytree(tiny(kind), directory)
-        config("tokenizer_config.json", tokenizer_class=name, do_lower_case=False)(directory)
-        config(vocab_size=1000)(directory)  # a tokenizer of another model adds tokens
-        for loaded, out in ((load_tokenizer(directory), "ours"), (AutoTokenizer.from_pretrained(directory), "theirs")):
-            loaded.save_pretrained(directory / out)
-        ours, theirs = (
-            {file.name: json.loads(file.read_text()) for file in (directory / out).iterdir()}
-            for out in ("ours", "theirs")
-        )
-        for found in ("is_local", "local_files_only"):
-            del theirs["tokenizer_config.json"][found]
-        assert ours == theirs, name
-
-
 def test_a_saved_tokenizer_does_not_tell_how_it_was_found(tiny: TinyMaker, tmp_path: Path) -> None:
     """Else the bytes of the model directory would depend on HF_HUB_OFFLINE."""
     load_tokenizer(tiny()).save_pretrained(tmp_path)

@@ -151,7 +151,7 @@ def test_a_model_that_was_replaced_before_its_weights_are_read_is_reported(model
     before = read_settings(model)
     settings(max_length=20)(model)
     with pytest.raises(UserError, match=r"model: the model was replaced while it was read; run again"):
-        Classifier(model, before)
+        Classifier(model, before, 64)
 
 
 def test_a_model_that_is_removed_while_it_is_read_does_not_reach_for_the_hub(

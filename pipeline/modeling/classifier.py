@@ -60,7 +60,7 @@ class Classifier:
             if read_settings(directory) != settings:
                 raise UserError(f"{directory}: the model was replaced while it was read; run again")
             self._tokenizer = load_tokenizer(directory)
-            model: Any = load_classifier(directory, self._device.kind, trained=True)
+            model: Any = load_classifier(directory, self._device.type, trained=True)
             shortest, longest = length_range(directory, self._tokenizer, len(settings.text_columns))
             if not shortest <= settings.max_length <= longest:
                 raise ValueError(f"{SETTINGS} has max_length {settings.max_length}; it must be {shortest} to {longest}")

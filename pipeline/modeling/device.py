@@ -189,7 +189,7 @@ def _cpu_gains_from_bf16() -> bool:
 
 
 def cpu_model() -> str:
-    """Return vendor, family and model of the processor. In virtual machines, the name alone is often blank or shared."""
+    """Return vendor, family and model of the processor. The name alone is often blank or shared in virtual machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     except OSError:
