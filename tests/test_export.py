@@ -13,8 +13,6 @@ from conftest import ROOT, TinyMaker, sections, with_extras
 from kinds import TASKS, download_kind
 from safetensors.torch import load_file, save_file
 
-from pipeline.core.messages import UserError
-from pipeline.export import copy_settings, require_free
 from pipeline.params import Params, TokenizeParams
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
@@ -94,11 +92,9 @@ def test_the_exported_model_answers_as_the_trained_one(
 def test_int8_is_written_only_if_it_answers_like_fp32(trained: Callable[..., Path], run: Run) -> None:
     out = trained("classes", "bert", epochs=20, lr=2e-3)
     done = run(out, "-m", "pipeline.export", "--onnx", "an export", "--int8")
-    rows = re.findall(r"^(?:torch fp32|ONNX int8) +\d+ +\d+ +(\S+) +(\S+)%$", done.stdout, re.M)
-    (fp32, _), (int8, agreement) = [(float(score), float(same)) for score, same in rows]
-    good = agreement >= 98 and fp32 - int8 <= 0.5
-    assert done.returncode == (0 if good else 1), done.stderr
-    assert (out / "an export" / "model_int8.onnx").exists() == good
+    agreement = float(re.search(r"^ONNX int8 .* (\S+)%$", done.stdout, re.M)[1])  # type: ignore[index]
+    assert done.returncode == (0 if agreement >= 99 else 1), done.stderr
+    assert (out / "an export" / "model_int8.onnx").exists() == (agreement >= 99)
     weights = out / "models" / "classifier" / "model.safetensors"
     tensors = load_file(weights)
     for name, tensor in tensors.items():  # units that are always 0, whose weights leave the others no steps of int8
@@ -111,70 +107,21 @@ def test_int8_is_written_only_if_it_answers_like_fp32(trained: Callable[..., Pat
     save_file(tensors, weights, metadata={"format": "pt"})
     done = run(out, "-m", "pipeline.export", "--onnx", "another", "--int8")
     assert done.returncode == 1
-    assert re.search(r"^error: .*int8.* nothing is written: export without --int8$", done.stderr, re.M)
+    assert re.search(r"^error: int8 agrees with fp32 on .*nothing is written", done.stderr, re.M)
     assert not (out / "another").exists()
 
 
 @pytest.mark.slow
-def test_an_export_replaces_only_an_export(trained: Callable[..., Path], run: Run) -> None:
+def test_an_export_replaces_nothing_and_can_be_removed(trained: Callable[..., Path], run: Run) -> None:
+    """DVC makes the files in its cache read-only."""
     out = trained("classes", "bert", epochs=1)
-
-    def export(directory: str) -> str:
-        return run(out, "-m", "pipeline.export", "--onnx", directory).stderr.splitlines()[-1]
-
-    remedy = "which this export would not write; remove it, or name another directory"
-    assert export("models") == f"error: models has classifier, {remedy}"
-    assert export("models/classifier/onnx").startswith(
-        "error: models/classifier/onnx is in models/classifier, which DVC"
-    )
-    for _ in range(2):
-        assert export("served") == "wrote served"
-    (out / "served" / "app.py").touch()
-    assert export("served") == f"error: served has app.py, {remedy}"
-    assert (out / "models" / "classifier" / "model.safetensors").exists() and (out / "served" / "app.py").exists()
-
-
-WRITTEN = ["model.onnx", "model.onnx.data", "model_int8.onnx", "model_int8.onnx.data"]
-FOREIGN = [
-    "model.onnx.backup/", "model_int8.onnx notes/", "model.onnx.bak", "model_int8.onnx.md", "config.json/",
-    "model.safetensors", "a.txt",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_what_another_hand_has_put_into_an_export_is_never_lost(name: str, tmp_path: Path) -> None:
-    classifier, out = tmp_path / "classifier", tmp_path / "an export"
-    exported = ["config.json", "inference.json", "tokenizer.json"]
-    for directory, files in ((classifier, [*exported, "model.safetensors"]), (out, [*exported, *WRITTEN])):
-        directory.mkdir()
-        for file in files:
-            (directory / file).touch()
-    require_free(out, classifier)
-    foreign = out / name
-    if name.endswith("/"):
-        foreign = out / name.rstrip("/")
-        foreign.unlink(missing_ok=True)
-        foreign.mkdir()
-        (foreign / "thesis").touch()
-    else:
-        foreign.touch()
-    with pytest.raises(UserError, match=rf"an export has {re.escape(foreign.name)}, which this export would not write"):
-        require_free(out, classifier)
-
-
-def test_an_export_of_a_read_only_model_can_be_removed(tmp_path: Path) -> None:
-    """DVC makes the files in its cache read-only, and a shared model's directory often is."""
-    classifier, out = tmp_path / "classifier", tmp_path / "out"
-    (classifier / "checkpoint").mkdir(parents=True)
-    for name in ("config.json", "model.safetensors"):
-        (classifier / name).touch()
-    for path in (*classifier.iterdir(), classifier):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    out.mkdir()
-    copy_settings(classifier, out)
-    classifier.chmod(0o755)
-    assert [path.name for path in out.iterdir()] == ["config.json"]
-    assert all(path.stat().st_mode & 0o200 for path in (out, out / "config.json"))
+    for file in (out / "models" / "classifier").iterdir():
+        file.chmod(0o444)
+    run(out, "-m", "pipeline.export", "--onnx", "served")
+    assert all(file.stat().st_mode & 0o200 for file in (out / "served").iterdir())
+    for directory in ("models", "served"):
+        done = run(out, "-m", "pipeline.export", "--onnx", directory)
+        assert done.stderr == f"error: {directory} exists; name a new directory, or remove it\n"
 
 
 def test_without_its_packages_the_extra_is_named(tmp_path: Path) -> None:

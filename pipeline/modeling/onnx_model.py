@@ -1,80 +1,57 @@
-"""A classifier as an ONNX model: made with torch's exporter, and run by ONNX Runtime."""
+"""A classifier as an ONNX model: exported by transformers, and quantized and run by ONNX Runtime."""
 
 import contextlib
 import io
 import logging
 import warnings
 from pathlib import Path
-from typing import Any
 
+import onnx
+import onnxruntime
 import torch
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.exporters import OnnxConfig, OnnxExporter
 
-_LONGEST = 4096  # rows of a batch; tokens are bounded by the model's own positions
-_BLOCK = 128  # weights with one scale
-_INT8 = 4  # ONNX Runtime's number for products of int8
-
-
-class _Logits(torch.nn.Module):
-    """Positional inputs, and the logits as the only output."""
-
-    def __init__(self, model: Any, names: list[str]) -> None:
-        super().__init__()
-        self._model, self._names = model, names
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self._model(**dict(zip(self._names, inputs, strict=True))).logits
-        return logits
+_MOST_EXAMPLES = 4096  # in a batch
+_BLOCK_SIZE = 128  # weights with the same scale
+_INT8_PRODUCTS = 4  # ONNX Runtime's accuracy level for int8 inputs
 
 
-def export(model: Any, names: list[str], max_length: int, path: Path) -> None:
-    """Write a model in fp32 to a file, for batches of any size. names: of its inputs, in order."""
-    batch, tokens = torch.export.Dim("batch", min=1, max=_LONGEST), torch.export.Dim("tokens", min=2, max=max_length)
-    example = torch.full((2, min(8, max_length)), 3)
-    example_mask = torch.ones_like(example)
-    example_mask[1, -1] = 0  # without padding, transformers leaves the attention mask out
-    of_name = {"attention_mask": example_mask, "token_type_ids": torch.zeros_like(example)}
-    inputs = tuple(of_name.get(name, example) for name in names)
-    shapes = (tuple({0: batch, 1: tokens} for _ in names),)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        program = torch.onnx.export(
-            _Logits(model.eval(), names), inputs, dynamo=True, dynamic_shapes=shapes,
-            input_names=names, output_names=["logits"], verbose=False,
-        )  # fmt: skip
-    assert program is not None
-    program.save(path)
+def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int, path: Path) -> None:
+    """Write a model in fp32, for batches of any size and length."""
+    inputs = dict(tokenizer(["one text", "another text"], padding=True, return_tensors="pt"))
+    shape = {0: torch.export.Dim("batch", max=_MOST_EXAMPLES), 1: torch.export.Dim("tokens", min=2, max=max_length)}
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):  # it reports every step
+        exported = OnnxExporter().export(model.eval(), inputs, OnnxConfig(dynamic_shapes=dict.fromkeys(inputs, shape)))
+    OnnxExporter.save_program(exported.program, path)
 
 
 def quantize(path: Path, out: Path) -> None:
     """Write a model whose matrix products have int8 weights in blocks of 128, and int8 inputs, row by row.
 
-    Each block has a scale of its own. `quantize_dynamic`, with one scale for a whole batch of inputs, is three times as
-    fast, but a few large ones of them cost MPNet a point of accuracy, and with one scale a weight matrix five points.
+    Each block has its own scale. The quantizers of transformers call `quantize_dynamic` or `quantize_static`, with one
+    scale for a whole batch of inputs: three times as fast, but a few large inputs cost MPNet a point of accuracy, and
+    with one scale per weight matrix five points.
     """
-    import onnx
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
     logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
     quantizer = MatMulNBitsQuantizer(
-        onnx.load(path), bits=8, block_size=_BLOCK, is_symmetric=True, accuracy_level=_INT8
+        onnx.load(path), bits=8, block_size=_BLOCK_SIZE, is_symmetric=True, accuracy_level=_INT8_PRODUCTS
     )
     quantizer.process()
     onnx.save(quantizer.model.model, out)
 
 
 class OnnxModel(torch.nn.Module):
-    """A model file that is called as a classifier of transformers is, on the CPU and with torch's threads."""
+    """A model file with the interface of a classifier of transformers. It runs on the CPU, with torch's threads."""
 
     def __init__(self, path: Path) -> None:
-        import onnxruntime
-
         super().__init__()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self._names = [given.name for given in self._session.get_inputs()]
-        self._where = torch.nn.Parameter(torch.empty(0), requires_grad=False)  # the scorer asks where a model is
+        self._names = [entry.name for entry in self._session.get_inputs()]
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         [logits] = self._session.run(["logits"], {name: inputs[name].numpy() for name in self._names})
