@@ -99,7 +99,8 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         _print_table(
             results, METRICS[task.metrics[0]], np.asarray(examples.with_format("numpy")["labels"][:]), task.noun
         )
-        print(f"{task.verdict_split} split, {torch.get_num_threads()} threads. Agreement: with torch fp32.")
+        threads = torch.get_num_threads()
+        print(f"{len(examples)} {task.verdict_split} {task.noun}, {threads} threads. Agreement: with torch fp32.")
         agreement = _agreement(results[0], results[-1])
         if int8 and not agreement >= _LEAST_AGREEMENT:  # NaN, too
             raise UserError(
