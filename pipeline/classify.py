@@ -53,10 +53,11 @@ def classify(
     _require_outputs(source, [path for path in (out, errors_path) if path])
     settings = read_settings(model)
     row_errors: list[Fault] = []
-    on_error = row_errors.append if skip_errors else refuse
+    on_error: Callable[[Fault], None] = row_errors.append if skip_errors else refuse
     batches = _read(source, settings.text_columns, on_error)
     classified = truncated = 0
-    with _writing(out) as write, _writing(errors_path) if errors_path else nullcontext() as write_errors:
+    errors_output: AbstractContextManager[Write | None] = _writing(errors_path) if errors_path else nullcontext()
+    with _writing(out) as write, errors_output as write_errors:
         classifier = Classifier(model, settings, batch_size, precision)
         for batch in batches:
             rows, columns = _usable_texts(batch, settings.text_columns, on_error)

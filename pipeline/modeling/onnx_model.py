@@ -20,7 +20,8 @@ _INT8_PRODUCTS = 4  # ONNX Runtime's accuracy level for int8 inputs
 
 def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int, path: Path) -> None:
     """Write a model in fp32, for batches of any size and length."""
-    inputs = dict(tokenizer(["one text", "another text"], padding=True, return_tensors="pt"))
+    texts = ["one text", "a longer text"]  # so that the attention mask has padding
+    inputs = dict(tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt"))
     shape = {0: torch.export.Dim("batch", max=_MOST_EXAMPLES), 1: torch.export.Dim("tokens", min=2, max=max_length)}
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):  # it reports every step
