@@ -113,13 +113,13 @@ def test_a_damaged_or_malicious_model_is_reported_in_one_line(
     (directory / "remote.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
     damage(directory)
     Path("/proc/self/clear_refs").write_text("5")  # reset the peak
-    before, started = peak_memory(), time.monotonic()
+    before, started = peak_memory(), time.process_time()
     with pytest.raises(UserError, match=rf"model does not load: .*{message}") as error:
         load_tokenizer(directory)
         load_classifier(directory, "cpu")
     assert "\n" not in str(error.value)
     assert not (directory / "executed").exists()
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     assert peak_memory() - before < 50_000
 
 
