@@ -125,6 +125,24 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
     )
 
 
+def test_the_card_says_what_the_model_never_predicts_and_on_how_much_it_was_trained(
+    inputs: Path, file: Path, tmp_path: Path
+) -> None:
+    before = file.with_name("model_card.md").read_text()
+    assert "never predicts" not in before
+    assert "the first" not in before
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for directory in (CLASSIFIER, PREDICTIONS):
+        change(tmp_path / directory / "provenance.json", "run", max_train_samples=20)
+    rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    make(tmp_path)
+    card = (tmp_path / METRICS / "model_card.md").read_text()
+    n = pq.read_table(tmp_path / PREDICTIONS / "test.parquet")["label"].to_pylist().count(0)
+    assert f"never predicts <code>not_equivalent</code> (0 of {n})" in card
+    assert "on the first 20 pairs of" in card
+
+
 def test_the_card_has_the_license_and_the_language_where_they_are_known(
     inputs: Path, file: Path, tmp_path: Path
 ) -> None:
@@ -449,6 +467,48 @@ def test_the_verdicts_in_short_come_with_their_evidence(inputs: Path, tmp_path: 
     assert "right in 98.0 to 99.0 % of these pairs" in in_short(make(tmp_path))
 
 
+def test_a_worse_slice_is_told_with_its_interval(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / PREDICTIONS / "test.parquet"
+    labels = pq.read_table(file)["label"].to_pylist()
+    wrong_if_leaked = [1 - label if idx % 3 == 2 else label for idx, label in enumerate(labels)]
+    rewrite(file, prediction=wrong_if_leaked)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    told = in_short(make(tmp_path))
+    assert "the whole pair in train (0.0 %, interval 0.0 to 16.1)" in told
+    assert re.search(r"Among \d+ slices one may be so by chance", told)
+
+
+def test_a_single_mistake_is_told_in_the_singular(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / PREDICTIONS / "test.parquet"
+    labels = pq.read_table(file)["label"].to_pylist()
+    at = labels.index(0)
+    rewrite(file, prediction=[*labels[:at], 1, *labels[at + 1 :]])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    assert "1 pair is wrongly called equivalent" in in_short(make(tmp_path))
+
+
+def test_what_the_best_threshold_would_change_has_an_interval(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    diagnostics = parse_details((inputs / METRICS / "diagnostics.json").read_text())
+    moved = text_of(make(tmp_path)).split("it would move")[1].split("intervals")[0].replace("\N{MINUS SIGN}", "-")
+    for name, title in (("accuracy", "accuracy"), ("f1", "F1")):
+        found = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", moved)
+        assert found
+        value, low, high = (float(number.replace("±", "")) for number in found.groups())
+        difference = diagnostics["test"]["at_threshold"][name] - diagnostics["test"]["at_half"][name]
+        assert value == pytest.approx(100 * difference, abs=0.06)
+        assert low < value < high
+
+
+def test_the_checksums_name_the_files_as_they_are(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for directory in (CLASSIFIER, PREDICTIONS):
+        change(tmp_path / directory / "provenance.json", "checkpoint", files={"special_tokens_map.json": "0a" * 32})
+    assert "special_tokens_map.json" in text_of(make(tmp_path))
+
+
 def test_a_rise_of_the_loss_is_weighed_against_its_standard_error(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     history = tmp_path / METRICS / "plots" / "history.csv"
@@ -620,6 +680,31 @@ def test_every_chart_is_drawn_within_its_frame(view: Opened) -> None:
             assert box["width"] > 0
             assert frame["x"] <= box["x"]
             assert box["x"] + box["width"] <= frame["x"] + frame["width"] + 1
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_model_that_always_gives_one_answer_hides_neither_its_baseline_nor_a_name(
+    width: int, browser: Browser, tmp_path: Path
+) -> None:
+    """Its Matthews correlation is 0, as that of the majority class: at the left edge, next to the names."""
+    write_inputs(tmp_path, "text")
+    file = tmp_path / PREDICTIONS / "validation.parquet"
+    rewrite(file, prediction=[1] * SIZES["validation"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    make(tmp_path)
+    page = opened(browser, tmp_path / METRICS / "report.html", width).page
+    chart = page.locator('[data-specification="headline-specification"]')
+    points = [point.bounding_box() for point in chart.locator(".mark-symbol.role-mark path").all()]
+    names = [name.bounding_box() for name in chart.locator(".role-axis-label text").all()]
+    assert len(points) == 3, "this model, the majority class and the committed baseline"
+    sizes = [point["width"] for point in points if point]
+    assert sizes == sorted(set(sizes), reverse=True), "each is drawn over a larger one"
+    for point in points:
+        for name in names:
+            assert point and name
+            beside = point["x"] >= name["x"] + name["width"] or point["y"] >= name["y"] + name["height"]
+            assert beside or point["x"] + point["width"] <= name["x"] or point["y"] + point["height"] <= name["y"]
+    page.close()
 
 
 UNFOLD = "document.querySelectorAll('details').forEach(details => details.open = true)"

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 
 from pipeline.core.markup import code, table
-from pipeline.core.task import Task
+from pipeline.core.task import TRAIN, Task
 from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES
-from pipeline.reporting.results import Results
+from pipeline.reporting.results import Results, never_predicted
 
 _MOST_LABELS = 20  # named
 
@@ -64,6 +64,8 @@ def model_card(results: Results) -> str:
         task=code(task.name),
         does=_does(task),
         noun=task.noun,
+        trained_on=_trained_on(results),
+        never=_never(results),
         start=start if published else "a local checkpoint",
         scores="\n".join(table(["", *task.scored], rows)),
         signature=code(as_line(results.metrics["diagnostics"]["signature"])),
@@ -95,6 +97,21 @@ def _does(task: Task) -> str:
     return f"Says which of {len(task.labels)} labels {given} has: {named}."
 
 
+def _trained_on(results: Results) -> str:
+    first, noun = results.provenance["run"]["max_train_samples"], results.task.noun
+    return f"the {noun}" if first is None or first >= results.card.splits[TRAIN].rows else f"the first {first:,} {noun}"
+
+
+def _never(results: Results) -> str:
+    """The classes or labels that the model never predicts, as an item of the list of limits; or nothing."""
+    task, split = results.task, results.task.verdict_split
+    missing = never_predicted(results.predictions[split], len(task.labels))
+    if not missing:
+        return ""
+    named = ", ".join(f"{code(task.labels[label])} (0 of {n:,})" for label, n in missing[:_MOST_LABELS])
+    return f"- On {split} it never predicts {named}{', ...' if len(missing) > _MOST_LABELS else ''}.\n"
+
+
 def _chosen(task: Task) -> str:
     """What choosing the epoch means for the scores."""
     others = " and ".join(split for split in task.scored if split != "validation")
@@ -115,7 +132,7 @@ _CARD = """---
 # {kind} of {task}
 
 {does}
-Fine-tuned from {start} on the {noun} of {task}.
+Fine-tuned from {start} on {trained_on} of {task}.
 
 {scores}
 
@@ -131,8 +148,8 @@ classify({text}, truncation=True, max_length={max_length})
 
 ## Limits
 
-- It was trained on {noun} like those of {task}. Measure it on your own before you trust it with them.
-- {chosen}The report of the run has intervals and the {noun} that it gets most wrong.
+- It was trained on {noun} like those of {task}. Measure it on your own {noun} before you rely on it.
+{never}- {chosen}The report of the run has intervals and the {noun} that it gets most wrong.
 - {outputs}{swapped}.
 
 ## Provenance
