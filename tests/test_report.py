@@ -491,7 +491,10 @@ def test_a_single_mistake_is_told_in_the_singular(inputs: Path, tmp_path: Path) 
 
 def test_what_the_best_threshold_would_change_has_an_interval(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    diagnostics = parse_details((inputs / METRICS / "diagnostics.json").read_text())
+    assert "it would change no answer" in text_of(make(tmp_path)), "the surest answers of these logits stay the same"
+    rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    diagnostics = parse_details((tmp_path / METRICS / "diagnostics.json").read_text())
     moved = text_of(make(tmp_path)).split("it would move")[1].split("intervals")[0].replace("\N{MINUS SIGN}", "-")
     for name, title in (("accuracy", "accuracy"), ("f1", "F1")):
         found = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", moved)

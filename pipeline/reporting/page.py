@@ -154,10 +154,15 @@ def _guess(results: Results, split: str) -> str | float | None:
 
 
 def _moved(task: Task, predictions: dict[str, Predictions], split: str) -> dict[str, Difference]:
-    """How the scores on a split would move if class 1 were predicted from the best threshold of validation on."""
+    """How the scores on a split would move if class 1 were predicted from the best threshold of validation on.
+
+    Empty where no prediction would change.
+    """
     labels, half, probability = predictions[split].labels, predictions[split].predicted, predictions[split].probability
     assert probability is not None
     above = (probability[:, 1] >= threshold(predictions["validation"])).astype(int)
+    if np.array_equal(above, half):
+        return {}
     return paired_differences(task.metrics, labels, [half], [above], same_seeds=True)
 
 
