@@ -512,6 +512,14 @@ def test_the_checksums_name_the_files_as_they_are(inputs: Path, tmp_path: Path) 
     assert "special_tokens_map.json" in text_of(make(tmp_path))
 
 
+def test_with_several_labels_the_calibration_is_that_of_the_answers(tmp_path: Path) -> None:
+    write_inputs(tmp_path, "several")
+    diagnostics = parse_details((tmp_path / METRICS / "diagnostics.json").read_text())
+    diagnostics["validation"]["if_calibrated"] |= {"accuracy_low": 0.98, "accuracy_high": 0.99}
+    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    assert "right in 98.0 to 99.0 % of these answers" in in_short(make(tmp_path))
+
+
 def test_a_rise_of_the_loss_is_weighed_against_its_standard_error(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     history = tmp_path / METRICS / "plots" / "history.csv"
