@@ -379,6 +379,7 @@ def test_a_report_speaks_of_its_kind_of_task(kind: str, files: dict[str, Path]) 
     assert heading
     assert text_of(heading[1]) == HEADLINES[kind].format(METRICS_OF[first].shown(scores[first]))
     told = text_of(page.replace(ATTACK, ""))
+    assert ("whether train has the text too, compared" in told) == (not task.pairs)
     card = files[kind].with_name("model_card.md").read_text()
     assert not re.search("paraphras|sentences", told + card, re.IGNORECASE)
     assert bool(re.search(r"\bpairs?\b", told + card)) == task.pairs
