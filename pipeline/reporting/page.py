@@ -163,7 +163,7 @@ def _moved(task: Task, predictions: dict[str, Predictions], split: str) -> dict[
     above = (probability[:, 1] >= threshold(predictions["validation"])).astype(int)
     if np.array_equal(above, half):
         return {}
-    return paired_differences(task.metrics, labels, [half], [above], same_seeds=True)
+    return paired_differences(task.metrics, labels, half[np.newaxis], above[np.newaxis], same_seeds=True)
 
 
 def _loss_error(task: Task, of: Predictions, n: int) -> float:
