@@ -694,31 +694,6 @@ def test_every_chart_is_drawn_within_its_frame(view: Opened) -> None:
             assert box["x"] + box["width"] <= frame["x"] + frame["width"] + 1
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_a_model_that_always_gives_one_answer_hides_neither_its_baseline_nor_a_name(
-    width: int, browser: Browser, tmp_path: Path
-) -> None:
-    """Its Matthews correlation is 0, as that of the majority class: at the left edge, next to the names."""
-    write_inputs(tmp_path, "text")
-    file = tmp_path / PREDICTIONS / "validation.parquet"
-    rewrite(file, prediction=[1] * SIZES["validation"])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
-    make(tmp_path)
-    page = opened(browser, tmp_path / METRICS / "report.html", width).page
-    chart = page.locator('[data-specification="headline-specification"]')
-    points = [point.bounding_box() for point in chart.locator(".mark-symbol.role-mark path").all()]
-    names = [name.bounding_box() for name in chart.locator(".role-axis-label text").all()]
-    assert len(points) == 3, "this model, the majority class and the committed baseline"
-    sizes = [point["width"] for point in points if point]
-    assert sizes == sorted(set(sizes), reverse=True), "each is drawn over a larger one"
-    for point in points:
-        for name in names:
-            assert point and name
-            beside = point["x"] >= name["x"] + name["width"] or point["y"] >= name["y"] + name["height"]
-            assert beside or point["x"] + point["width"] <= name["x"] or point["y"] + point["height"] <= name["y"]
-    page.close()
-
-
 UNFOLD = "document.querySelectorAll('details').forEach(details => details.open = true)"
 
 

@@ -20,7 +20,7 @@ Spec = dict[str, Any]
 _MOST_POINTS = 400  # of a line: with every point of a large corpus the page would not open
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "triangle-up", "diamond")
-_SIZES = (90, 260, 480)  # each stays visible behind those before it where their scores are equal
+_SIZES = (90, 90, 260)  # a baseline with the same scores stays visible behind the model's
 _SHARES = alt.Axis(format=".0%", tickCount=5)
 
 
@@ -91,10 +91,9 @@ def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
 
 def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest: float) -> Spec:
     """The reliability diagram. bins: rows of reliability.csv. lowest: the least confidence that can be."""
-    beside_points = alt.Axis(format=".0%", tickCount=5, labelPadding=14)  # the largest has a radius of 13 pixels
     lines = _lines(bins, splits, "confidence", "accuracy", "n").encode(
         x=alt.X("confidence:Q", title="confidence", axis=_SHARES, scale=alt.Scale(domain=[lowest, 1])),
-        y=alt.Y("accuracy:Q", title="share that is right", axis=beside_points, scale=alt.Scale(domain=[0, 1])),
+        y=alt.Y("accuracy:Q", title="share that is right", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
         tooltip=["split:N", _share("confidence"), _share("accuracy"), alt.Tooltip("n:Q", title="predictions")],
     )
     points = lines.mark_point(filled=True, opacity=0.9).encode(
@@ -229,8 +228,7 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
 
 
 def _names(field: str, names: Sequence[str]) -> alt.Y:
-    """An axis of names, at a distance at which a point at 0 does not cover them."""
-    axis = alt.Axis(labelLimit=170, labelPadding=10, ticks=False, domain=False)
+    axis = alt.Axis(labelLimit=170, ticks=False, domain=False)
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
 
 
