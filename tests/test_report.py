@@ -484,8 +484,8 @@ def test_a_single_mistake_is_told_in_the_singular(inputs: Path, tmp_path: Path) 
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     file = tmp_path / PREDICTIONS / "test.parquet"
     labels = pq.read_table(file)["label"].to_pylist()
-    at = labels.index(0)
-    rewrite(file, prediction=[*labels[:at], 1, *labels[at + 1 :]])
+    position = labels.index(0)
+    rewrite(file, prediction=[*labels[:position], 1, *labels[position + 1 :]])
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
     assert "1 pair is wrongly called equivalent" in in_short(make(tmp_path))
 
@@ -498,9 +498,9 @@ def test_what_the_best_threshold_would_change_has_an_interval(inputs: Path, tmp_
     diagnostics = parse_details((tmp_path / METRICS / "diagnostics.json").read_text())
     moved = text_of(make(tmp_path)).split("it would move")[1].split("intervals")[0].replace("\N{MINUS SIGN}", "-")
     for name, title in (("accuracy", "accuracy"), ("f1", "F1")):
-        found = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", moved)
-        assert found
-        value, low, high = (float(number.replace("±", "")) for number in found.groups())
+        match = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", moved)
+        assert match
+        value, low, high = (float(number.replace("±", "")) for number in match.groups())
         difference = diagnostics["test"]["at_threshold"][name] - diagnostics["test"]["at_half"][name]
         assert value == pytest.approx(100 * difference, abs=0.06)
         assert low < value < high

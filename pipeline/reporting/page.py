@@ -90,7 +90,7 @@ def page(results: Results) -> str:
         ],
         max_length=results.max_length,
         most_classes=_MOST_CLASSES,
-        moved=_moved(task, predictions, main) if task.binary else None,
+        moved=_moved_scores(task, predictions, main) if task.binary else None,
         names=[name.replace("_", " ") for name in task.labels],
         negations=slices.NEGATIONS,
         never_predicted=never_predicted(predictions[main], len(task.labels)),
@@ -153,17 +153,20 @@ def _guess(results: Results, split: str) -> str | float | None:
     return task.labels[guessed].replace("_", " ") if task.labels else float(guessed)
 
 
-def _moved(task: Task, predictions: dict[str, Predictions], split: str) -> dict[str, Difference]:
-    """How the scores on a split would move if class 1 were predicted from the best threshold of validation on.
+def _moved_scores(task: Task, predictions: dict[str, Predictions], split: str) -> dict[str, Difference]:
+    """Compare the scores on a split at the best threshold of validation with those at 0.5.
 
-    Empty where no prediction would change.
+    Returns:
+        The differences by metric; empty if no prediction changes.
     """
-    labels, half, probability = predictions[split].labels, predictions[split].predicted, predictions[split].probability
-    assert probability is not None
-    above = (probability[:, 1] >= threshold(predictions["validation"])).astype(int)
-    if np.array_equal(above, half):
+    scored = predictions[split]
+    assert scored.probability is not None
+    at_threshold = (scored.probability[:, 1] >= threshold(predictions["validation"])).astype(int)
+    if np.array_equal(at_threshold, scored.predicted):
         return {}
-    return paired_differences(task.metrics, labels, half[np.newaxis], above[np.newaxis], same_seeds=True)
+    return paired_differences(
+        task.metrics, scored.labels, scored.predicted[np.newaxis], at_threshold[np.newaxis], same_seeds=True
+    )
 
 
 def _loss_error(task: Task, of: Predictions, n: int) -> float:
