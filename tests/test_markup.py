@@ -4,12 +4,14 @@ import dataclasses
 import html
 import re
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
 from pipeline.core.columns import aligned
 from pipeline.core.data_card import DataCard
 from pipeline.core.markup import code
+from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.results import Results
 from pipeline.sources.synthetic import SAMPLE
@@ -42,19 +44,31 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     provenance = {
         "data": {"task": f"pairs {HOSTILE}"},
         "checkpoint": source,
-        "run": {"keep": "best", "seed": f"```{HOSTILE}"},
+        "run": {"keep": "best", "seed": f"```{HOSTILE}", "max_train_samples": None},
     }
     scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
     limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored}
     signed = {"signature": dict.fromkeys(("task", "metrics", "seed", "checkpoint", "code"), HOSTILE)}
+    pair_labels = np.array([0, 1, 1])
+    never_yes = Predictions(
+        np.arange(3), pair_labels, np.zeros(3, int), np.zeros((3, 2)), np.full((3, 2), 0.5), swapped=None
+    )
     results = Results(
-        task=task, metrics={"evaluation": scores, "intervals": limits, "diagnostics": signed}, max_length=128,
+        task=task,
+        metrics={"evaluation": scores, "intervals": limits, "diagnostics": signed},
+        max_length=128,
         provenance=provenance,
-        card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]), rows={}, predictions={}, plots={}, baseline=None,
-        lengths={}, evaluation_md5="",
-    )  # fmt: skip
+        card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]),
+        rows={},
+        predictions=dict.fromkeys(task.scored, never_yes),
+        plots={},
+        baseline=None,
+        lengths={},
+        evaluation_md5="",
+    )
     card = ModelCard(model_card(results))
     assert {result.metric_name for result in card.data.eval_results} == {"accuracy", "F1"}
+    assert f"never predicts {code(labels[1])} (0 of 2)" in card.text
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # fenced text has no markup
     assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)

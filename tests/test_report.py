@@ -99,6 +99,24 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
     )
 
 
+def test_the_card_says_what_the_model_never_predicts_and_on_how_much_it_was_trained(
+    inputs: Path, file: Path, tmp_path: Path
+) -> None:
+    before = file.with_name("model_card.md").read_text()
+    assert "never predicts" not in before
+    assert "the first" not in before
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for directory in (CLASSIFIER, PREDICTIONS):
+        change(tmp_path / directory / "provenance.json", "run", max_train_samples=20)
+    rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    make(tmp_path)
+    card = (tmp_path / METRICS / "model_card.md").read_text()
+    n = pq.read_table(tmp_path / PREDICTIONS / "test.parquet")["label"].to_pylist().count(0)
+    assert f"never predicts <code>not_equivalent</code> (0 of {n})" in card
+    assert "on the first 20 pairs of" in card
+
+
 def test_the_card_has_the_license_and_the_language_where_they_are_known(
     inputs: Path, file: Path, tmp_path: Path
 ) -> None:
@@ -335,6 +353,7 @@ def test_a_report_speaks_of_its_kind_of_task(kind: str, files: dict[str, Path]) 
     assert heading
     assert text_of(heading[1]) == HEADLINES[kind].format(METRICS_OF[first].shown(scores[first]))
     told = text_of(page.replace(ATTACK, ""))
+    assert ("whether train has the text too, compared" in told) == (not task.pairs)
     card = files[kind].with_name("model_card.md").read_text()
     assert not re.search("paraphras|sentences", told + card, re.IGNORECASE)
     assert bool(re.search(r"\bpairs?\b", told + card)) == task.pairs
@@ -421,6 +440,59 @@ def test_the_verdicts_in_short_come_with_their_evidence(inputs: Path, tmp_path: 
     diagnostics["test"]["if_calibrated"] = unsure | {"accuracy_low": 0.98, "accuracy_high": 0.99}
     write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
     assert "right in 98.0 to 99.0 % of these pairs" in in_short(make(tmp_path))
+
+
+def test_a_worse_slice_is_told_with_its_interval(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / PREDICTIONS / "test.parquet"
+    labels = pq.read_table(file)["label"].to_pylist()
+    wrong_if_leaked = [1 - label if idx % 3 == 2 else label for idx, label in enumerate(labels)]
+    rewrite(file, prediction=wrong_if_leaked)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    told = in_short(make(tmp_path))
+    assert "the whole pair in train (0.0 %, interval 0.0 to 16.1)" in told
+    assert re.search(r"Among \d+ slices one may be so by chance", told)
+
+
+def test_a_single_mistake_is_told_in_the_singular(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / PREDICTIONS / "test.parquet"
+    labels = pq.read_table(file)["label"].to_pylist()
+    position = labels.index(0)
+    rewrite(file, prediction=[*labels[:position], 1, *labels[position + 1 :]])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    assert "1 pair is wrongly called equivalent" in in_short(make(tmp_path))
+
+
+def test_what_the_best_threshold_would_change_has_an_interval(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    assert "it would change no answer" in text_of(make(tmp_path)), "the surest answers of these logits stay the same"
+    rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    diagnostics = parse_details((tmp_path / METRICS / "diagnostics.json").read_text())
+    moved = text_of(make(tmp_path)).split("it would move")[1].split("intervals")[0].replace("\N{MINUS SIGN}", "-")
+    for name, title in (("accuracy", "accuracy"), ("f1", "F1")):
+        match = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", moved)
+        assert match
+        value, low, high = (float(number.replace("±", "")) for number in match.groups())
+        difference = diagnostics["test"]["at_threshold"][name] - diagnostics["test"]["at_half"][name]
+        assert value == pytest.approx(100 * difference, abs=0.06)
+        assert low < value < high
+
+
+def test_the_checksums_name_the_files_as_they_are(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    for directory in (CLASSIFIER, PREDICTIONS):
+        change(tmp_path / directory / "provenance.json", "checkpoint", files={"special_tokens_map.json": "0a" * 32})
+    assert "special_tokens_map.json" in text_of(make(tmp_path))
+
+
+def test_with_several_labels_the_calibration_is_that_of_the_answers(tmp_path: Path) -> None:
+    write_inputs(tmp_path, "several")
+    diagnostics = parse_details((tmp_path / METRICS / "diagnostics.json").read_text())
+    diagnostics["validation"]["if_calibrated"] |= {"accuracy_low": 0.98, "accuracy_high": 0.99}
+    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    assert "right in 98.0 to 99.0 % of these answers" in in_short(make(tmp_path))
 
 
 def test_a_rise_of_the_loss_is_weighed_against_its_standard_error(inputs: Path, tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 
 from pipeline.core.markup import code, table
-from pipeline.core.task import Task
+from pipeline.core.task import TRAIN, Task
 from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES
-from pipeline.reporting.results import Results
+from pipeline.reporting.results import Results, never_predicted
 
 _MOST_LABELS = 20  # named
 
@@ -64,6 +64,8 @@ def model_card(results: Results) -> str:
         task=code(task.name),
         does=_does(task),
         noun=task.noun,
+        trained_on=_trained_on(results),
+        never_predicted=_never_predicted(results),
         start=start if published else "a local checkpoint",
         scores="\n".join(table(["", *task.scored], rows)),
         signature=code(as_line(results.metrics["diagnostics"]["signature"])),
@@ -89,10 +91,25 @@ def _does(task: Task) -> str:
         return f"Gives {given} a number."
     if task.binary:
         return f"Tells {code(task.labels[1])} from {code(task.labels[0])}, given {given}."
-    named = ", ".join(map(code, task.labels[:_MOST_LABELS])) + (", ..." if len(task.labels) > _MOST_LABELS else "")
+    names = ", ".join(map(code, task.labels[:_MOST_LABELS])) + (", ..." if len(task.labels) > _MOST_LABELS else "")
     if task.problem_type == "single_label_classification":
-        return f"Gives {given} one of {len(task.labels)} classes: {named}."
-    return f"Says which of {len(task.labels)} labels {given} has: {named}."
+        return f"Gives {given} one of {len(task.labels)} classes: {names}."
+    return f"Says which of {len(task.labels)} labels {given} has: {names}."
+
+
+def _trained_on(results: Results) -> str:
+    first, noun = results.provenance["run"]["max_train_samples"], results.task.noun
+    return f"the {noun}" if first is None or first >= results.card.splits[TRAIN].rows else f"the first {first:,} {noun}"
+
+
+def _never_predicted(results: Results) -> str:
+    """Write the item of the limits that names what is never predicted, or an empty text."""
+    task, split = results.task, results.task.verdict_split
+    missing = never_predicted(results.predictions[split], len(task.labels))
+    if not missing:
+        return ""
+    names = ", ".join(f"{code(task.labels[label])} (0 of {n:,})" for label, n in missing[:_MOST_LABELS])
+    return f"- On {split} it never predicts {names}{', ...' if len(missing) > _MOST_LABELS else ''}.\n"
 
 
 def _chosen(task: Task) -> str:
@@ -115,7 +132,7 @@ _CARD = """---
 # {kind} of {task}
 
 {does}
-Fine-tuned from {start} on the {noun} of {task}.
+Fine-tuned from {start} on {trained_on} of {task}.
 
 {scores}
 
@@ -131,8 +148,8 @@ classify({text}, truncation=True, max_length={max_length})
 
 ## Limits
 
-- It was trained on {noun} like those of {task}. Measure it on your own before you trust it with them.
-- {chosen}The report of the run has intervals and the {noun} that it gets most wrong.
+- It was trained on {noun} like those of {task}. Measure it on your own {noun} before you rely on it.
+{never_predicted}- {chosen}The report of the run has intervals and the {noun} that it gets most wrong.
 - {outputs}{swapped}.
 
 ## Provenance

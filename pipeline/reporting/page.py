@@ -10,11 +10,13 @@ import numpy as np
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.percent import percent
 from pipeline.core.task import TRAIN, Task
+from pipeline.evaluation.diagnostics import threshold
 from pipeline.evaluation.metrics import METRICS, baseline, losses
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
+from pipeline.evaluation.uncertainty import Difference, paired_differences
 from pipeline.reporting import learning_curves, mistakes, slices
-from pipeline.reporting.results import Results
+from pipeline.reporting.results import Results, never_predicted
 from pipeline.reporting.templates import scripted
 
 _MOST_CLASSES = 40  # in a confusion matrix, and named with their shares
@@ -88,9 +90,10 @@ def page(results: Results) -> str:
         ],
         max_length=results.max_length,
         most_classes=_MOST_CLASSES,
+        moved=_moved_scores(task, predictions, main) if task.binary else None,
         names=[name.replace("_", " ") for name in task.labels],
         negations=slices.NEGATIONS,
-        never_predicted=_never_predicted(predictions[main], len(task.labels)),
+        never_predicted=never_predicted(predictions[main], len(task.labels)),
         overlap=overlap,
         readings=learning_curves.read(
             epochs,
@@ -150,15 +153,20 @@ def _guess(results: Results, split: str) -> str | float | None:
     return task.labels[guessed].replace("_", " ") if task.labels else float(guessed)
 
 
-def _never_predicted(of: Predictions, classes: int) -> list[tuple[int, int]]:
-    """The classes or labels that examples have and the model never predicts, with the number of these examples."""
-    if of.probability is None:
-        return []
-    actual, given = (
-        values.sum(axis=0) if values.ndim == 2 else np.bincount(values, minlength=classes)
-        for values in (of.labels, of.predicted)
+def _moved_scores(task: Task, predictions: dict[str, Predictions], split: str) -> dict[str, Difference]:
+    """Compare the scores on a split at the best threshold of validation with those at 0.5.
+
+    Returns:
+        The differences by metric; empty if no prediction changes.
+    """
+    scored = predictions[split]
+    assert scored.probability is not None
+    at_threshold = (scored.probability[:, 1] >= threshold(predictions["validation"])).astype(int)
+    if np.array_equal(at_threshold, scored.predicted):
+        return {}
+    return paired_differences(
+        task.metrics, scored.labels, scored.predicted[np.newaxis], at_threshold[np.newaxis], same_seeds=True
     )
-    return [(int(label), int(actual[label])) for label in np.flatnonzero((actual > 0) & (given == 0))]
 
 
 def _loss_error(task: Task, of: Predictions, n: int) -> float:

@@ -129,3 +129,14 @@ def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[s
         )
     except (OSError, ValueError, AttributeError):
         raise UserError(f"{path} is not an evaluation.json; replace it with that of the run to compare with") from None
+
+
+def never_predicted(predictions: Predictions, classes: int) -> list[tuple[int, int]]:
+    """Return the classes or labels that examples have and the model never predicts, with the number of examples."""
+    if predictions.probability is None:
+        return []
+    actual, predicted = (
+        values.sum(axis=0) if values.ndim == 2 else np.bincount(values, minlength=classes)
+        for values in (predictions.labels, predictions.predicted)
+    )
+    return [(int(label), int(actual[label])) for label in np.flatnonzero((actual > 0) & (predicted == 0))]
