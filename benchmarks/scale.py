@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +87,7 @@ def run(stage: str) -> None:
         from pipeline.training.inputs import load_inputs
 
         device = set_up_device("auto", None)
-        every = replace(params.train, max_train_samples=None)
+        every = params.train.model_copy(update={"max_train_samples": None})
         inputs = load_inputs(read_task(TOKENIZED, "tokenize"), TOKENIZED, PRETRAINED, every, device)
         batches = TrainingBatches(inputs.training, batch_size=16, accumulation_steps=1, seed=0, by_length=True)
         next(iter(TrainingLoader(inputs.training, inputs.tokenizer, batches, "cpu")))

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.cli import as_command, command_parser
-from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output
 from pipeline.core.paths import CLASSIFIER, SETTINGS, TOKENIZED
 from pipeline.core.task import Task, read_task
+from pipeline.core.text import aligned
 from pipeline.modeling.settings import read_settings
 
 if TYPE_CHECKING:

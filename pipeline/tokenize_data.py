@@ -8,7 +8,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +90,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             )
             _log_vocabulary(split, counts)
         write_json(draft / "lengths.json", summaries)
-        write_json(draft / TOKENIZATION, asdict(params))
+        write_json(draft / TOKENIZATION, params.model_dump())
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file, "download"), draft)
 

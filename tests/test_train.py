@@ -1,7 +1,6 @@
 """The train and predict stages: the real Trainer on random two-layer transformers."""
 
 import csv
-import dataclasses
 import functools
 import itertools
 import json
@@ -541,11 +540,11 @@ def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
 
 def test_reduce_lr_on_plateau_watches_the_metric(params: Params, tmp_path: Path) -> None:
     device = Device("cpu", "fp32")
-    plateau = dataclasses.replace(params.train, lr_scheduler_type="reduce_lr_on_plateau")
+    plateau = params.train.model_copy(update={"lr_scheduler_type": "reduce_lr_on_plateau"})
     arguments = training_arguments(plateau, params.runtime, device, tmp_path, "f1")
     assert arguments.lr_scheduler_kwargs == {"mode": "max"}
     assert arguments.metric_for_best_model == "f1"
-    patient = dataclasses.replace(plateau, extra={"lr_scheduler_kwargs": {"patience": 1}})
+    patient = plateau.model_copy(update={"extra": {"lr_scheduler_kwargs": {"patience": 1}}})
     assert training_arguments(patient, params.runtime, device, tmp_path, "f1").lr_scheduler_kwargs == {
         "mode": "max",
         "patience": 1,
@@ -580,12 +579,12 @@ def test_every_training_parameter_is_used(engine: tuple[str, ...]) -> None:
     modules = [importlib.import_module(f"pipeline.{name}") for name in ("train", "training.inputs", *engine)]
     source = "".join(map(inspect.getsource, modules))
     refused = LOOP if engine == ("training.loop",) else {}
-    for entry in dataclasses.fields(TrainParams):
-        assert re.search(rf"params\.{entry.name}\b", source) or entry.name in refused, entry.name
+    for key in TrainParams.model_fields:
+        assert re.search(rf"params\.{key}\b", source) or key in refused, key
 
 
 def test_every_runtime_parameter_is_used() -> None:
     """Whether a stage reads it, or dvc.yaml puts it into a command."""
     source = (ROOT / "dvc.yaml").read_text() + "".join(path.read_text() for path in (ROOT / "pipeline").rglob("*.py"))
-    for entry in dataclasses.fields(RuntimeParams):
-        assert re.search(rf"runtime\.{entry.name}\b", source.replace(f'"runtime.{entry.name}"', "")), entry.name
+    for key in RuntimeParams.model_fields:
+        assert re.search(rf"runtime\.{key}\b", source.replace(f'"runtime.{key}"', "")), key
