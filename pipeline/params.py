@@ -106,9 +106,9 @@ class DataParams(Section):
         ):
             for name in names:
                 if name in _RESERVED_COLUMNS and key != "label_column_name":
-                    raise _mistake(f"data.{key}", "must not contain a name that the pipeline uses; rename it", name)
+                    raise _mistake(f"data.{key}", "must not name a column as the pipeline does; rename it", name)
                 if [*texts, *self.slice_columns, *self.label_columns].count(name) > 1:
-                    raise _mistake(f"data.{key}", "must not contain a column that data names twice", name)
+                    raise _mistake(f"data.{key}", "must not name a column that data names elsewhere", name)
 
     def _check_labels(self) -> None:
         columns, id2label = self.label_column_name, self.id2label
@@ -227,36 +227,37 @@ def parse_params(tree: Any, path: Path = PARAMS) -> Params:
     try:
         return Params.model_validate(tree)
     except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error, tree)}") from None
+        raise UserError(f"{path}: {_explain(error)}") from None
 
 
-def _explain(error: ValidationError, tree: Any) -> str:
-    """Describe the first mistake that pydantic has found."""
+def _explain(error: ValidationError) -> str:
+    """Say what is wrong with the first key that pydantic rejects."""
     mistakes = error.errors(include_url=False)
     # A misspelled key is also a missing key, but the misspelling says more.
     mistake = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
-    definitions = schema = Params.model_json_schema()
-    keys, value = [], tree
+    root = schema = Params.model_json_schema()
+    keys: list[str] = []
     for name in mistake["loc"]:
         if name not in schema.get("properties", {}):
-            break  # What follows is an entry of a value, or the type that pydantic has tried.
+            break  # What follows is a type that pydantic has tried, or an entry of the value.
         keys.append(str(name))
-        value = value.get(name) if isinstance(value, dict) else None
         schema = schema["properties"][name]
-        schema = definitions["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+        if "$ref" in schema:
+            schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
     key = ".".join(keys)
     if mistake["type"] == "missing":
         return f"{key} is missing. Every parameter must be in the file."
     if mistake["type"] == "extra_forbidden":
         return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
     if mistake["type"] == "value_error":
-        return f"{key} {mistake['ctx']['error']}, got {quoted(value)}."
-    entries = [entry["loc"][-1] for entry in mistakes if entry["loc"][: len(keys)] == mistake["loc"][: len(keys)]]
-    wrong_entry = next((entry for entry in entries if isinstance(value, dict) and entry in value), None)
-    found = quoted(value) if wrong_entry is None else f"{quoted(value[wrong_entry])} for {quoted(wrong_entry)}"
+        return f"{key} {mistake['ctx']['error']}, got {quoted(mistake['input'])}."
+    same_key = [other for other in mistakes if other["loc"][: len(keys)] == tuple(keys)]
+    deepest = max(same_key, key=lambda mistake: len(mistake["loc"]))
+    value, entry = deepest["input"], deepest["loc"][len(keys) + ("anyOf" in schema) :]
+    where = f" for entry {quoted(entry[0])}" if entry else ""
     meant = closest_match(value, schema["enum"]) if "enum" in schema and isinstance(value, str) else None
-    hint = f" Did you mean {quoted(meant)}?" if meant else ""
-    return f"{key or 'the file'} must be {describe(schema)}, got {found}.{hint}"
+    hint = f' Did you mean "{meant}"?' if meant else ""
+    return f"{key or 'the file'} must be {describe(schema)}, got {quoted(value)}{where}.{hint}"
 
 
 def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
@@ -270,20 +271,18 @@ def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
 
 _NOUNS = {"integer": "whole number", "number": "number", "string": "string"}
 _LIMITS = {
-    "exclusiveMinimum": "greater than",
-    "minimum": "of at least",
-    "exclusiveMaximum": "below",
-    "maximum": "at most",
-}
+    "exclusiveMinimum": "greater than", "minimum": "of at least", "exclusiveMaximum": "below", "maximum": "at most",
+}  # fmt: skip
 
 
 def describe(schema: dict[str, Any], plural: bool = False) -> str:
-    """Say which values a JSON schema accepts."""
+    """Say which values a JSON schema accepts, such as "a number greater than 0 or null"."""
     if "anyOf" in schema:
         return " or ".join(describe(choice) for choice in schema["anyOf"])
-    if "enum" in schema or "const" in schema:
-        choices = [quoted(choice) for choice in schema.get("enum", [schema.get("const")])]
-        return f"one of {', '.join(choices)}" if choices[1:] else choices[0]
+    if "const" in schema:
+        return quoted(schema["const"])
+    if "enum" in schema:
+        return f"one of {', '.join(quoted(choice) for choice in schema['enum'])}"
     match schema.get("type"):
         case "boolean":
             return "true or false"

@@ -52,10 +52,10 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
         ("train.class_weights", "3", '"balanced" or a section of numbers greater than 0 or null', "3"),
         (
             "train.class_weights", "{good: 1, bad: 0}", '"balanced" or a section of numbers greater than 0 or null',
-            '0 for "bad"',
+            '0 for entry "bad"',
         ),
-        ("data.id2label", "{0: 5}", "a section of strings or a list of strings or null", '5 for "0"'),
-        ("data.text_column_names", "[1]", "a list of strings", "[1]"),
+        ("data.id2label", "{0: 5}", "a section of strings or a list of strings or null", '5 for entry "0"'),
+        ("data.text_column_names", "[1]", "a list of strings", "1 for entry 0"),
         ("data.split", "null", "a section of keys", "null"),
         ("model.checkpoint", "null", "a string", "null"),
     ],

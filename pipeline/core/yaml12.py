@@ -1,7 +1,6 @@
 """YAML 1.2, the version that DVC reads and writes. PyYAML alone reads 1.1, where 3e-05 is text and `no` is false."""
 
 import re
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +29,13 @@ def load_yaml(text: str) -> Any:
         reason = "it is nested too deeply"
     except yaml.MarkedYAMLError as error:
         reason = f"{error.problem} in line {error.problem_mark.line + 1}" if error.problem_mark else str(error)
-    except (ValueError, LookupError, yaml.YAMLError) as error:  # such as a control character, or "!!bool x"
+    except (ValueError, LookupError, AttributeError, yaml.YAMLError) as error:  # as of "!!bool x" and "!!timestamp x"
         reason = str(error)
     raise ValueError(" ".join(reason.split())[:300])
 
 
 class _CoreSchemaLoader(yaml.SafeLoader):
     """Read the core schema of YAML 1.2 and nothing else: there are no dates, 12:30 is text, and 010 is ten."""
-
-    yaml_constructors: typing.ClassVar[dict[Any, Any]] = {
-        tag: yaml.SafeLoader.yaml_constructors[tag]
-        for tag in (None, *(f"{_TAG}{name}" for name in ("null", "bool", "float", "str", "seq", "map")))
-    }
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         names: set[str] = set()
