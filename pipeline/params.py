@@ -250,7 +250,8 @@ def _explain(error: ValidationError) -> str:
     if mistake["type"] == "extra_forbidden":
         return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
     if mistake["type"] == "value_error":
-        return f"{key} {mistake['ctx']['error']}, got {quoted(mistake['input'])}."
+        reason, value = mistake["ctx"]["error"], mistake["input"]
+        return str(reason) if isinstance(value, dict) else f"{key} {reason}, got {quoted(value)}."
     same_key = [other for other in mistakes if other["loc"][: len(keys)] == tuple(keys)]
     deepest = max(same_key, key=lambda mistake: len(mistake["loc"]))
     value, entry = deepest["input"], deepest["loc"][len(keys) + ("anyOf" in schema) :]
@@ -298,5 +299,5 @@ def describe(schema: dict[str, Any], plural: bool = False) -> str:
     return " ".join([f"{noun}s" if plural else f"a {noun}", " and ".join(limits)]).rstrip()
 
 
-def _mistake(key: str, form: str, found: Any) -> UserError:
-    return UserError(f"{PARAMS}: {key} {form}, got {quoted(found)}.")
+def _mistake(key: str, form: str, value: Any) -> ValueError:
+    return ValueError(f"{key} {form}, got {quoted(value)}.")

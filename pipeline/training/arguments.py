@@ -40,7 +40,7 @@ _RESERVED = {
 }  # fmt: skip
 
 # Bounds that TrainingArguments does not check itself.
-_BOUNDED = {
+_BOUNDED: dict[str, Any] = {
     "label_smoothing_factor": Annotated[float, Field(ge=0, le=1)],
     "neftune_noise_alpha": Annotated[float, Field(ge=0)] | None,
     "fsdp": bool | str | list[str] | None,  # true and a list are allowed, too
