@@ -31,13 +31,14 @@ def check(params: Params) -> None:
         check_training(params.train, params.runtime)
 
 
-def remove_scores(stages: dict[str, dict[str, list[dict[str, object]]]]) -> None:
-    """Remove what the stage evaluate has written.
+def remove_scores(pipeline: Path) -> None:
+    """Remove what the stage evaluate of a dvc.yaml has written.
 
     Git tracks these files, so an experiment that ends before evaluate would show the scores of its parent commit as
     its own. DVC restores them from its run cache if they still belong to the model.
     """
-    for output in stages["evaluate"]["metrics"] + stages["evaluate"]["plots"]:
+    evaluate = read_yaml(pipeline)["stages"]["evaluate"]
+    for output in evaluate["metrics"] + evaluate["plots"]:
         [path] = output
         Path(path).unlink(missing_ok=True)
 
@@ -46,7 +47,7 @@ def main() -> None:
     require_locked()
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
     check(load_params())
-    remove_scores(read_yaml(PIPELINE)["stages"])
+    remove_scores(PIPELINE)
     # The content is always the same: stages that depend on it run after this one, but never because of it.
     write_text(CHECKED, "params.yaml holds what the stages accept.\n")
 
