@@ -39,8 +39,8 @@ RENAMED = {
 
 
 def _check_path(path: str) -> str:
-    if "\0" in path:
-        raise ValueError("must not contain a null character")
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in path):
+        raise ValueError("must not contain a character that no path may have")
     if len(path.encode()) > 4095 or any(len(name.encode()) > 255 for name in path.split("/")):
         raise ValueError("must be a path of at most 4,095 bytes, with at most 255 between two slashes")
     return path
