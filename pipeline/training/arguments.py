@@ -37,6 +37,8 @@ _RESERVED = {
     # A run that was interrupted resumes from complete checkpoints, at the batch that would have come next.
     "save_only_model", "save_total_limit", "ignore_data_skip", "enable_jit_checkpoint",
     "logging_strategy", "push_to_hub", "parallelism_config",
+    # It clips gradients and keeps weights its own way, which bypasses the checks and checkpoints of the pipeline.
+    "deepspeed",
 }  # fmt: skip
 
 # Bounds that TrainingArguments does not check itself.
@@ -147,9 +149,12 @@ def _check_extra(params: TrainParams, fields: Collection[str], device: Device) -
 
     hints = typing.get_type_hints(TrainingArguments) | _BOUNDED
     for field, value in params.extra.items():
-        if field in fields or field in _RESERVED or field in TrainParams.model_fields:
-            key = RENAMED.get(field, f"train.{field}" if field in TrainParams.model_fields else "the pipeline")
-            raise UserError(f"params.yaml: train.extra must not set {quoted(field)}, which {key} sets. Remove it.")
+        owner = f"train.{field}" if field in TrainParams.model_fields else RENAMED.get(field)
+        if owner or field in fields or field in _RESERVED:
+            reason = (
+                "whose default the pipeline needs" if field in _RESERVED else f"which {owner or 'the pipeline'} sets"
+            )
+            raise UserError(f"params.yaml: train.extra must not set {quoted(field)}, {reason}. Remove it.")
         _require_name("train.extra", field, hints, "a field of TrainingArguments")
         accepted = TypeAdapter(hints[field])
         try:
@@ -157,11 +162,6 @@ def _check_extra(params: TrainParams, fields: Collection[str], device: Device) -
         except ValidationError:
             form = describe(accepted.json_schema())
             raise UserError(f"params.yaml: train.extra.{field} must be {form}, got {quoted(value)}.") from None
-    if params.extra.get("deepspeed"):
-        raise UserError(
-            "params.yaml: train.extra must not set deepspeed. DeepSpeed clips gradients and keeps weights its own way, "
-            "which bypasses the checks and checkpoints of this pipeline. On GPUs you can shard the model with fsdp."
-        )
     if params.extra.get("fsdp") and device.kind == "cpu":
         raise UserError(
             "params.yaml: train.extra must not set fsdp on CPUs. Accelerate would ignore it without a word, and each "
