@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +90,7 @@ def run(stage: str) -> None:
         from pipeline.training.sampler import EpochSampler
 
         device = set_up_device("auto", None)
-        every = replace(params.train, max_train_samples=None)
+        every = params.train.model_copy(update={"max_train_samples": None})
         inputs = load_inputs(read_task(TOKENIZED, "tokenize"), TOKENIZED, PRETRAINED, every, device)
         lengths = inputs.training.with_format("numpy")["length"][:]
         sampler = EpochSampler(len(lengths), lengths, effective_batch=16, seed=0)

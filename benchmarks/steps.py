@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
 
     seconds: list[float] = []
     every = load_params()
-    params = replace(every.train, epochs=1, keep="last")
+    params = every.train.model_copy(update={"epochs": 1, "keep": "last"})
     with tempfile.TemporaryDirectory() as scratch:
         device = set_up_device(params.precision, params.num_threads)
         arguments = training_arguments(params, every.runtime, device, Path(scratch), "f1")

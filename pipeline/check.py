@@ -12,35 +12,30 @@ from pipeline.modeling.device import usable_device
 from pipeline.params import LOCAL, Params, keys_of, load_params
 from pipeline.sources.checkpoints import find
 from pipeline.sources.glue import GLUE, task_of
-from pipeline.sources.own_params import check_own
 from pipeline.training.arguments import check_training
 
 PIPELINE = Path("dvc.yaml")
 
 
-def check(params: Params, out: Path) -> None:
-    """Write `out`, always with the same content: stages that depend on it run after this one, never because of it.
+def check(params: Params) -> None:
+    """Raise UserError for a value that a stage would reject.
 
-    Raises UserError for a value that a stage would refuse. What depends on the data or the weights, such as a
-    max_length beyond the model's positions, is checked by the stages.
+    What depends on the data or the weights, such as a max_length beyond the model's positions, is left to the stages.
     """
-    if params.data.task == "own":
-        check_own(params.data)
     if params.data.task in GLUE:
         choosing_by(task_of(params.data.task), params.train.metric_for_best_model)
     find(params.model.checkpoint)
     if params.runtime.launcher == LOCAL:
-        if params.train.precision not in ("auto", "fp32"):  # which every device can do
+        if params.train.precision not in ("auto", "fp32"):  # Every device supports these two.
             usable_device(params.train.precision)
         check_training(params.train, params.runtime)
-    write_text(out, "params.yaml holds what the stages accept.\n")
 
 
 def remove_scores(pipeline: Path) -> None:
-    """Remove what stage evaluate of a dvc.yaml has written.
+    """Remove what the stage evaluate of a dvc.yaml has written.
 
     Git tracks these files, so an experiment that ends before evaluate would show the scores of its parent commit as
-    its own. DVC restores them from its run cache when they still belong to the model.
+    its own. DVC restores them from its run cache if they still belong to the model.
     """
     evaluate = read_yaml(pipeline)["stages"]["evaluate"]
     for output in evaluate["metrics"] + evaluate["plots"]:
@@ -51,8 +46,10 @@ def remove_scores(pipeline: Path) -> None:
 def main() -> None:
     require_locked()
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
-    check(load_params(), CHECKED)
+    check(load_params())
     remove_scores(PIPELINE)
+    # The content is always the same: stages that depend on it run after this one, but never because of it.
+    write_text(CHECKED, "params.yaml holds what the stages accept.\n")
 
 
 if __name__ == "__main__":

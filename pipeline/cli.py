@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,25 +13,26 @@ from pathlib import Path
 from pipeline.core.messages import UserError, log, printable
 from pipeline.core.signals import end_of_command, exit_on_signals
 
-# `python pipeline/train.py` puts the directory of train.py first on the path, where evaluate.py would be imported for
-# the package `evaluate`.
-_HERE = Path(__file__).resolve().parent
-sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
-_script = Path(getattr(sys.modules["__main__"], "__file__", ""))
-if _script.resolve().parent == _HERE:  # a command of this package: a signal may come while it imports the rest
-    exit_on_signals()
+PACKAGE = Path(__file__).resolve().parent
+_SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
+
+# `python pipeline/train.py` puts pipeline/ first on the path, where `import evaluate` would find evaluate.py.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != PACKAGE]
+if _SCRIPT.parent == PACKAGE:
+    exit_on_signals()  # A signal may come while the command imports the rest.
 
 
 def run(stage: Callable[..., None], keys: Sequence[str] = (), **flags: str) -> None:
-    """Run a stage's `main` as a command, with `--help` from its module's docstring; see `as_command`.
+    """Run a stage's `main` as a command, with `--help` from its module's docstring.
 
-    keys: those of params.yaml that it reads, for `--help`. flags: switches of the command, each with its help; `main`
-    gets them by name.
+    Args:
+        keys: the keys of params.yaml that the stage reads, for `--help`.
+        flags: the help of each switch of the command; `main` gets the switches by name.
     """
     module = sys.modules[stage.__module__]
-    prog = f"python -m pipeline.{Path(str(module.__file__)).stem}"
-    read = f"Reads from params.yaml, which says what each key means: {', '.join(keys)}." if keys else None
-    parser = argparse.ArgumentParser(prog=prog, description=module.__doc__, epilog=read)
+    parser = command_parser(Path(str(module.__file__)).stem, module.__doc__)
+    if keys:
+        parser.epilog = textwrap.fill(f"Reads from params.yaml, which says what each key means: {', '.join(keys)}.", 80)
     for name, text in flags.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     arguments = vars(parser.parse_args())
@@ -39,7 +41,7 @@ def run(stage: Callable[..., None], keys: Sequence[str] = (), **flags: str) -> N
 
 
 def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
-    """The parser of a command with arguments of its own: `--help` shows the module's docstring with its paragraphs."""
+    """Make the parser of a command, whose `--help` shows the module's docstring with its paragraphs."""
     return argparse.ArgumentParser(
         prog=f"python -m pipeline.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -51,39 +53,34 @@ def as_command() -> Iterator[None]:
 
     SIGINT, SIGTERM and SIGHUP end the command with status 130, 143 and 129, and leave no drafts.
     """
-    for other in (
-        _script.parent.resolve(),
-        Path(_HERE.name).resolve(),
-    ):  # the script's checkout, the working directory's
-        if other != _HERE and (other / "cli.py").exists():
-            sys.exit(f"error: this would run the modules of {_HERE}, not those of {other}; use python -m there")
+    for package in (_SCRIPT.parent, Path("pipeline").resolve()):
+        if package != PACKAGE and (package / "cli.py").exists():
+            sys.exit(f"error: this would run the modules of {PACKAGE}, not those of {package}; use python -m there")
     exit_on_signals()
-    # By default the garbage collector goes through all objects of torch and transformers dozens of times while they are
-    # imported, which takes a seventh of the time.
-    gc.set_threshold(100_000, 50, 50)
+    gc.set_threshold(100_000, 50, 50)  # By default, collecting garbage takes a seventh of the time of importing torch.
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     log.setLevel(logging.INFO)
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its loading report is noise
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # the Hub's client logs each of its many retries twice
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on loaded weights is noise.
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.
     if not sys.stderr.isatty():
-        os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars are for terminals
+        os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         yield
     except UserError as error:
         sys.exit(printable(f"error: {error}"))
-    except PermissionError as error:  # of an input; for outputs see `output_errors`
+    except PermissionError as error:  # of an input; `output_errors` reports the ones of outputs
         if error.filename is None:
             raise
         sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
     finally:
-        gc.freeze()  # else the interpreter, as it ends, looks for garbage among all objects: half a second with torch
+        gc.freeze()  # Otherwise the interpreter spends half a second on looking for garbage in torch as it ends.
         end_of_command()
 
 
 class _OneLine(logging.Formatter):
-    """Format a message as one line, whatever it quotes; a traceback below it keeps its lines."""
+    """Format a message as one line, whatever it quotes. A traceback below it keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))

@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline.cli import as_command, command_parser
-from pipeline.core.columns import aligned
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
 from pipeline.core.task import read_task
+from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS, predicted
 from pipeline.modeling.device import Device, usable_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer

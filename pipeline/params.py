@@ -1,166 +1,26 @@
-"""Read `params.yaml`, the only configuration, into typed and checked dataclasses; nothing else reads it.
+"""Read `params.yaml`, the only configuration, into typed and checked sections.
 
-The comments in `params.yaml` say what each key means; its type and bounds are here.
+Types and bounds are here. The comments in `params.yaml` say what each key means.
 """
 
-import dataclasses
-import difflib
-import math
-import os
-import sys
-import types
-import typing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pipeline.core.messages import UserError
+from pipeline.core.data_card import LEAKAGE
+from pipeline.core.messages import UserError, printable
 from pipeline.core.task import ProblemType
-from pipeline.core.yaml12 import load_yaml
+from pipeline.core.text import closest_match, quoted
+from pipeline.core.yaml12 import read_yaml
 
 PARAMS = Path("params.yaml")
 LOCAL = "python -m"  # runtime.launcher if training runs in one process on this machine
-_MOST_BYTES = 100_000  # ours has 4,000; a file that takes seconds to read is a mistake
+SPLIT_KEY = "split key"  # column of a batch of the user's rows: what the values of data.split.column mean
+_RESERVED_COLUMNS = ("label", "idx", LEAKAGE, SPLIT_KEY)
 
-
-def _bounds(minimum: float, *, exclusive: bool = False, below: float = math.inf, most: float = math.inf) -> Any:
-    return field(metadata={"minimum": minimum, "exclusive": exclusive, "below": below, "most": most})
-
-
-def at_least(minimum: float, *, below: float = math.inf, most: float = math.inf) -> Any:
-    """A number >= minimum, < below and <= most."""
-    return _bounds(minimum, below=below, most=most)
-
-
-def greater_than(minimum: float) -> Any:
-    """A number > minimum."""
-    return _bounds(minimum, exclusive=True)
-
-
-def path() -> Any:
-    """The text of a path that the system accepts."""
-    return field(metadata={"path": True})
-
-
-# Larger numbers are mistakes that end in a lack of memory or processes, or in an overflow.
-_MOST_COUNTED = 10**9  # rows, steps, epochs and seconds
-_MOST_ROWS_AT_ONCE = 2**16
-_MOST_PROCESSES = 1024
-_LONGEST_NAME, _LONGEST_PATH = 255, 4095  # bytes; https://man7.org/linux/man-pages/man3/realpath.3.html
-
-Precision = Literal["fp32", "fp16", "bf16"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitParams:
-    type: Literal["fixed", "random", "stratify", "group", "datetime", "hash"]
-    column: str | None
-    probabilities: list[float]
-    seed: int = at_least(0, below=2**32)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataParams:
-    """All but `task`, `on_missing` and `on_leakage` are of the user's own files."""
-
-    task: Literal["own", "sample", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
-    directory: str = path()
-    text_column_names: list[str]
-    label_column_name: str | list[str]
-    problem_type: ProblemType | None
-    id2label: dict[str, str] | list[str] | None
-    split: SplitParams
-    slice_columns: list[str]
-    on_missing: Literal["refuse", "drop"]
-    on_leakage: Literal["warn", "refuse", "drop"]
-
-    @property
-    def label_columns(self) -> list[str]:
-        """The column of the labels, or several columns that hold 0 or 1 for a label each."""
-        return [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelParams:
-    checkpoint: str = path()
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenizeParams:
-    max_length: int = at_least(4, most=_MOST_COUNTED)  # the tokenize stage knows the model's own limits
-    padding: Literal["dynamic", "max_length"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainParams:
-    engine: Literal["trainer", "loop"]
-    seed: int = at_least(0, below=2**32)  # numpy's range
-    epochs: int = at_least(1, most=_MOST_COUNTED)
-    lr: float = greater_than(0)
-    batch_size: int = at_least(1, most=_MOST_ROWS_AT_ONCE)
-    gradient_accumulation_steps: int = at_least(1, most=_MOST_ROWS_AT_ONCE)
-    precision: Literal["auto", Precision]
-    weight_decay: float = at_least(0)
-    warmup_ratio: float = at_least(0, below=1)
-    lr_scheduler_type: Literal[
-        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
-        "reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
-    ]  # fmt: skip
-    max_grad_norm: float = at_least(0)
-    optim: str
-    logging_steps: int = at_least(1, most=_MOST_COUNTED)
-    keep: Literal["best", "last"]
-    early_stopping_patience: int | None = at_least(1, most=_MOST_COUNTED)
-    group_by_length: bool
-    gradient_checkpointing: bool
-    torch_compile: bool
-    deterministic: bool
-    metric_for_best_model: str | None
-    class_weights: Literal["balanced"] | dict[str, float] | None = greater_than(0)  # noqa: RUF009
-    max_train_samples: int | None = at_least(1, most=_MOST_COUNTED)
-    num_threads: int | None = at_least(1, most=_MOST_PROCESSES)
-    extra: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictParams:
-    batch_size: int = at_least(1, most=_MOST_ROWS_AT_ONCE)
-    swapped: bool
-    max_samples: int | None = at_least(1, most=_MOST_COUNTED)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RuntimeParams:
-    """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
-
-    launcher: str  # dvc.yaml inserts it into the commands of train and predict; no stage reads it
-    timeout: int = at_least(1, most=_MOST_COUNTED)
-    num_proc: int = at_least(1, most=_MOST_PROCESSES)
-    save_steps: int = at_least(1, most=_MOST_COUNTED)
-    dataloader_num_workers: int = at_least(0, most=_MOST_PROCESSES)
-    report_to: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Params:
-    data: DataParams
-    model: ModelParams
-    tokenize: TokenizeParams
-    train: TrainParams
-    predict: PredictParams
-    runtime: RuntimeParams
-
-
-def keys_of(*names: str) -> list[str]:
-    """All keys of each section that is named, as "predict", and each key that is, as "train.precision"."""
-    sections = typing.get_type_hints(Params)
-    all_keys = [f"{name}.{entry.name}" for name, kind in sections.items() for entry in dataclasses.fields(kind)]
-    return [key for key in all_keys if key in names or key.partition(".")[0] in names]
-
-
-# Fields of TrainingArguments that have another name here.
+# Fields of transformers' TrainingArguments that have another name here.
 RENAMED = {
     "learning_rate": "train.lr",
     "num_train_epochs": "train.epochs",
@@ -178,131 +38,266 @@ RENAMED = {
 }
 
 
+def _check_path(path: str) -> str:
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in path):
+        raise ValueError("must not contain a character that no path may have")
+    if len(path.encode()) > 4095 or any(len(name.encode()) > 255 for name in path.split("/")):
+        raise ValueError("must be a path of at most 4,095 bytes, with at most 255 between two slashes")
+    return path
+
+
+PathText = Annotated[str, AfterValidator(_check_path)]  # The system's own error would not name the key.
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # the range of numpy's seeds
+# Larger numbers are mistakes, which would end in a lack of memory or processes, or in an overflow.
+Count = Annotated[int, Field(ge=1, le=10**9)]  # of examples, steps, epochs or seconds
+BatchSize = Annotated[int, Field(ge=1, le=2**16)]
+Processes = Annotated[int, Field(ge=1, le=1024)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Precision = Literal["fp32", "fp16", "bf16"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class SplitParams(Section):
+    type: Literal["fixed", "random", "stratify", "group", "datetime", "hash"]
+    column: str | None
+    probabilities: list[float]
+    seed: Seed
+
+
+class DataParams(Section):
+    """All keys but `task`, `on_missing` and `on_leakage` are about the user's own files."""
+
+    task: Literal["own", "sample", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
+    directory: PathText
+    text_column_names: list[str]
+    label_column_name: str | list[str]
+    problem_type: ProblemType | None
+    id2label: dict[str, str] | list[str] | None
+    split: SplitParams
+    slice_columns: list[str]
+    on_missing: Literal["refuse", "drop"]
+    on_leakage: Literal["warn", "refuse", "drop"]
+
+    @property
+    def label_columns(self) -> list[str]:
+        """The column of the labels, or several columns that hold 0 or 1 for a label each."""
+        return [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
+
+    @model_validator(mode="after")
+    def _check_custom_data(self) -> Self:
+        if self.task == "own":
+            self._check_columns()
+            self._check_labels()
+            self._check_split()
+        return self
+
+    def _check_columns(self) -> None:
+        texts = self.text_column_names
+        if len(texts) not in (1, 2):
+            raise _mistake("data.text_column_names", "must name one column, or two for pairs", texts)
+        for key, names in (
+            ("text_column_names", texts),
+            ("slice_columns", self.slice_columns),
+            ("label_column_name", self.label_columns),
+        ):
+            for name in names:
+                if name in _RESERVED_COLUMNS and key != "label_column_name":
+                    raise _mistake(f"data.{key}", "must not name a column as the pipeline does; rename it", name)
+                if [*texts, *self.slice_columns, *self.label_columns].count(name) > 1:
+                    raise _mistake(f"data.{key}", "must not name a column that data names elsewhere", name)
+
+    def _check_labels(self) -> None:
+        columns, id2label = self.label_column_name, self.id2label
+        if isinstance(columns, list):
+            if len(columns) < 2:
+                form = "must be one name without brackets, or a list of two or more columns that hold 0 or 1"
+                raise _mistake("data.label_column_name", form, columns)
+            if self.problem_type not in (None, "multi_label_classification"):
+                form = 'must be null or "multi_label_classification" if data.label_column_name is a list'
+                raise _mistake("data.problem_type", form, self.problem_type)
+        if id2label is None:
+            return
+        names = id2label if isinstance(id2label, list) else list(id2label.values())
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise _mistake("data.id2label", "must have two or more different names", id2label)
+        unnamed = isinstance(id2label, dict) and set(id2label) != set(columns)
+        if isinstance(columns, list) and (unnamed or len(names) != len(columns)):
+            raise _mistake("data.id2label", f"must name each of the columns {quoted(columns)}", id2label)
+
+    def _check_split(self) -> None:
+        fractions = self.split.probabilities
+        if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6 or fractions[0] == 0:
+            form = "must be the fractions of train, validation and test, such as [0.8, 0.1, 0.1], which sum to 1"
+            raise _mistake("data.split.probabilities", form, fractions)
+        if self.split.type == "datetime" and self.split.column is None:
+            form = 'must name the column with the times if data.split.type is "datetime"'
+            raise _mistake("data.split.column", form, None)
+        if self.split.type == "random" and self.split.column is not None:
+            form = 'must be null if data.split.type is "random"; "stratify" and "group" use a column'
+            raise _mistake("data.split.column", form, self.split.column)
+
+
+class ModelParams(Section):
+    checkpoint: PathText
+
+
+class TokenizeParams(Section):
+    max_length: Annotated[int, Field(ge=4, le=10**9)]  # The tokenize stage knows the limit of the model.
+    padding: Literal["dynamic", "max_length"]
+
+
+class TrainParams(Section):
+    engine: Literal["trainer", "loop"]
+    seed: Seed
+    epochs: Count
+    lr: Positive
+    batch_size: BatchSize
+    gradient_accumulation_steps: BatchSize
+    precision: Literal["auto", Precision]
+    weight_decay: NonNegative
+    warmup_ratio: Annotated[float, Field(ge=0, lt=1)]
+    lr_scheduler_type: Literal[
+        "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
+        "reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
+    ]  # fmt: skip
+    max_grad_norm: NonNegative
+    optim: str
+    logging_steps: Count
+    keep: Literal["best", "last"]
+    early_stopping_patience: Count | None
+    group_by_length: bool
+    gradient_checkpointing: bool
+    torch_compile: bool
+    deterministic: bool
+    metric_for_best_model: str | None
+    class_weights: Literal["balanced"] | dict[str, Positive] | None
+    max_train_samples: Count | None
+    num_threads: Processes | None
+    extra: dict[str, Any]
+
+
+class PredictParams(Section):
+    batch_size: BatchSize
+    swapped: bool
+    max_samples: Count | None
+
+
+class RuntimeParams(Section):
+    """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
+
+    launcher: str  # dvc.yaml inserts it into the commands of train and predict; no stage reads it.
+    timeout: Count
+    num_proc: Processes
+    save_steps: Count
+    dataloader_num_workers: Annotated[int, Field(ge=0, le=1024)]
+    report_to: str
+
+
+class Params(Section):
+    data: DataParams
+    model: ModelParams
+    tokenize: TokenizeParams
+    train: TrainParams
+    predict: PredictParams
+    runtime: RuntimeParams
+
+
+def keys_of(*names: str) -> list[str]:
+    """List all keys of each section among the names, such as "predict", and each key, such as "train.precision"."""
+    keys = [f"{name}.{key}" for name, section in Params.__annotations__.items() for key in section.model_fields]
+    return [key for key in keys if key in names or key.partition(".")[0] in names]
+
+
 def load_params(path: Path = PARAMS) -> Params:
-    """Read and check `params.yaml`. Raises UserError: one line with the key, what was found and what it must be."""
+    """Read and check `params.yaml`. Raises UserError: one line with the key, what it must be, and what was found."""
+    tree = read_yaml(path)
+    # With aliases, a short text could make a huge tree, or one that contains itself.
+    for event in yaml.parse(path.read_text(encoding="utf-8")):
+        if isinstance(event, yaml.AliasEvent):
+            raise UserError(f"{path} cannot be read: *{event.anchor} is an alias; write the value out")
+    return parse_params(tree, path)
+
+
+def parse_params(tree: Any, path: Path = PARAMS) -> Params:
+    """Check the content of `params.yaml`. Raises UserError like `load_params`."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UserError(f"{path} has {path.stat().st_size} bytes; one of more than {_MOST_BYTES} is not read")
-        text = path.read_text(encoding="utf-8")
-        tree = load_yaml(text)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; run in the directory that holds dvc.yaml") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {_line(error)}") from None
-    # With aliases, a short text makes a huge tree, or an endless one.
-    if alias := next((event for event in yaml.parse(text) if isinstance(event, yaml.AliasEvent)), None):
-        raise UserError(f"{path} cannot be read: *{_line(alias.anchor, 60)} is an alias; write the value out")
-    return _section(Params, tree, f"{path}:", "")
+        return Params.model_validate(tree)
+    except ValidationError as error:
+        raise UserError(f"{path}: {_explain(error)}") from None
 
 
-_Section = TypeVar("_Section")
+def _explain(error: ValidationError) -> str:
+    """Say what is wrong with the first key that pydantic rejects."""
+    mistakes = error.errors(include_url=False)
+    # A misspelled key is also a missing key, but the misspelling says more.
+    mistake = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
+    root = schema = Params.model_json_schema()
+    keys: list[str] = []
+    for name in mistake["loc"]:
+        if name not in schema.get("properties", {}):
+            break  # What follows is a type that pydantic has tried, or an entry of the value.
+        keys.append(str(name))
+        schema = schema["properties"][name]
+        if "$ref" in schema:
+            schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+    key = ".".join(keys)
+    if mistake["type"] == "missing":
+        return f"{key} is missing. Every parameter must be in the file."
+    if mistake["type"] == "extra_forbidden":
+        return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
+    if mistake["type"] == "value_error":
+        reason, value = mistake["ctx"]["error"], mistake["input"]
+        return str(reason) if isinstance(value, dict) else f"{key} {reason}, got {quoted(value)}."
+    same_key = [other for other in mistakes if other["loc"][: len(keys)] == tuple(keys)]
+    deepest = max(same_key, key=lambda mistake: len(mistake["loc"]))
+    value, entry = deepest["input"], deepest["loc"][len(keys) + ("anyOf" in schema) :]
+    where = f" for entry {quoted(entry[0])}" if entry else ""
+    meant = closest_match(value, schema["enum"]) if "enum" in schema and isinstance(value, str) else None
+    hint = f' Did you mean "{meant}"?' if meant else ""
+    return f"{key or 'the file'} must be {describe(schema)}, got {quoted(value)}{where}.{hint}"
 
 
-def _section(kind: type[_Section], tree: Any, file: str, prefix: str) -> _Section:
-    if not isinstance(tree, dict):
-        raise UserError(f"{file} {prefix.rstrip('.') or 'the file'} is {_shown(tree)}; it must be a section of keys")
-    hints = typing.get_type_hints(kind)
-    for key in tree:
-        if key not in hints:
-            raise UserError(f"{file} {prefix}{_line(key, 60)} is not a parameter; {_meant(prefix, key, list(hints))}")
-    values: dict[str, Any] = {}
-    for entry in dataclasses.fields(kind):  # type: ignore[arg-type]
-        name = prefix + entry.name
-        if entry.name not in tree:
-            raise UserError(f"{file} {name} is missing; every parameter must stand in the file")
-        hint, value = hints[entry.name], tree[entry.name]
-        if dataclasses.is_dataclass(hint):
-            values[entry.name] = _section(typing.cast(type, hint), value, file, f"{name}.")
-        else:
-            values[entry.name] = _checked(hint, value, entry.metadata, f"{file} {name}")
-    return kind(**values)
+def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
+    choices = {key: f"{section}.{key}".lstrip(".") for key in keys} | (RENAMED if section == "train" else {})
+    message = f"{section}.{printable(name)[:60]} is not a parameter.".lstrip(".")
+    if meant := closest_match(name, choices):
+        return f'{message} Did you mean "{choices[meant]}"?'
+    rest = " Other fields of TrainingArguments go into train.extra." if section == "train" else ""
+    return f"{message} The keys are {', '.join(keys)}.{rest}"
 
 
-def _meant(prefix: str, key: str, known: list[str]) -> str:
-    if key in RENAMED:
-        return f"{key} is called {RENAMED[key]} here"
-    if close := difflib.get_close_matches(key, known, n=1):
-        return f'did you mean "{prefix}{close[0]}"?'
-    beyond = "; other fields of TrainingArguments go into train.extra" if prefix == "train." else ""
-    return f"the keys are {', '.join(known)}{beyond}"
+_NOUNS = {"integer": "whole number", "number": "number", "string": "string"}
+_LIMITS = {
+    "exclusiveMinimum": "greater than", "minimum": "of at least", "exclusiveMaximum": "below", "maximum": "at most",
+}  # fmt: skip
 
 
-def _checked(hint: Any, value: Any, bounds: Any, name: str) -> Any:
-    arms = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
-    arm = next((arm for arm in arms if _is(arm, value)), None)
-    if arm is None:
-        raise UserError(f"{name} is {_shown(value)}; it must be {' or '.join(map(_kind, arms))}")
-    if arm == dict[str, float]:
-        return {key: _checked(float, item, bounds, f"{name}.{key}") for key, item in value.items()}
-    if arm is float:
-        if not abs(value) <= sys.float_info.max:  # nor NaN; a whole number may be beyond the range of floats
-            raise UserError(f"{name} is {_shown(value)}; it must be a finite number")
-        value = float(value)
-    if arm in (int, float):
-        low, below, most = bounds["minimum"], bounds["below"], bounds["most"]
-        too_low = value <= low if bounds["exclusive"] else value < low
-        if too_low or not value < below or value > most:
-            limit = f"greater than {low}" if bounds["exclusive"] else f"at least {low}"
-            upper = f" and below {below}" if below < math.inf else f" and at most {most}" if most < math.inf else ""
-            raise UserError(f"{name} is {_shown(value)}; it must be {limit}{upper}")
-    if "path" in bounds:
-        _check_path(value, name)
-    return value
+def describe(schema: dict[str, Any], plural: bool = False) -> str:
+    """Say which values a JSON schema accepts, such as "a number greater than 0 or null"."""
+    if "anyOf" in schema:
+        return " or ".join(describe(choice) for choice in schema["anyOf"])
+    if "const" in schema:
+        return quoted(schema["const"])
+    if "enum" in schema:
+        return f"one of {', '.join(quoted(choice) for choice in schema['enum'])}"
+    match schema.get("type"):
+        case "boolean":
+            return "true or false"
+        case "null":
+            return "null"
+        case "array":
+            return f"a list of {describe(schema['items'], plural=True)}"
+        case "object":
+            values = schema.get("additionalProperties")
+            return f"a section of {describe(values, plural=True) if isinstance(values, dict) else 'keys'}"
+    noun = _NOUNS.get(schema.get("type", ""), "value")
+    limits = [f"{words} {schema[limit]:,}" for limit, words in _LIMITS.items() if limit in schema]
+    return " ".join([f"{noun}s" if plural else f"a {noun}", " and ".join(limits)]).rstrip()
 
 
-def _check_path(text: str, name: str) -> None:
-    """Raise UserError for a text that cannot be a path: the system's own error would not name the key."""
-    try:
-        parts = os.fsencode(text).split(b"/")
-    except UnicodeEncodeError:
-        parts = [b"\0"]
-    if any(b"\0" in part for part in parts):
-        raise UserError(f"{name} is {_shown(text)}, which has a character that no path may have; remove it")
-    if max(map(len, parts)) > _LONGEST_NAME or len(b"/".join(parts)) > _LONGEST_PATH:
-        raise UserError(
-            f"{name} is {_shown(text)}, which is too long for a path: {_LONGEST_PATH} bytes are the limit, and "
-            f"{_LONGEST_NAME} between two slashes"
-        )
-
-
-def _is(arm: Any, value: Any) -> bool:
-    plain, inner = typing.get_origin(arm) or arm, typing.get_args(arm)
-    if plain is Literal:
-        return value in inner
-    if plain is list:
-        return isinstance(value, list) and all(_is(inner[0], item) for item in value)
-    if plain is dict:
-        return isinstance(value, dict) and all(_is(inner[1], item) for item in value.values())
-    # `type`, not isinstance, to which a bool is an int
-    return plain is Any or type(value) is plain or (plain is float and type(value) is int)
-
-
-def _kind(arm: Any) -> str:
-    if typing.get_origin(arm) is Literal:
-        choices = typing.get_args(arm)
-        return f"one of {', '.join(choices)}" if len(choices) > 1 else str(choices[0])
-    return _KINDS[arm]
-
-
-_KINDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    types.NoneType: "null",
-    list[str]: "a list of texts",
-    list[float]: "a list of numbers",
-    dict[str, Any]: "a section of keys",
-    dict[str, str]: "a section of keys with texts",
-    dict[str, float]: "a section of keys with numbers",
-}
-
-
-def _shown(value: Any) -> str:
-    """A value as YAML, cut to a readable length."""
-    return _line(yaml.safe_dump(value, default_flow_style=True, width=math.inf).replace("\n...", ""), 60)
-
-
-def _line(text: object, length: int = 300) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= length else line[: length - 3] + "..."
+def _mistake(key: str, form: str, value: Any) -> ValueError:
+    return ValueError(f"{key} {form}, got {quoted(value)}.")

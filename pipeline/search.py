@@ -10,10 +10,10 @@ import shlex
 from pathlib import Path
 
 from pipeline.cli import as_command, command_parser
-from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError
 from pipeline.core.output import require_file_path, write_text
 from pipeline.core.packages import require_locked
+from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import Comparison, Side, compare
 from pipeline.experiments.groups import group_name, run_seeds

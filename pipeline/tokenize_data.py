@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +59,20 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
                     batched=True,
                     num_proc=processes if processes > 1 else None,
                     fn_kwargs={
-                        "stage": os.getpid(), "tokenizer": tokenizer, "text_columns": text_columns, **asdict(params),
+                        "stage": os.getpid(),
+                        "tokenizer": tokenizer,
+                        "text_columns": text_columns,
+                        **params.model_dump(),
                     },
                     remove_columns=[column for column in examples.column_names if column not in ("idx", "labels")],
                     new_fingerprint=name,
                     desc=f"tokenizing {name}",
-                )  # fmt: skip
+                )
                 if name == split:
                     lengths[split] = _log_lengths(split, tokenized, tokenizer, task)
                 save(tokenized.remove_columns(["truncated", "unknown_tokens", "words"]), draft / name)
         write_json(draft / "lengths.json", lengths)
-        write_json(draft / TOKENIZATION, asdict(params))
+        write_json(draft / TOKENIZATION, params.model_dump())
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file, "download"), draft)
 

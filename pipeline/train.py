@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def train(
         from pipeline.training.trainer import fit  # and with it all the code that the weights depend on, for the key
 
     surroundings, code = environment(device), code_digest()
-    ingredients = {**asdict(params), **surroundings}  # with the precision that `auto` has become
+    ingredients = {**params.model_dump(), **surroundings}  # with the precision that `auto` has become
     if distributed.rank() > 0:
         home = distributed.broadcast(checkpoints)
         fit(load_inputs(task, tokenized, pretrained, params, device), home, params, runtime, lambda history: None)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.cli import run
-from pipeline.core.columns import aligned
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import METRICS, users_path
+from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import by_title
 from pipeline.experiments.dvc_command import DVC, dvc_environ

@@ -1,6 +1,5 @@
 """Shared fixtures: the embedded corpus, random two-layer transformers, and copies of this project."""
 
-import dataclasses
 import os
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
 from pipeline.download import download
-from pipeline.params import DataParams, Params, RuntimeParams, TokenizeParams, TrainParams, load_params
+from pipeline.params import DataParams, Params, RuntimeParams, TokenizeParams, TrainParams, load_params, parse_params
 from pipeline.sources import synthetic
 from pipeline.tokenize_data import tokenize
 
@@ -73,7 +72,8 @@ def edit(path: Path, key: str, text: Any) -> None:
 
 def data_params(**changed: Any) -> DataParams:
     """The section `data` of tests/params.yaml with other values."""
-    return dataclasses.replace(load_params(PARAMS).data, **changed)
+    tree = yaml.safe_load(PARAMS.read_text())
+    return parse_params({**tree, "data": {**tree["data"], **changed}}).data
 
 
 @pytest.fixture(scope="session")
@@ -101,7 +101,7 @@ def sections(params: Params, **changes: Any) -> tuple[TrainParams, RuntimeParams
     """The sections `train` and `runtime`, with some keys changed."""
     of_runtime = {key: value for key, value in changes.items() if hasattr(params.runtime, key)}
     of_train = {key: value for key, value in changes.items() if key not in of_runtime}
-    return dataclasses.replace(params.train, **of_train), dataclasses.replace(params.runtime, **of_runtime)
+    return params.train.model_copy(update=of_train), params.runtime.model_copy(update=of_runtime)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """A user's own files for the tests, and what download makes of them."""
 
-import dataclasses
 import json
 import random
 from pathlib import Path
@@ -30,7 +29,7 @@ def own(files: dict[str, str | bytes], **changes: Any) -> Path:
         path = Path("data/own", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    split = dataclasses.replace(data_params().split, **changes.pop("split", {}))
+    split = {**data_params().split.model_dump(), **changes.pop("split", {})}
     download(Path("data/raw"), data_params(task="own", split=split, **changes))
     return Path("data/raw")
 

@@ -1,13 +1,11 @@
 """dvc.yaml declares everything a stage depends on; the docs match dvc.yaml, params.yaml and the files."""
 
 import ast
-import dataclasses
 import re
 import runpy
 import subprocess
 import sys
 import tomllib
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import yaml
 from conftest import ROOT, committed
 from packaging.requirements import Requirement
 
-from pipeline.params import Params, SplitParams
+from pipeline.params import Params, SplitParams, keys_of
 
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 STAGES: dict[str, Any] = DVC["stages"]
@@ -45,8 +43,7 @@ BELOW = {
 
 
 def sections() -> dict[str, list[str]]:
-    hints = typing.get_type_hints(Params)
-    return {name: [f"{name}.{entry.name}" for entry in dataclasses.fields(kind)] for name, kind in hints.items()}
+    return {section: keys_of(section) for section in Params.model_fields}
 
 
 def keys_read(stage: str) -> set[str]:
@@ -228,7 +225,7 @@ def test_the_generated_parts_of_the_docs_are_up_to_date() -> None:
 
 def test_params_yaml_explains_every_key() -> None:
     rows = cells(TABLES["parameters"](PARAMS_YAML))
-    inner = [f"data.split.{entry.name}" for entry in dataclasses.fields(SplitParams)]
+    inner = [f"data.split.{key}" for key in SplitParams.model_fields]
     every = [key for keys in sections().values() for key in keys]
     at = every.index("data.split") + 1
     assert [key.strip("`") for key, _, _ in rows] == [*every[:at], *inner, *every[at:]]

@@ -218,7 +218,7 @@ from pipeline.sources.glue import GLUE
 for name, of in list(GLUE.items()):
     if name != "mrpc":
         GLUE[name] = dataclasses.replace(of, rows=(3, 2, 2, 2, 2)[: len(of.rows)])
-        download(Path(name), dataclasses.replace(load_params().data, task=name))
+        download(Path(name), load_params().data.model_copy(update={"task": name}))
 """
 
 

@@ -190,7 +190,7 @@ def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -
         ({"train.csv": columns_csv(CELLS, header="text,toxic,rude")}, {}, ["train.csv", "no column insult"]),
         ({}, {"label_column_name": ["toxic"]}, ["data.label_column_name", "without brackets"]),
         ({}, {"label_column_name": []}, ["data.label_column_name"]),
-        ({}, {"label_column_name": ["toxic", "toxic"]}, ["data.label_column_name", "twice"]),
+        ({}, {"label_column_name": ["toxic", "toxic"]}, ["data.label_column_name", "elsewhere"]),
         ({}, {"problem_type": "regression"}, ["data.problem_type", "multi_label_classification"]),
         ({}, {"id2label": {"toxic": "a", "rude": "b"}}, ["data.id2label", "insult"]),
         ({}, {"id2label": ["a", "b", "c"]}, ["data.id2label", "insult"]),

@@ -58,11 +58,17 @@ def test_the_loop_and_the_trainer_give_the_same_bytes(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"optim": "adafactor"}, "train.optim is adafactor; with train.engine loop it must be adamw_torch_fused or"),
-        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "train.lr_scheduler_type is reduce_lr_on_plateau; with"),
-        ({"torch_compile": True}, "train.torch_compile is True; with train.engine loop it must be False"),
-        ({"report_to": "tensorboard"}, "runtime.report_to is tensorboard; with train.engine loop it must be none"),
-        ({"extra": {"neftune_noise_alpha": 5}}, "train.extra is .*; with train.engine loop it must be {}"),
+        (
+            {"optim": "adafactor"},
+            'train.optim must be "adamw_torch_fused" or .* with train.engine loop, got "adafactor"',
+        ),
+        (
+            {"lr_scheduler_type": "reduce_lr_on_plateau"},
+            "train.lr_scheduler_type must be .* with train.engine loop, got",
+        ),
+        ({"torch_compile": True}, "train.torch_compile must be false with train.engine loop, got true"),
+        ({"report_to": "tensorboard"}, 'runtime.report_to must be "none" with train.engine loop, got "tensorboard"'),
+        ({"extra": {"neftune_noise_alpha": 5}}, "train.extra must be {} with train.engine loop, got {"),
     ],
 )
 def test_settings_that_the_loop_lacks_are_rejected_in_one_line(

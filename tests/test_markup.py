@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
-from pipeline.core.columns import aligned
 from pipeline.core.data_card import DataCard
-from pipeline.core.markup import code
+from pipeline.core.text import aligned, code
 from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.results import Results

@@ -265,12 +265,20 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"problem_type": CLASSES},
         r"line 1: label is \['a'\]; .*multi_label",
     ),
-    "no texts": ({"train.csv": csv(TEXTS)}, {"text_column_names": []}, r"data\.text_column_names is \[\]; name one"),
-    "a reserved name": ({"train.csv": csv(TEXTS)}, {"slice_columns": ["idx"]}, r"data\.slice_columns has idx.*rename"),
+    "no texts": (
+        {"train.csv": csv(TEXTS)},
+        {"text_column_names": []},
+        r"data\.text_column_names must name one .* \[\]",
+    ),
+    "a reserved name": (
+        {"train.csv": csv(TEXTS)},
+        {"slice_columns": ["idx"]},
+        r'data\.slice_columns .*rename it, got "idx"',
+    ),
     "a column twice": (
         {"train.csv": csv(TEXTS)},
         {"text_column_names": ["text", "text"]},
-        r"data\.text_column_names has text.* once",
+        r'data\.text_column_names .* elsewhere, got "text"',
     ),
     "a class twice": (
         {"train.csv": csv(TEXTS)},

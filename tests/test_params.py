@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.messages import UserError
-from pipeline.params import Params, load_params
+from pipeline.core.yaml12 import load_yaml
+from pipeline.params import Params, TrainParams, load_params, parse_params
 
 
 def test_the_committed_params_yaml_loads(tmp_path: Path) -> None:
@@ -31,36 +32,61 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "shown", "remedy"),
+    ("key", "text", "form", "shown"),
     [
-        ("train.lr", "-1.0", "-1.0", "greater than 0"),
-        ("train.lr", "fast", "fast", "a number"),
-        ("train.lr", ".nan", ".nan", "a finite number"),
-        ("train.lr", "1e999", ".inf", "a finite number"),
-        ("train.lr", f"1{'0' * 400}", f"1{'0' * 56}...", "a finite number"),
-        ("train.epochs", "true", "true", "a whole number"),
-        ("train.epochs", "2.5", "2.5", "a whole number"),
-        ("train.batch_size", "0", "0", "at least 1"),
-        ("train.warmup_ratio", "1", "1.0", "at least 0 and below 1"),
-        ("train.seed", "-1", "-1", "at least 0 and below 4294967296"),
-        ("train.lr_scheduler_type", "zigzag", "zigzag", "one of linear, cosine"),
-        ("train.keep", "[best]", "[best]", "one of best, last"),
-        ("train.num_threads", "all", "all", "a whole number or null"),
-        ("train.group_by_length", "1", "1", "true or false"),
-        ("train.extra", "none", "none", "a section of keys"),
-        ("tokenize.max_length", "3", "3", "at least 4"),
-        ("data.task", "imdb", "imdb", "one of own, sample, cola"),
-        ("model.checkpoint", "null", "null", "text"),
+        ("train.lr", "-1.0", "a number greater than 0", "-1.0"),
+        ("train.lr", "fast", "a number greater than 0", '"fast"'),
+        ("train.lr", "true", "a number greater than 0", "true"),
+        ("train.lr", ".nan", "a number greater than 0", "NaN"),
+        ("train.lr", "1e999", "a number greater than 0", "Infinity"),
+        ("train.lr", f"1{'0' * 400}", "a number greater than 0", f"1{'0' * 56}..."),
+        ("train.epochs", "true", "a whole number of at least 1 and at most 1,000,000,000", "true"),
+        ("train.epochs", "2.5", "a whole number of at least 1 and at most 1,000,000,000", "2.5"),
+        ("train.batch_size", "0", "a whole number of at least 1 and at most 65,536", "0"),
+        ("train.warmup_ratio", "1", "a number of at least 0 and below 1", "1"),
+        ("train.seed", "-1", "a whole number of at least 0 and below 4,294,967,296", "-1"),
+        ("train.keep", "[best]", 'one of "best", "last"', '["best"]'),
+        ("train.num_threads", "all", "a whole number of at least 1 and at most 1,024 or null", '"all"'),
+        ("train.group_by_length", "1", "true or false", "1"),
+        ("train.extra", "none", "a section of keys", '"none"'),
+        ("train.class_weights", "3", '"balanced" or a section of numbers greater than 0 or null', "3"),
+        (
+            "train.class_weights", "{good: 1, bad: 0}", '"balanced" or a section of numbers greater than 0 or null',
+            '0 for entry "bad"',
+        ),
+        ("data.id2label", "{0: 5}", "a section of strings or a list of strings or null", '5 for entry "0"'),
+        ("data.text_column_names", "[1]", "a list of strings", "1 for entry 0"),
+        ("data.split", "null", "a section of keys", "null"),
+        ("model.checkpoint", "null", "a string", "null"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_reported_in_one_line_with_its_key(
-    tmp_path: Path, key: str, text: str, shown: str, remedy: str
+def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str, form: str, shown: str) -> None:
+    tree = yaml.safe_load(PARAMS.read_text())
+    section, name = key.split(".")
+    tree[section][name] = load_yaml(text)
+    with pytest.raises(UserError) as error:
+        parse_params(tree)
+    assert str(error.value) == f"params.yaml: {key} must be {form}, got {shown}."
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "choices", "meant"),
+    [
+        ("train.lr_scheduler_type", "cosin", "linear", "cosine"),
+        ("data.task", "mrcp", "sample", "mrpc"),
+        ("data.task", "imdb", "sample", None),
+    ],
+)
+def test_a_misspelled_choice_is_reported_with_a_suggestion(
+    tmp_path: Path, key: str, text: str, choices: str, meant: str | None
 ) -> None:
     path = params_file(tmp_path, {key: text})
     with pytest.raises(UserError) as error:
         load_params(path)
-    assert re.match(rf"{path}: {key} is {re.escape(shown)}; .*{re.escape(remedy)}", str(error.value))
-    assert "\n" not in str(error.value)
+    hint = f' Did you mean "{meant}"?' if meant else ""
+    assert re.fullmatch(
+        rf'{path}: {key} must be one of .*"{choices}".*, got "{text}"\.{re.escape(hint)}', str(error.value)
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +116,7 @@ def test_a_number_below_its_minimum_is_rejected(tmp_path: Path, key: str, least:
     section, name = key.split(".")
     loaded = load_params(params_file(tmp_path, {key: least}))
     assert getattr(getattr(loaded, section), name) == float(least)
-    with pytest.raises(UserError, match=rf"{key} is .*; it must be (at least|greater than) "):
+    with pytest.raises(UserError, match=rf"{key} must be a .*(at least|greater than) .*, got {re.escape(below)}\.$"):
         load_params(params_file(tmp_path, {key: below}))
 
 
@@ -118,7 +144,9 @@ def test_a_number_above_its_maximum_is_rejected(tmp_path: Path, key: str, most: 
     loaded = load_params(params_file(tmp_path, {key: most}))
     assert getattr(getattr(loaded, section), name) == most
     for value in (most + 1, 10**30):
-        with pytest.raises(UserError, match=rf"{key} is {value}; it must be at least \d and at most {most}$"):
+        with pytest.raises(
+            UserError, match=rf"{key} must be .* at least \d and at most {most:,}( or null)?, got {value}\.$"
+        ):
             load_params(params_file(tmp_path, {key: value}))
 
 
@@ -126,16 +154,16 @@ def test_a_number_above_its_maximum_is_rejected(tmp_path: Path, key: str, most: 
 @pytest.mark.parametrize(
     ("good", "bad", "reason"),
     [
-        ("a/" + "x" * 255, "a/" + "x" * 256, "too long .* 255 between two slashes"),
-        ("é" * 127, "é" * 128, "too long"),
-        ("x/" * 2047, "x/" * 2048, "too long for a path: 4095 bytes"),
-        ('"a b"', '"a\\0b"', "a character that no path may have"),
-        ('"a é"', '"a \\ud800"', "a character that no path may have"),
+        ("a/" + "x" * 255, "a/" + "x" * 256, "must be a path .* 255 between two slashes"),
+        ("é" * 127, "é" * 128, "must be a path"),
+        ("x/" * 2047, "x/" * 2048, "must be a path of at most 4,095 bytes"),
+        ('"a b"', '"a\\0b"', "must not contain a character that no path may have"),
+        ('"a é"', '"a \\ud800"', "must not contain a character that no path may have"),
     ],
 )
 def test_a_text_that_cannot_be_a_path_is_rejected(tmp_path: Path, key: str, good: str, bad: str, reason: str) -> None:
     assert isinstance(load_params(params_file(tmp_path, {key: good})), Params)
-    with pytest.raises(UserError, match=rf"{key} is .*{reason}") as error:
+    with pytest.raises(UserError, match=rf"{key} {reason}.*, got ") as error:
         load_params(params_file(tmp_path, {key: bad}))
     assert len(str(error.value)) < 300
 
@@ -152,31 +180,22 @@ def test_yaml_1_1_booleans_times_and_dates_are_text(tmp_path: Path, text: str) -
 
 def test_the_largest_seed_is_that_of_numpy(tmp_path: Path) -> None:
     assert load_params(params_file(tmp_path, {"train.seed": "4294967295"})).train.seed == 2**32 - 1
-    with pytest.raises(UserError, match="below 4294967296"):
+    with pytest.raises(UserError, match="below 4,294,967,296"):
         load_params(params_file(tmp_path, {"train.seed": "4294967296"}))
 
 
-@pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 57 + "...")])
+@pytest.mark.parametrize(("length", "shown"), [(58, '"' + "x" * 58 + '"'), (59, '"' + "x" * 56 + "...")])
 def test_a_long_value_is_shortened_in_the_message(tmp_path: Path, length: int, shown: str) -> None:
-    with pytest.raises(UserError, match=rf"data\.task is {shown}; it must be one of"):
+    with pytest.raises(UserError, match=rf"data\.task must be one of .*, got {shown}\.$"):
         load_params(params_file(tmp_path, {"data.task": "x" * length}))
-
-
-def test_a_huge_params_yaml_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text() + "#" * 100_000)
-    with pytest.raises(UserError, match=r"params\.yaml has 10\d{4} bytes; .*100000"):
-        load_params(tmp_path / "params.yaml")
 
 
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("learning_rate", r"train\.learning_rate .*learning_rate is called train\.lr\b"),
-        ("per_device_eval_batch_size", r"train\.per_device_eval_batch_size .*called predict\.batch_size\b"),
-        (
-            "label_smoothing_factor",
-            r"train\.label_smoothing_factor .*engine, seed, .*; .* train\.extra",
-        ),
+        ("learning_rate", r'train\.learning_rate is not a parameter\. Did you mean "train\.lr"\?'),
+        ("per_device_eval_batch_size", r'train\.per_device_eval_batch_size .*Did you mean "predict\.batch_size"\?'),
+        ("label_smoothing_factor", r"train\.label_smoothing_factor .* keys are engine, seed, .*\. .* train\.extra\."),
     ],
 )
 def test_a_field_of_training_arguments_is_reported_with_its_key(tmp_path: Path, key: str, message: str) -> None:
@@ -184,13 +203,21 @@ def test_a_field_of_training_arguments_is_reported_with_its_key(tmp_path: Path, 
         load_params(params_file(tmp_path, {"train.lr": f"1e-5\n  {key}: 1"}))
 
 
-def test_an_unknown_key_is_rejected_with_a_suggestion(tmp_path: Path) -> None:
-    path = params_file(tmp_path, {"train.lr": "1e-5\n  learning_rat: 1"})
-    with pytest.raises(UserError, match=r"train\.learning_rat is not a parameter"):
-        load_params(path)
-    path = params_file(tmp_path, {"train.lr": "1e-5\n  weight_decy: 1"})
-    with pytest.raises(UserError, match=r'did you mean "train\.weight_decay"\?'):
-        load_params(path)
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("train.weight_decay", {"train": {"weight_decy": 0.1}}),
+        ("train.lr", {"train": {"learning_rat": 0.1}}),
+        ("data.split.seed", {"data": {"split": {"sed": 1}}}),
+        ("predict", {"predcit": {}}),
+    ],
+)
+def test_an_unknown_key_is_rejected_with_a_suggestion(key: str, changes: dict[str, Any]) -> None:
+    tree = yaml.safe_load(PARAMS.read_text())
+    with pytest.raises(
+        UserError, match=rf'^params\.yaml: [\w.]+ is not a parameter\. Did you mean "{re.escape(key)}"\?$'
+    ):
+        parse_params({**tree, **{section: {**tree.get(section, {}), **values} for section, values in changes.items()}})
 
 
 def test_a_missing_key_section_or_file_is_reported(tmp_path: Path) -> None:
@@ -198,26 +225,22 @@ def test_a_missing_key_section_or_file_is_reported(tmp_path: Path) -> None:
     del tree["train"]["seed"]
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(tree))
-    with pytest.raises(UserError, match=r"train\.seed is missing"):
+    with pytest.raises(UserError, match=r"train\.seed is missing\."):
         load_params(path)
     path.write_text(yaml.safe_dump({**tree, "train": None}))
-    with pytest.raises(UserError, match="train is null; it must be a section of keys"):
+    with pytest.raises(UserError, match="train must be a section of keys, got null"):
         load_params(path)
     path.write_text("train: [\n")
     with pytest.raises(UserError, match="cannot be read"):
         load_params(path)
-    with pytest.raises(UserError, match="is missing; run in the directory"):
+    with pytest.raises(UserError, match=r"is missing\. Run this in the directory"):
         load_params(tmp_path / "nowhere.yaml")
 
 
 def test_every_scheduler_of_transformers_is_accepted() -> None:
-    import typing
-
     from transformers import SchedulerType
 
-    from pipeline.params import TrainParams
-
-    known = typing.get_args(typing.get_type_hints(TrainParams)["lr_scheduler_type"])
+    known = TrainParams.model_json_schema()["properties"]["lr_scheduler_type"]["enum"]
     unusable = {"greedy"}  # its smallest learning rate, 1e-3, is too high for fine-tuning
     assert set(known) == {kind.value for kind in SchedulerType} - unusable
 
@@ -256,9 +279,9 @@ def test_any_value_of_any_key_loads_or_is_reported_in_one_line(key: tuple[str, s
 @given(st.text() | TREES.map(yaml.safe_dump))
 @example("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n")  # a small billion-laughs bomb
 @example("train: &train\n  extra: *train\n")  # an alias that contains itself
-@example("[" * 10_000)
-@example("{a: " * 10_000)
-@example("a: 1\n" * 20_000)
+@example("[" * 2_000)
+@example("{a: " * 2_000)
+@example("a: 1\n" * 5_000)
 @example("9" * 5000)
 @example(" " * 1_000_000)
 @example("!!bool x")
@@ -278,7 +301,7 @@ def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
         ("data: {task: mrpc}\nmodel: {}\nmodel: {}", "the key model is given twice .*line 3"),
         ("data: !!map [1]", "expected a mapping node, but found sequence in line 1"),
         ("data: &d {task: mrpc}\nmodel: *d", r"\*d is an alias; write the value out"),
-        ("true: 2", "the key True is not text; quote it"),
+        ("true: 2", "the key true is not text; quote it"),
         ("train: {extra: {1.5: 2}}", "the key 1.5 is not text; quote it"),
     ],
 )

@@ -1,7 +1,6 @@
 """Distributed training: the losses of one process, one process that writes, and an end when any of them ends."""
 
 import csv
-import dataclasses
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from pipeline.tokenize_data import tokenize
 
 ALONE = "python -m"
 TORCHRUN = "torchrun --nproc-per-node 2 -m"
-RUNTIME = {entry.name for entry in dataclasses.fields(RuntimeParams)}
+RUNTIME = set(RuntimeParams.model_fields)
 ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 -m"
 
 Start = Callable[..., subprocess.Popen[str]]

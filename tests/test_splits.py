@@ -246,18 +246,22 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "shares beyond 1": (
         {"train.csv": PLAIN},
         {"probabilities": [0.8, 0.2, 0.2]},
-        r"data\.split\.probabilities is \[0\.8, 0\.2, 0\.2\].*sum to 1",
+        r"data\.split\.probabilities must .*sum to 1, got \[0\.8, 0\.2, 0\.2\]",
     ),
     "two shares": (
         {"train.csv": PLAIN},
         {"probabilities": [0.8, 0.2]},
-        r"data\.split\.probabilities is \[0\.8, 0\.2\]; ",
+        r"data\.split\.probabilities must .*got \[0\.8, 0\.2\]",
     ),
-    "no column of times": ({"train.csv": PLAIN}, {"type": "datetime"}, r"data\.split\.column is null; .*datetime"),
+    "no column of times": (
+        {"train.csv": PLAIN},
+        {"type": "datetime"},
+        r"data\.split\.column must .*datetime.* got null",
+    ),
     "a column for nothing": (
         {"train.csv": PLAIN},
         {"type": "random", "column": "when"},
-        r"data\.split\.column is when.*null",
+        r'data\.split\.column must be null .*got "when"',
     ),
     "no such column": ({"train.csv": PLAIN}, {"type": "group", "column": "user"}, r"train\.csv has no column user"),
     "times of another form": (

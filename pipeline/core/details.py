@@ -1,8 +1,8 @@
-"""What a stage tells of its run that people read but do not compare: JSON that git tracks, and no metric.
+"""Facts about a run that people read but do not compare: JSON that git tracks and `dvc metrics` does not show.
 
-DVC takes the numbers of a JSON object for metrics, and has no columns for what lies in a list. So details are a list of
-one object, in a file that dvc.yaml declares as a metric all the same: beside an output of another kind that is not in
-DVC's cache, DVC saves no run of the stage, and going back to earlier parameters would run it again.
+DVC shows the numbers of a JSON object as metrics, but nothing inside a list, so details are a list of one object. Even
+so, dvc.yaml declares the file as a metric: DVC saves no run of a stage that has an uncached output of any other type,
+and going back to earlier parameters would run the stage again.
 """
 
 import json
@@ -13,12 +13,12 @@ from pipeline.core.output import write_json
 
 
 def write_details(path: Path, details: dict[str, Any]) -> None:
-    """As `write_json`, for details."""
+    """Write details like `write_json`."""
     write_json(path, [details])
 
 
 def parse_details(text: str) -> dict[str, Any]:
-    """What `write_details` was given. Raises ValueError for another text."""
+    """Read what `write_details` has written. Raises ValueError for any other text."""
     match json.loads(text):
         case [dict(details)]:
             return details

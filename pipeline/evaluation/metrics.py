@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
-from pipeline.core.percent import percent, points
 from pipeline.core.task import ProblemType, Task
+from pipeline.core.text import percent, points
 
 if TYPE_CHECKING:
     import evaluate

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pipeline.core.columns import aligned
 from pipeline.core.messages import UserError, log
+from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import Metric, by_title
 from pipeline.evaluation.signature import as_line, joined
 from pipeline.evaluation.uncertainty import mean_interval

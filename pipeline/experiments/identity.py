@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.core.messages import UserError
@@ -30,7 +29,7 @@ def identity(overrides: list[str]) -> str:
     from pipeline.modeling.device import usable_device
     from pipeline.modeling.environment import environment
 
-    params = asdict(overridden(overrides))
+    params = overridden(overrides).model_dump()
     surroundings = environment(usable_device(params["train"]["precision"]))
     del params["train"]["seed"]
     params["runtime"] = params["runtime"]["launcher"]  # the other keys cannot change a result

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pipeline.core.columns import aligned
-from pipeline.core.markup import code, table
 from pipeline.core.messages import printable
+from pipeline.core.text import aligned, code, table
 from pipeline.evaluation.metrics import METRICS, Metric
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import Comparison, Contrast, Example, paired_test

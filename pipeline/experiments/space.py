@@ -74,10 +74,9 @@ def read_space(path: Path) -> list[Parameter]:
     """The parameters of a search.yaml, by their keys. Raises UserError where it cannot be read."""
     if path.suffix not in (".yaml", ".yml"):  # without it, it is the name of the results' directory
         raise UserError(f"{path} must be a YAML file; name it {path}.yaml")
-    try:
-        content = read_yaml(path)
-    except FileNotFoundError:
-        raise UserError(f"{path} is not there; {_HOW} for each key, as train.lr: log(1e-5, 1e-4)") from None
+    if not path.exists():
+        raise UserError(f"{path} is not there; {_HOW} for each key, as train.lr: log(1e-5, 1e-4)")
+    content = read_yaml(path)
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} has no keys; {_HOW} for each, as train.lr: log(1e-5, 1e-4)")
     return [_parameter(path, str(key), value) for key, value in sorted(content.items())]

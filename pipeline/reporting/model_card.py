@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping
 
-from pipeline.core.markup import code, table
 from pipeline.core.task import TRAIN, Task
+from pipeline.core.text import code, table
 from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.packages import REPORT_PACKAGES
-from pipeline.core.percent import percent
 from pipeline.core.task import TRAIN, Task
+from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import threshold
 from pipeline.evaluation.metrics import METRICS, baseline, losses
 from pipeline.evaluation.predictions import Predictions

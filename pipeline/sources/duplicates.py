@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.tables import from_strings, to_numpy
 from pipeline.core.task import Task
-from pipeline.sources.own_params import KEY
+from pipeline.params import SPLIT_KEY
 
 Hashes = NDArray[np.uint64]
 Codes = NDArray[np.int8]  # the number of each row's split, train's being 0; -1: in none
@@ -85,7 +85,7 @@ def row_hashes(texts: list[Hashes]) -> Hashes:
 
 
 def note(columns: Columns, batch: pa.RecordBatch, task: Task) -> None:
-    """Append to `columns` the hashes of a batch's texts, its "label" (of several, a hash), "idx" and `KEY`."""
+    """Append to `columns` the hashes of a batch's texts, its "label" (of several, a hash), "idx" and `SPLIT_KEY`."""
     for name, column in zip(task.text_columns, columns.texts, strict=True):
         columns.append(column, hashes(normalized(batch[name])))
 
@@ -95,8 +95,8 @@ def note(columns: Columns, batch: pa.RecordBatch, task: Task) -> None:
     columns.append("label", label)
     columns.rows += len(batch)
     columns.append("idx", to_numpy(batch["idx"]).astype(np.int64))
-    if KEY in batch.schema.names:
-        columns.append(KEY, to_numpy(batch[KEY]))
+    if SPLIT_KEY in batch.schema.names:
+        columns.append(SPLIT_KEY, to_numpy(batch[SPLIT_KEY]))
 
 
 def compare(columns: Columns, codes: Codes) -> Marks:

@@ -12,13 +12,12 @@ import pyarrow as pa
 from pipeline.core.messages import UserError
 from pipeline.core.tables import from_numpy
 from pipeline.core.task import TRAIN, Task
-from pipeline.params import DataParams
+from pipeline.params import SPLIT_KEY, DataParams
 from pipeline.sources.corpus import Rows
 from pipeline.sources.duplicates import Hashes, hashes
 from pipeline.sources.files import NAMES, find_files
 from pipeline.sources.kinds import LabelReader
 from pipeline.sources.label_values import label_values
-from pipeline.sources.own_params import KEY, check_own
 from pipeline.sources.splits import MADE, made_splits
 from pipeline.sources.times import Times
 from pipeline.tabular.reading import Batch, Columns, read_files, shown, texts
@@ -35,7 +34,6 @@ class OwnFiles:
 
     def __init__(self, params: DataParams) -> None:
         """Find the files and read all labels. Raises UserError where something is wrong with them."""
-        check_own(params)
         self._params = params
         self._files = find_files(Path(params.directory))
         self.splits = list(self._files)
@@ -89,7 +87,7 @@ class OwnFiles:
         return {"sha256": sha256}
 
     def read(self, split: str) -> Iterator[Rows]:
-        """The rows of a split's files in batches; of train, with the column `KEY` where `data.split.column` is set."""
+        """The rows of a split's files in batches; train has the column `SPLIT_KEY` if `data.split.column` is set."""
         params, idx = self._params, 0
         label = [] if split in self.task.unlabelled else params.label_columns
         key = [params.split.column] if params.split.column and split == TRAIN else []
@@ -101,7 +99,7 @@ class OwnFiles:
                 columns["label"], unlabelled = self._labels.encode(label_values(batch, label) or [])
             columns["idx"] = from_numpy(np.arange(idx, idx := idx + len(batch.numbers), dtype=np.int32))
             if key:
-                columns[KEY] = from_numpy(self._keys(batch))
+                columns[SPLIT_KEY] = from_numpy(self._keys(batch))
             yield Rows(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), unlabelled)
 
     def _keys(self, batch: Batch) -> Hashes:

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.task import TRAIN, ProblemType
-from pipeline.params import SplitParams
+from pipeline.params import SPLIT_KEY, SplitParams
 from pipeline.sources.duplicates import Codes, Columns, Hashes, row_hashes
-from pipeline.sources.own_params import KEY
 
 MADE = [TRAIN, "validation", "test"]  # the splits that train's rows become, by number
 
@@ -27,7 +26,7 @@ def assign(split: SplitParams, shares: dict[str, float], columns: Columns, kind:
     """The split of each of train's rows, which `columns` has, as numbers in `MADE`. Deterministic."""
     if len(shares) == 1:
         return np.zeros(columns.rows, dtype=np.int8)
-    key = columns.read(KEY) if split.column else None
+    key = columns.read(SPLIT_KEY) if split.column else None
     label = columns.read("label")
     n = len(label)
     validation, test = (round(n * shares.get(name, 0)) for name in MADE[1:])
