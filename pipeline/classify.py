@@ -24,11 +24,11 @@ from pipeline.serving.classifier import Classifier
 from pipeline.tabular.reading import (
     Batch,
     Columns,
-    Fault,
-    read_files,
+    RowError,
+    raise_row_error,
+    read_file,
     read_standard_input,
-    refuse,
-    require_form,
+    require_known_format,
     texts,
 )
 from pipeline.tabular.writing import Write, writing_rows
@@ -77,7 +77,7 @@ def classify(
         log.warning("%d of %d rows are longer than %d tokens, and were cut", truncated, count, settings.max_length)
 
 
-def _rows(given: list[str] | Path, names: list[str]) -> Callable[[Callable[[Fault], None]], Iterator[Batch]]:
+def _rows(given: list[str] | Path, names: list[str]) -> Callable[[Callable[[RowError], None]], Iterator[Batch]]:
     """How to read the rows. Raises UserError or PermissionError where there is no such file."""
     if isinstance(given, list):
         if len(given) != len(names):
@@ -85,14 +85,14 @@ def _rows(given: list[str] | Path, names: list[str]) -> Callable[[Callable[[Faul
             raise UserError(f"this model reads {reads}; {len(given)} given")
         batch = Batch(Path(_name(given)), "row", [0], {name: [text] for name, text in zip(names, given, strict=True)})
         return lambda refused: iter([batch])
-    columns = Columns(names, others=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
+    columns = Columns(names, keep_rest=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
     if given == _STANDARD:
         return lambda refused: read_standard_input(columns, refused)
     if not given.is_file():
         raise UserError(f"{given} is not {'a file' if given.exists() else 'there'}; name a file of rows")
-    require_form(given)
+    require_known_format(given)
     given.open("rb").close()  # a file that may not be read fails before the model is loaded
-    return lambda refused: read_files([given], columns, refused)
+    return lambda refused: read_file(given, columns, refused)
 
 
 def _name(given: list[str] | Path) -> str:
@@ -122,15 +122,15 @@ def _writing(path: Path | None) -> AbstractContextManager[Write]:
 
 
 @contextmanager
-def _faults(path: Path | None) -> Iterator[Callable[[Fault], None]]:
+def _faults(path: Path | None) -> Iterator[Callable[[RowError], None]]:
     """Yield what to do with a row that cannot be used: stop, or write it to the file at `path`."""
     if path is None:
-        yield refuse
+        yield raise_row_error
         return
     count = 0
     with _writing(path) as write:
 
-        def refused(fault: Fault) -> None:
+        def refused(fault: RowError) -> None:
             nonlocal count
             count += 1
             write({name: [value] for name, value in fault._asdict().items()})
@@ -140,18 +140,18 @@ def _faults(path: Path | None) -> Iterator[Callable[[Fault], None]]:
         log.warning("%d %s cannot be used: %s", count, "row" if count == 1 else "rows", path)
 
 
-def _usable(batch: Batch, names: list[str], refused: Callable[[Fault], None]) -> tuple[Batch, list["pa.Array"]]:
+def _usable(batch: Batch, names: list[str], refused: Callable[[RowError], None]) -> tuple[Batch, list["pa.Array"]]:
     """The rows that have all texts, and these texts by column."""
-    faulty: dict[str, Fault] = {}
+    faulty: dict[str, RowError] = {}
 
-    def note(fault: Fault) -> None:
+    def note(fault: RowError) -> None:
         faulty.setdefault(fault.where, fault)
 
     of_texts = [texts(batch, name, note) for name in names]
     for name, column in zip(names, of_texts, strict=True):
         for row, text in enumerate(column.to_pylist()):
             if not text.strip():
-                note(batch.fault(row, f"has no {name}; fill it in"))
+                note(batch.error(row, f"has no {name}; fill it in"))
     if not faulty:
         return batch, of_texts
     for fault in faulty.values():
