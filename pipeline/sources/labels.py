@@ -405,7 +405,7 @@ class LabelReader:
         if label is None or not all(map(_INTEGER.fullmatch, numbers)):
             return
         values = {int(Decimal(number)) for number in numbers}
-        if 0 not in values or values != set(range(-1, max(values) + 1)):
+        if min(values) < -1 or 0 not in values or len(values) != max(values) + 2:
             return
         message = (
             f"{self._first[label]}: {self._name} is {label} among the numbers 0 to {max(values)}; if it means that the "
