@@ -22,7 +22,16 @@ from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
 from pipeline.modeling.settings import InferenceSettings, read_settings
 from pipeline.params import Precision
-from pipeline.tabular.reading import Batch, Columns, Fault, read_files, read_standard_input, refuse, require_form, texts
+from pipeline.tabular.reading import (
+    Batch,
+    Columns,
+    RowError,
+    raise_row_error,
+    read_file,
+    read_standard_input,
+    require_known_format,
+    texts,
+)
 from pipeline.tabular.writing import Write, writing_rows
 
 _STANDARD_INPUT = Path("-")
@@ -52,8 +61,8 @@ def classify(
     errors_path = _errors_path(source, out) if skip_errors else None
     _require_outputs(source, [path for path in (out, errors_path) if path])
     settings = read_settings(model)
-    row_errors: list[Fault] = []
-    on_error: Callable[[Fault], None] = row_errors.append if skip_errors else refuse
+    row_errors: list[RowError] = []
+    on_error: Callable[[RowError], None] = row_errors.append if skip_errors else raise_row_error
     batches = _read(source, settings.text_columns, on_error)
     classified = truncated = 0
     errors_output: AbstractContextManager[Write | None] = _writing(errors_path) if errors_path else nullcontext()
@@ -70,14 +79,14 @@ def classify(
             remedy = "run without --on-error skip to see why" if skip_errors else "add some"
             raise UserError(f"{_name(source)} has no row that can be used; {remedy}")
         if write_errors and row_errors:
-            write_errors({name: [getattr(error, name) for error in row_errors] for name in Fault._fields})
+            write_errors({name: [getattr(error, name) for error in row_errors] for name in RowError._fields})
     if row_errors:
         log.warning("%d %s cannot be used: %s", len(row_errors), "row" if len(row_errors) == 1 else "rows", errors_path)
     if truncated:
         log.warning("%d of %d rows are longer than %d tokens and were cut", truncated, classified, settings.max_length)
 
 
-def _read(source: list[str] | Path, names: list[str], on_error: Callable[[Fault], None]) -> Iterable[Batch]:
+def _read(source: list[str] | Path, names: list[str], on_error: Callable[[RowError], None]) -> Iterable[Batch]:
     """Return the rows in batches. The input is checked now, and read when the batches are."""
     if isinstance(source, list):
         if len(source) != len(names):
@@ -85,14 +94,14 @@ def _read(source: list[str] | Path, names: list[str], on_error: Callable[[Fault]
             raise UserError(f"this model reads {reads}; {len(source)} given")
         row = {name: [text] for name, text in zip(names, source, strict=True)}
         return [Batch(Path(_name(source)), "row", [0], row)]
-    columns = Columns(names, others=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
+    columns = Columns(names, keep_rest=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
     if source == _STANDARD_INPUT:
         return read_standard_input(columns, on_error)
     if not source.is_file():
         raise UserError(f"{source} is not {'a file' if source.exists() else 'there'}; name a file of rows")
-    require_form(source)
+    require_known_format(source)
     source.open("rb").close()  # a file that may not be read fails before the model is loaded
-    return read_files([source], columns, on_error)
+    return read_file(source, columns, on_error)
 
 
 def _name(source: list[str] | Path) -> str:
@@ -120,14 +129,16 @@ def _writing(path: Path | None) -> AbstractContextManager[Write]:
     return writing_rows(path) if distributed.rank() == 0 else nullcontext(lambda columns: None)
 
 
-def _usable_texts(batch: Batch, names: list[str], on_error: Callable[[Fault], None]) -> tuple[Batch, list[list[str]]]:
+def _usable_texts(
+    batch: Batch, names: list[str], on_error: Callable[[RowError], None]
+) -> tuple[Batch, list[list[str]]]:
     """Return the rows that have every text, and these texts by column. The other rows are errors, one each."""
-    errors: dict[str, Fault] = {}
+    errors: dict[str, RowError] = {}
     columns = [texts(batch, name, lambda error: errors.setdefault(error.where, error)).to_pylist() for name in names]
     for name, column in zip(names, columns, strict=True):
         for row, text in enumerate(column):
             if not text.strip():
-                errors.setdefault(batch.where(row), batch.fault(row, f"has no {name}; fill it in"))
+                errors.setdefault(batch.where(row), batch.error(row, f"has no {name}; fill it in"))
     for error in errors.values():
         on_error(error)
     usable = [row for row in range(len(batch.numbers)) if batch.where(row) not in errors]

@@ -17,8 +17,7 @@ from pipeline.core.yaml12 import read_yaml
 
 PARAMS = Path("params.yaml")
 LOCAL = "python -m"  # runtime.launcher if training runs in one process on this machine
-SPLIT_KEY = "split key"  # column of a batch of the user's rows: what the values of data.split.column mean
-_RESERVED_COLUMNS = ("label", "idx", LEAKAGE, SPLIT_KEY)
+_RESERVED_COLUMNS = ("label", "idx", LEAKAGE)
 
 # Fields of transformers' TrainingArguments that have another name here.
 RENAMED = {

@@ -7,7 +7,7 @@ dvc exp run -S model.checkpoint=$(python -m pipeline.pin FacebookAI/roberta-base
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
-from pipeline.sources.checkpoints import is_path, named, needed
+from pipeline.sources.checkpoints import is_path, needed, parse_name
 from pipeline.sources.fetch import Unavailable, hub_model
 
 
@@ -19,7 +19,7 @@ def pin(checkpoint: str) -> str:
     """
     if is_path(checkpoint):
         raise UserError(f"{checkpoint} is a path; a local directory needs no commit, only a name on the Hub does")
-    name, revision = named(checkpoint)
+    name, revision = parse_name(checkpoint)
     try:
         model = hub_model(name, revision or None)
     except Unavailable as error:

@@ -48,7 +48,7 @@ def test_mrpc_from_the_mirror_matches_its_checksums(mirror: Path, tmp_path: Path
     for (split, expected), counts in zip(ROWS_SHA256.items(), ((3668, 2474), (408, 279), (1725, 1147)), strict=True):
         table = pq.read_table(tmp_path / "raw" / f"{split}.parquet", columns=["sentence1", "sentence2", "label", "idx"])
         assert (len(table), sum(table["label"].to_pylist())) == counts
-        assert rows_sha256(table) == expected
+        assert rows_sha256(table.to_pandas()) == expected
         features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
         assert features["label"]["names"] == ["not_equivalent", "equivalent"]
     validation = pq.read_table(tmp_path / "raw" / "validation.parquet")
@@ -198,7 +198,7 @@ def hub_files(mrpc_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     files = {}
     for split, table in load_glue("mrpc").splits.items():
         buffer = io.BytesIO()
-        pq.write_table(table, buffer)
+        table.to_parquet(buffer)
         files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = buffer.getvalue()
     return files
 
@@ -237,7 +237,7 @@ def error_page(hub: Hub) -> None:
         (lambda hub: setattr(hub, "stall", 8), "timed out"),
         (lambda hub: setattr(hub, "corrupt", True), "is not what the Hub published"),
         (other_corpus, "train has 1 rows; it must have 3668"),
-        (error_page, "is no parquet file of GLUE"),
+        (error_page, "is not a parquet file of GLUE"),
         (lambda hub: setattr(hub, "redirect", True), "redirect"),
     ],
     ids=["404", "401", "429", "503", "stall", "corrupt", "other rows", "error page", "redirection"],

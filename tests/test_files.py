@@ -12,6 +12,7 @@ import pytest
 from own import csv, own, read, rows
 
 from pipeline.core.messages import UserError
+from pipeline.sources.fetch import file_sha256
 
 FEW = rows(40, ["good", "bad"])
 CSV = csv(FEW)
@@ -177,6 +178,14 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.jsonl": lines(FEW) + "{'a': 1}\n"},
         r"train\.jsonl line 41 is not JSON: .*; write",
     ),
+    "a key twice": (
+        {"train.jsonl": lines(FEW) + '{"text": "a", "label": "good", "text": "b"}\n'},
+        r"train\.jsonl line 41 is not JSON: it has the key 'text' twice; write",
+    ),
+    "a key twice in a list": (
+        {"train.json": '[{"text": "a", "text": "b"}]'},
+        r"train\.json is not JSON: it has the key 'text' twice; write",
+    ),
     "a line that is no object": ({"train.jsonl": lines(FEW) + "[1]\n"}, r"train\.jsonl line 41 is \[1\]; .*object"),
     "a broken list": ({"train.json": "[{}, "}, r"train\.json is not JSON: .*; write a list"),
     "parquet as csv": ({"train.csv": parquet(FEW)}, r"train\.csv is a parquet file.*UTF-8 text; .*rename"),
@@ -230,6 +239,18 @@ def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:
     text = csv([('"one\ntwo\nthree"', "good")]) + "a,b,c\n"
     with pytest.raises(UserError, match=r"train\.csv line 5 has 3 fields"):
         own({"train.csv": text})
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def append_after_hashing(path: Path) -> str:
+        sha256 = file_sha256(path)
+        with path.open("a") as file:
+            file.write("one more,good\n")
+        return sha256
+
+    monkeypatch.setattr("pipeline.sources.own.file_sha256", append_after_hashing)
+    with pytest.raises(UserError, match=r"^data/own/train\.csv was changed while it was read; run again$"):
+        own({"train.csv": CSV})
 
 
 def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def test_every_task_is_read_from_the_layout_of_its_archive(
     found, labels = load_glue(name), COLUMNS[name][2]
     numbers = {label: at for at, label in enumerate(found.task.labels)}
     for split, size in zip(found.task.splits, SMALL, strict=False):
-        columns = found.splits[split].to_pydict()
+        columns = found.splits[split].to_dict("list")
         assert columns.pop("idx") == list(range(size))
         expected = [labels[row % len(labels)] for row in range(size)]
         of_split = [numbers[label] if label in numbers else float(label) for label in expected]

@@ -12,13 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Project, data_params, params_file, run_stage
 from own import content, csv, own, read, rows
-from scipy.stats import chi2_contingency, ks_2samp
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
 from pipeline.download import download
-from pipeline.sources.survey import chi_square, kolmogorov_smirnov
 
 
 @pytest.fixture(autouse=True)
@@ -114,9 +112,9 @@ def test_the_kind_of_task_is_inferred_and_told(case: str, caplog: pytest.LogCapt
     caplog.set_level("INFO")
     task = read_task(own(files, **changes), "download")
     assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (kind, labels, metrics)
-    told = [message for message in caplog.messages if message.startswith(f"problem_type: {kind}, since label has ")]
+    told = [message for message in caplog.messages if message.startswith(f"Inferred problem_type {kind}: label has ")]
     assert len(told) == ("problem_type" not in changes)
-    assert all(message.endswith("set data.problem_type") for message in told)
+    assert all("set data.problem_type" in message for message in told)
 
 
 def test_labels_are_stored_by_kind() -> None:
@@ -183,7 +181,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "free text": (
         {"train.csv": csv(rows(20_100, [f"c{at}" for at in range(20_100)]))},
         {},
-        r"label has more than 20,000 different labels",
+        r"label has 20,100 different labels in 20,100 rows, too many for classes",
     ),
     "one class": (
         {"train.csv": csv(rows(30, ["x"]))},
@@ -374,10 +372,7 @@ def naive(of: list[dict[str, Any]], before: set[frozenset[str]]) -> tuple[int, i
     return repeated, contradictory
 
 
-def test_many_duplicates_are_counted_as_the_plain_way_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In buckets of a few rows, as in those of half a million."""
-    monkeypatch.setattr("pipeline.sources.duplicates._BUCKET", 50)
-    monkeypatch.setattr("pipeline.sources.duplicates._CHUNK", 64)
+def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
     made = random.Random(0)
     words = [f"w{at}" for at in range(60)]
 
@@ -493,15 +488,6 @@ def test_labels_that_are_distributed_otherwise_are_told(train: list[Any], dev: l
     alike = own({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
     assert not read_data_card(alike).shifts["validation"].significant
     assert "distributed" not in warnings(alike)
-
-
-def test_the_tests_of_a_shift_are_those_of_scipy() -> None:
-    rng = np.random.default_rng(0)
-    for classes in (2, 3, 20):
-        counts, other = rng.integers(1, 300, (2, classes))
-        assert chi_square(counts, other) == pytest.approx(chi2_contingency([counts, other], correction=False).pvalue)
-    one, other = rng.normal(size=400), rng.normal(0.1, size=300).round(1)
-    assert kolmogorov_smirnov(one, other) == pytest.approx(ks_2samp(one, other, method="asymp").pvalue, abs=0.02)
 
 
 def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatch) -> None:

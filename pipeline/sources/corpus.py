@@ -1,56 +1,81 @@
-"""A corpus that fits into memory: its task, a table of each split, and the checksum of the rows."""
+"""The rows of a corpus in memory, and the reader of published files with tabs between their fields."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
+from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.sources.fetch import Unavailable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pandas as pd  # not at run time, since stage check has to start quickly
 
-_ROWS = 1 << 15  # of a batch
-
-
-class Rows(NamedTuple):
-    """Some rows of a split: the task's text columns, `label` where it is known, `idx`, and slice columns.
-
-    unlabelled: the rows whose label is missing all the same.
-    """
-
-    batch: "pa.RecordBatch"
-    unlabelled: list[int]
+_MOST_NUMBERS = 5  # of rows in a message
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus that fits into memory.
+    """A corpus.
 
-    splits: by name, the task's text columns (string), `label` (int64: number of the class; float64: of a regression;
-    none where the labels are not known) and `idx` (int32: the row's number in its original file).
-    published: what source.json says of its origin.
+    Attributes:
+        task: What to predict from the rows.
+        splits: The rows of each split: the text columns, "label" (the number of a class, a list of 0 and 1 for each
+            label, or a target; no such column if the labels are not known), "idx" (the number of the row in its file)
+            and the slice columns.
+        origin: What source.json says about the corpus.
+        warnings: What the user should know about it.
     """
 
     task: Task
-    splits: dict[str, "pa.Table"]
-    published: Mapping[str, str]
+    splits: dict[str, "pd.DataFrame"]
+    origin: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
 
-    def read(self, split: str) -> Iterator["Rows"]:
-        """The rows of a split in batches."""
-        yield from (Rows(batch, []) for batch in self.splits[split].to_batches(max_chunksize=_ROWS))
 
-    def origin(self) -> dict[str, Any]:
-        """What source.json says of the corpus, besides its name."""
-        sha256 = {split: rows_sha256(table) for split, table in self.splits.items()}
-        return {**self.published, "language": "en", "sha256": sha256}
+def describe_rows(idx: "pd.Series") -> str:
+    """Return how many rows there are, and the `idx` of the first ones."""
+    first = ", ".join(str(number) for number in idx.iloc[:_MOST_NUMBERS])
+    return f"{len(idx):,} (idx {first}{', ...' * (len(idx) > _MOST_NUMBERS)})"
+
+
+def drop_incomplete(
+    split: str, rows: "pd.DataFrame", task: Task, on_missing: Literal["refuse", "drop"], warnings: list[str]
+) -> "pd.DataFrame":
+    """Return the rows that have all texts and a label, and add a warning about the others.
+
+    Raises:
+        UserError: There are other rows, and `on_missing` says that these are an error.
+    """
+    missing = {name: rows[name].str.strip() == "" for name in task.text_columns}
+    if "label" in rows:
+        missing["label"] = rows["label"].isna()
+    descriptions = [
+        f"rows without {name}: {describe_rows(rows['idx'][absent])}" for name, absent in missing.items() if absent.any()
+    ]
+    if not descriptions:
+        return rows
+    if on_missing == "refuse":
+        raise UserError(
+            f"{task.name}: {split}: {', '.join(descriptions)}; complete these, or set data.on_missing=drop (idx counts "
+            "from 0)"
+        )
+    warnings.append(f"{split}: dropped {', '.join(descriptions)}")
+    return rows[~np.logical_or.reduce(list(missing.values()))]
 
 
 class Record(NamedTuple):
-    """A row as its file has it. where: file and row, for messages. label: None where it is not known."""
+    """A row as its file has it.
+
+    Attributes:
+        where: File and row, for messages.
+        label: None if it is not known.
+    """
 
     split: str
     where: str
@@ -61,34 +86,38 @@ class Record(NamedTuple):
 
 def table_of(
     task: Task, texts: Iterable[Sequence[str]], labels: Sequence[float] | None, idx: Sequence[int]
-) -> "pa.Table":
-    """The table of a split. texts: each row's. labels: classes, or the numbers of a regression; None: not known."""
-    import numpy as np
-    import pyarrow as pa
+) -> "pd.DataFrame":
+    """Return the rows of a split. labels: numbers of classes or targets; None if they are not known."""
+    import pandas as pd
 
-    from pipeline.core.tables import from_numpy, from_strings, schema
-
-    columns = dict(zip(task.text_columns, map(from_strings, zip(*texts, strict=True)), strict=True))
-    types: dict[str, pa.DataType | list[str]] = dict.fromkeys(columns, pa.string())
+    rows = pd.DataFrame(texts, columns=task.text_columns)
     if labels is not None:
-        columns["label"], types["label"] = from_numpy(np.array(labels)), task.labels or pa.float64()
-    columns["idx"], types["idx"] = from_numpy(np.array(idx, dtype=np.int32)), pa.int32()
-    return pa.table(columns, schema=schema(types))
+        rows["label"] = labels
+    rows["idx"] = idx
+    return rows
 
 
-def rows_sha256(table: "pa.Table") -> str:
-    """sha256 over each row's JSON list, such as `[sentence1, sentence2, label, idx]`, and a line feed, in UTF-8."""
+def published_origin(splits: dict[str, "pd.DataFrame"], **origin: str) -> dict[str, Any]:
+    """Return what source.json says about a published corpus, with a checksum of the rows of each split."""
+    return {**origin, "language": "en", "sha256": {split: rows_sha256(rows) for split, rows in splits.items()}}
+
+
+def rows_sha256(rows: "pd.DataFrame") -> str:
+    """Return the sha256 of each row's JSON list, such as `[sentence1, sentence2, label, idx]`, and a line feed."""
     digest = hashlib.sha256()
-    for batch in table.to_batches(max_chunksize=10_000):
-        for row in zip(*batch.to_pydict().values(), strict=True):
-            digest.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    for row in zip(*(rows[name].tolist() for name in rows), strict=True):
+        digest.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     return digest.hexdigest()
 
 
 def read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -> Iterator[tuple[str, list[str]]]:
-    """Yield where each row stands and its fields in `columns`, of a file with tabs between fields and no quoting.
+    """Yield the place of each row and its fields in `columns`, from a file with tabs between fields and no quoting.
 
-    header: the names of all columns, where the first line does not have them. Raises Unavailable.
+    Args:
+        header: The names of all columns if the first line does not have them.
+
+    Raises:
+        Unavailable: The file is not as it was published.
     """
     content = path.read_bytes()
     try:
@@ -102,9 +131,9 @@ def read_tsv(path: Path, columns: list[str], header: list[str] | None = None) ->
     names = header or lines[0].split("\t")
     if missing := [name for name in columns if name not in names]:
         raise Unavailable(f"{path} line 1 is not the original's header, which has {', '.join(missing)}")
-    at = [names.index(name) for name in columns]
+    positions = [names.index(name) for name in columns]
     for number, line in enumerate(lines if header else lines[1:], start=1 if header else 2):
         fields = line.split("\t")
         if len(fields) != len(names):
             raise Unavailable(f"{path} line {number} has {len(fields)} fields; a row has {len(names)}, between tabs")
-        yield f"{path} line {number}", [fields[column] for column in at]
+        yield f"{path} line {number}", [fields[position] for position in positions]

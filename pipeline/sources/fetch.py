@@ -23,28 +23,28 @@ _T = TypeVar("_T")
 
 
 class Unavailable(Exception):
-    """A source lacks a file, or has another one than was published; the next source may have it."""
+    """A source lacks a file, or its file differs from the published one; the next source may have it."""
 
 
 def mirror(variable: str) -> Path | None:
-    """Directory named by an environment variable, None where it is not set. Raises UserError where it is none."""
+    """Return the directory in an environment variable, None if it is not set. Raises UserError."""
     value = os.environ.get(variable)
     if not value:
         return None
     directory = users_path(value)
     if not directory.is_dir():
-        raise UserError(f"{variable} is {value}, which is no directory ({directory.absolute()})")
+        raise UserError(f"{variable} is {value}, which is not a directory ({directory.absolute()})")
     return directory
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 of a file, in hexadecimal."""
+    """Return the sha256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def inside(directory: Path, name: str) -> Path:
-    """Path of the file `name` in a directory. Raises Unavailable where it is missing or a link out of the directory."""
+    """Return the path of a file in a directory. Raises Unavailable if it is missing or a link out of the directory."""
     path = directory / name
     if not path.is_file():
         raise Unavailable(f"{path} is missing")
@@ -54,7 +54,7 @@ def inside(directory: Path, name: str) -> Path:
 
 
 def copy(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file, and verify the copy's sha256 where it is known. Raises Unavailable."""
+    """Copy a file, and verify the copy's sha256 if it is known. Raises Unavailable."""
     shutil.copyfile(source, target)
     if sha256:
         _check(target, sha256, str(source))
@@ -82,13 +82,15 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
     """Download a file of a Hub repository at a commit into the Hub's cache, and return its path there.
 
     The cache names each file by the hash that the Hub published for it; the content is verified against that name.
-    Raises Unavailable, without a network within seconds: the Hub's client retries for half a minute.
+
+    Raises:
+        Unavailable: The Hub does not send the file. Without a network, this takes a few seconds.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 
     with _hub_errors(f"{file} at {revision[:12]}"):
         if not isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str):
-            # A request without retries: where it fails, the client would retry whatever etag_timeout says.
+            # A request without retries. If it failed, the client would retry for half a minute.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
             _in_time(lambda: get_hf_file_metadata(url, timeout=_ANSWER_SECONDS))
         path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
@@ -97,7 +99,7 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
 
 
 class HubModel(NamedTuple):
-    """A model's repository on the Hub at a commit. name: the Hub's own, also where it was asked by an earlier one."""
+    """A model's repository on the Hub at a commit. The name is the current one, even if it was renamed."""
 
     name: str
     commit: str
@@ -105,20 +107,20 @@ class HubModel(NamedTuple):
 
 
 def hub_model(repo: str, revision: str | None) -> HubModel:
-    """Ask the Hub for a model at a commit, a branch or a tag; None: at its default branch. Raises Unavailable."""
+    """Ask the Hub for a model at a commit, a branch or a tag (None: its default branch). Raises Unavailable."""
     from huggingface_hub import HfApi
 
-    what = f"{repo} at {revision}" if revision else repo
-    with _hub_errors(what):
+    model = f"{repo} at {revision}" if revision else repo
+    with _hub_errors(model):
         info = _in_time(lambda: HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS))
     if not (re.fullmatch(r"[\w.-]+(/[\w.-]+)?", info.id) and re.fullmatch("[0-9a-f]{40}", info.sha or "")):
-        raise Unavailable(f"{what}: the Hub's answer has no name or no commit")
+        raise Unavailable(f"{model}: the Hub's answer has no name or no commit")
     return HubModel(info.id, str(info.sha), [sibling.rfilename for sibling in info.siblings or []])
 
 
 @contextmanager
-def _hub_errors(what: str) -> Iterator[None]:
-    """Raise Unavailable, with one line, for whatever the Hub's client raises."""
+def _hub_errors(subject: str) -> Iterator[None]:
+    """Raise Unavailable with a one-line message for any error of the Hub's client."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     meaning = {
@@ -130,17 +132,17 @@ def _hub_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OfflineModeIsEnabled:
-        raise Unavailable(f"{what}: HF_HUB_OFFLINE is set") from None
+        raise Unavailable(f"{subject}: HF_HUB_OFFLINE is set") from None
     except HfHubHTTPError as error:
         status = error.response.status_code
         note = f" ({meaning[status]})" if status in meaning else ""
-        raise Unavailable(f"{what}: the Hub answered {status}{note}") from None
+        raise Unavailable(f"{subject}: the Hub answered {status}{note}") from None
     except Exception as error:  # the client lets its HTTP library's own errors through
-        raise Unavailable(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from None
+        raise Unavailable(f"{subject}: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
-def _in_time(ask: Callable[[], _T], seconds: float = _ANSWER_SECONDS) -> _T:
-    """Return `ask()`. Raises TimeoutError where that takes longer.
+def _in_time(request: Callable[[], _T], seconds: float = _ANSWER_SECONDS) -> _T:
+    """Return the result of `request`. Raises TimeoutError if that takes longer.
 
     A socket's timeout restarts with every byte, and DNS lookups have none.
     """
@@ -148,7 +150,7 @@ def _in_time(ask: Callable[[], _T], seconds: float = _ANSWER_SECONDS) -> _T:
 
     def run() -> None:
         try:
-            outcome.set_result(ask())
+            outcome.set_result(request())
         except BaseException as error:
             outcome.set_exception(error)
 
@@ -163,11 +165,13 @@ def _check_published(path: Path) -> None:
     """Verify a file against the hash by which the Hub's cache names it: sha256, or git's sha1 for small files."""
     name = path.resolve().name
     if re.fullmatch("[0-9a-f]{64}", name):
-        found = file_sha256(path)
+        digest = file_sha256(path)
     elif re.fullmatch("[0-9a-f]{40}", name):
         content = path.read_bytes()
-        found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     else:
         return  # a cache without links, or a server that publishes no hashes
-    if found != name:
-        raise Unavailable(f"{path} is not what the Hub published: its hash is {found[:12]}...; delete it and try again")
+    if digest != name:
+        raise Unavailable(
+            f"{path} is not what the Hub published: its hash is {digest[:12]}...; delete it and try again"
+        )

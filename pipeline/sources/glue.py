@@ -5,10 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
 from pipeline.sources import mrpc
-from pipeline.sources.corpus import Corpus, Record, read_tsv, rows_sha256, table_of
+from pipeline.sources.corpus import Corpus, Record, published_origin, read_tsv, rows_sha256, table_of
 from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, inside, mirror
 
 HUB_REPO = "nyu-mll/glue"
@@ -18,10 +20,15 @@ _SPLITS = ("train", "validation", "test", "validation_mismatched", "test_mismatc
 
 @dataclass(frozen=True)
 class _Glue:
-    """folder: in the archives. texts, labels: the Hub's, in its order. rows: of each split, as in `_SPLITS`.
+    """A task of GLUE.
 
-    columns: the archives' names of the texts and the label, where they differ. header: of their labelled files, where
-    those have none.
+    Attributes:
+        folder: The folder in the archives.
+        texts: The names of the text columns on the Hub.
+        labels: The names of the classes, in the Hub's order; empty for a regression.
+        rows: The number of rows of each split, in the order of `_SPLITS`.
+        columns: The names of the texts and the label in the archives, if they differ.
+        header: The columns of the labelled files in the archives, if these files have no header.
     """
 
     folder: str
@@ -36,7 +43,7 @@ class _Glue:
 _PAIR = ["sentence1", "sentence2"]
 _ENTAILMENT = ["entailment", "not_entailment"]
 
-# A task like these: a row here, and its name in `params.DataParams`.
+# To add a task like these, add a row here, and its name to `params.DataParams`.
 GLUE = {
     "cola": _Glue(
         "CoLA", ["sentence"], ["unacceptable", "acceptable"], ["matthews_correlation"], (8551, 1043, 1063),
@@ -60,7 +67,7 @@ GLUE = {
     "wnli": _Glue("WNLI", _PAIR, ["not_entailment", "entailment"], ["accuracy"], (635, 71, 146)),
 }  # fmt: skip
 
-# Of the archives' files, where known.
+# Checksums of files in the archives, as far as they are known.
 _SHA256 = {
     "CoLA/dev.tsv": "8c013e21dc39957cac37378d87bebe225b694a0d5fe13eded66c2856628833fd",
     "CoLA/test.tsv": "3b4df85f7a9a0633574b38d181e18090ac961a24b18fb6bcd74999ddea8ad0b8",
@@ -78,7 +85,7 @@ _SHA256 = {
 
 
 def task_of(name: str) -> Task:
-    """A task by its name in `GLUE`."""
+    """Return the task with this name in `GLUE`."""
     glue = GLUE[name]
     predicted = list(_SPLITS[1 : len(glue.rows)])
     return Task(
@@ -94,19 +101,20 @@ def task_of(name: str) -> Task:
 
 
 def load_glue(name: str) -> Corpus:
-    """A task from the first source that has it: the mirror directory, the Hub, of MRPC also the original addresses.
+    """Load a task from the first source that has it: the mirror, the Hub, or for MRPC the original addresses.
 
-    A mirror that has the task, but wrong, is an error, since whoever named it wants to know. Raises UserError.
+    Raises:
+        UserError: No source has the task, or the mirror has a damaged file of it.
     """
-    task, folder, of_mrpc = task_of(name), GLUE[name].folder, name == "mrpc"
-    variable, content = ("MRPC_MIRROR", ", ".join(mrpc.ORIGINALS)) if of_mrpc else ("GLUE_MIRROR", f"{folder}/")
+    task, folder, is_mrpc = task_of(name), GLUE[name].folder, name == "mrpc"
+    variable, content = ("MRPC_MIRROR", ", ".join(mrpc.ORIGINALS)) if is_mrpc else ("GLUE_MIRROR", f"{folder}/")
     sources, failures = {}, []
-    if (directory := mirror(variable)) and (of_mrpc or (directory / folder).is_dir()):
-        sources[variable] = mrpc.from_originals(directory) if of_mrpc else _from_archives(task, directory)
+    if (directory := mirror(variable)) and (is_mrpc or (directory / folder).is_dir()):
+        sources[variable] = mrpc.from_originals(directory) if is_mrpc else _from_archives(task, directory)
     else:
         failures.append(f"{variable} has no {content}" if directory else f"{variable} is not set")
     sources[f"the Hub ({HUB_REPO})"] = _from_hub(task)
-    if of_mrpc:
+    if is_mrpc:
         sources["the original addresses"] = mrpc.from_web()
     for source, records in sources.items():
         try:
@@ -125,7 +133,7 @@ def load_glue(name: str) -> Corpus:
 
 
 def _corpus(task: Task, records: Iterable[Record]) -> Corpus:
-    """Check the labels, the number of rows of each split, and of MRPC the rows' checksums. Raises Unavailable."""
+    """Check the labels, the number of rows of each split, and the checksums of MRPC's rows. Raises Unavailable."""
     splits: dict[str, list[tuple[tuple[str, ...], float, int]]] = {split: [] for split in task.splits}
     for record in records:
         number = -1 if record.split in task.unlabelled else _number(task, record)
@@ -136,15 +144,14 @@ def _corpus(task: Task, records: Iterable[Record]) -> Corpus:
             raise Unavailable(f"{split} has {len(rows)} rows; it must have {expected}")
         texts, labels, idx = zip(*rows, strict=True)
         tables[split] = table_of(task, texts, None if split in task.unlabelled else labels, idx)
-        if task.name == "mrpc" and (found := rows_sha256(tables[split])) != mrpc.ROWS_SHA256[split]:
-            raise Unavailable(f"the {split} rows are altered: sha256 {found:.12}, not {mrpc.ROWS_SHA256[split]:.12}")
-    return Corpus(task, tables, {"dataset": HUB_REPO, "config": task.name, "revision": HUB_REVISION})
+        if task.name == "mrpc" and (sha256 := rows_sha256(tables[split])) != mrpc.ROWS_SHA256[split]:
+            raise Unavailable(f"the {split} rows are altered: sha256 {sha256:.12}, not {mrpc.ROWS_SHA256[split]:.12}")
+    origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION)
+    return Corpus(task, tables, origin)
 
 
 def _number(task: Task, row: Record) -> float:
-    """The number of a label's class, or a score from 0 to 5. Raises Unavailable."""
-    import numpy as np
-
+    """Return the number of a label's class, or a score from 0 to 5. Raises Unavailable."""
     label, names = str(row.label), [*task.labels, *map(str, range(len(task.labels)))]
     if label in names:
         return names.index(label) % len(task.labels)
@@ -181,11 +188,11 @@ def _from_hub(task: Task) -> Iterator[Record]:
         try:
             columns = pq.read_table(path, columns=[*task.text_columns, "label", "idx"]).to_pydict()
         except (ArrowException, OSError) as error:
-            raise Unavailable(f"{file} is no parquet file of GLUE ({' '.join(str(error).split())})") from None
+            raise Unavailable(f"{file} is not a parquet file of GLUE ({' '.join(str(error).split())})") from None
         for *texts, label, idx in zip(*columns.values(), strict=True):
             yield Record(split, f"{file} idx {idx}", tuple(texts), str(label), idx)
 
 
 def _published(task: Task, split: str) -> str:
-    """The name of a split in the archives and on the Hub."""
+    """Return the name of a split in the archives and on the Hub."""
     return f"{split}_matched" if task.name == "mnli" and split in ("validation", "test") else split

@@ -1,4 +1,4 @@
-"""What is peculiar to MRPC (Dolan & Brockett 2005): three original files, and checksums of the rows."""
+"""What only MRPC has (Dolan & Brockett 2005): three original files, and checksums of the rows."""
 
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pipeline.sources import fetch
 from pipeline.sources.corpus import Record, read_tsv
 from pipeline.sources.fetch import Unavailable, inside
 
-# Of each split as GLUE has it, from whatever source; see `rows_sha256`.
+# Checksums of the rows of each split in GLUE, whatever the source; see `rows_sha256`.
 ROWS_SHA256 = {
     "train": "c80352a797857af8d239bc55075d8e0e39d29c3d527a06a37873e3cb39d330fe",
     "validation": "2ddb0c3339e1fb75665fbaa362d14f2cf8926dfdda535a63b3b857c1ed784dc4",
@@ -39,17 +39,19 @@ _COLUMNS = ["#1 ID", "#2 ID", "#1 String", "#2 String", "Quality"]
 
 
 def from_web() -> Iterator[Record]:
-    """As `from_originals`, from the original addresses."""
+    """Yield the rows of the original files, downloaded from the original addresses. Raises Unavailable."""
     with tempfile.TemporaryDirectory() as scratch:
-        for name, of in ORIGINALS.items():
-            fetch.from_web(f"{ORIGINAL_HOST}/{of.folder}/{name}", Path(scratch, name), of.sha256, of.size)
+        for name, original in ORIGINALS.items():
+            url = f"{ORIGINAL_HOST}/{original.folder}/{name}"
+            fetch.from_web(url, Path(scratch, name), original.sha256, original.size)
         yield from from_originals(Path(scratch))
 
 
 def from_originals(directory: Path) -> Iterator[Record]:
-    """The rows of the original files: validation is those of the training file whose ids the id list names.
+    """Yield the rows of the original files. The rows of the training file that are in the id list are validation rows.
 
-    Raises Unavailable.
+    Raises:
+        Unavailable: A file is missing or damaged.
     """
     paths = {name: inside(directory, name) for name in ORIGINALS}
     for name, path in paths.items():

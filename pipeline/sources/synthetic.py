@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
-from pipeline.sources.corpus import Corpus, table_of
+from pipeline.sources.corpus import Corpus, published_origin, table_of
 from pipeline.sources.glue import task_of
 
-SIZE = 1000  # pairs of the corpus that data.task=sample stands for
+SIZE = 1000  # pairs for data.task=sample
 SAMPLE = replace(task_of("mrpc"), name="sample")
-EQUIVALENT = 0.675  # share of paraphrases, as in MRPC
+EQUIVALENT = 0.675  # proportion of paraphrases, as in MRPC
 
 
 @dataclass(frozen=True)
 class _Verb:
-    """forms: synonyms as (past, participle, base). amount: what its number counts, as synonyms."""
+    """A verb: its synonyms as (past, participle, base), and synonyms for what its number counts."""
 
     forms: tuple[tuple[str, str, str], ...]
     amount: tuple[str, ...]
@@ -48,13 +48,13 @@ _VERBS = (
         ("for creating {} jobs", "for the creation of {} jobs"),
     ),
 )
-# Few words, each in many sentences: with a thousand pairs to learn from, a model must see a name, a verb or a number
-# often enough to learn to compare it.
+# There are few words, each in many sentences. With a thousand pairs, a model must see a name, a verb or a number often
+# enough to learn to compare it.
 _STEMS = (
     "Falcon", "Maple", "Summit", "Harbor", "Granite", "Phoenix", "Cobalt", "Meadow", "Anchor", "Lantern", "Compass",
     "Orchid",
 )  # fmt: skip
-_KINDS = ("Energy", "Bank", "Airways", "Motors", "Foods")
+_BUSINESSES = ("Energy", "Bank", "Airways", "Motors", "Foods")
 _CITIES = ("Boston", "Chicago", "Denver", "Houston", "Seattle", "Atlanta")
 _TIMES = ("on Monday", "on Tuesday", "on Wednesday", "on Thursday", "on Friday", "on Saturday")
 _AMOUNTS = (12, 20, 35, 50, 80, 140, 200, 300, 450, 600, 750, 900)
@@ -79,7 +79,7 @@ class _Event:
 
 @dataclass(frozen=True)
 class _Style:
-    """How an event is told; nothing of it changes what happened."""
+    """How an event is told. Nothing in it changes what happened."""
 
     passive: bool
     verb: tuple[str, str, str]
@@ -91,9 +91,9 @@ class _Style:
 
 
 def pairs(count: int, seed: int = 2028) -> Iterator[tuple[str, str, int]]:
-    """Yield `count` pairs as (sentence1, sentence2, label), label 1 for a paraphrase.
+    """Yield pairs as (sentence1, sentence2, label), with label 1 for a paraphrase.
 
-    One at a time, in constant memory; the same seed gives the same pairs, of which fewer are a prefix of more.
+    The same seed gives the same pairs, and fewer pairs are the first ones of more. Memory is constant.
     """
     rng = random.Random(seed)
     for _ in range(count):
@@ -110,8 +110,8 @@ def pairs(count: int, seed: int = 2028) -> Iterator[tuple[str, str, int]]:
 def _event(rng: random.Random) -> _Event:
     agent, patient = rng.sample(_STEMS, 2)
     return _Event(
-        agent=f"{agent} {rng.choice(_KINDS)}",
-        patient=f"{patient} {rng.choice(_KINDS)}",
+        agent=f"{agent} {rng.choice(_BUSINESSES)}",
+        patient=f"{patient} {rng.choice(_BUSINESSES)}",
         verb=rng.choice(_VERBS),
         amount=rng.choice(_AMOUNTS),
         time=rng.choice(_TIMES),
@@ -134,15 +134,15 @@ def _style(event: _Event, rng: random.Random) -> _Style:
 
 
 def _restyled(style: _Style, event: _Event, rng: random.Random, changes: int) -> _Style:
-    """The style with so many of its choices changed."""
-    other = style
-    while sum(getattr(other, entry.name) != getattr(style, entry.name) for entry in fields(style)) != changes:
-        other = _style(event, rng)
-    return other
+    """Return the style with this many of its choices changed."""
+    restyled = style
+    while sum(getattr(restyled, entry.name) != getattr(style, entry.name) for entry in fields(style)) != changes:
+        restyled = _style(event, rng)
+    return restyled
 
 
 def _altered(event: _Event, rng: random.Random) -> _Event:
-    """The event with one fact changed, or two: a number, a name, whether it happened, who did it to whom."""
+    """Return the event with one or two facts changed: a number, a name, whether it happened, who did it to whom."""
     for change in rng.sample(("number", "agent", "patient", "negation", "roles"), rng.randint(1, 2)):
         if change == "number":
             event = replace(event, amount=rng.choice([amount for amount in _AMOUNTS if amount != event.amount]))
@@ -159,7 +159,7 @@ def _altered(event: _Event, rng: random.Random) -> _Event:
 
 def _new_name(event: _Event, rng: random.Random) -> str:
     stems = [stem for stem in _STEMS if stem not in event.agent and stem not in event.patient]
-    return f"{rng.choice(stems)} {rng.choice(_KINDS)}"
+    return f"{rng.choice(stems)} {rng.choice(_BUSINESSES)}"
 
 
 def _tell(event: _Event, style: _Style) -> str:
@@ -177,9 +177,9 @@ def _tell(event: _Event, style: _Style) -> str:
 
 
 def load_sample() -> Corpus:
-    """`SIZE` pairs, split in about MRPC's proportions."""
+    """Make `SIZE` pairs, split in about MRPC's proportions."""
     rows = list(pairs(SIZE))
     table = table_of(SAMPLE, [row[:2] for row in rows], [row[2] for row in rows], range(SIZE))
     bounds = [0, int(0.64 * SIZE), int(0.76 * SIZE), SIZE]
-    slices = [table.slice(start, end - start) for start, end in pairwise(bounds)]
-    return Corpus(SAMPLE, dict(zip(SAMPLE.splits, slices, strict=True)), {})
+    splits = {split: table[start:end] for split, (start, end) in zip(SAMPLE.splits, pairwise(bounds), strict=True)}
+    return Corpus(SAMPLE, splits, published_origin(splits))
