@@ -15,51 +15,60 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS, PREDICTIONS
 from pipeline.core.task import read_task
 from pipeline.evaluation.diagnostics import PLOTS, diagnostics, plots, threshold
-from pipeline.evaluation.metrics import baseline, loss, scores
+from pipeline.evaluation.metrics import baseline, compared_by, loss, scores
 from pipeline.evaluation.predictions import load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.uncertainty import Interval, score_intervals
+from pipeline.params import keys_of, load_params
 
 
-def evaluate(predictions: Path, metrics: Path) -> None:
+def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -> None:
     """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the plots' data to `metrics/plots`.
 
-    evaluation.json: the task's metrics and the loss of each split with labels, and the metrics of always predicting
-    the majority class, or the mean. intervals.json: their 95 % intervals. diagnostics.json: see
-    `diagnostics.diagnostics`; and for two classes `threshold`, the one with the best F1 on validation; and the
-    `signature` of the scores. A number that is not defined, as the precision of a class that is never predicted, is
-    null.
-    Raises UserError where the predictions are missing.
+    evaluation.json has the metrics that models are compared by and the loss of each split with labels, and the metrics
+    of always predicting the majority class, or the mean. intervals.json has their 95% intervals. diagnostics.json has
+    all metrics and more, see `diagnostics.diagnostics`; with two classes also the `threshold` with the best F1 on
+    validation. A number that is not defined, such as the precision of a class that is never predicted, is null.
+
+    Args:
+        predictions: what stage predict has written.
+        metrics: the directory to write to.
+        names: the metrics to compare models by; None means the task's own.
+
+    Raises:
+        UserError: if the predictions are missing, or if a metric does not apply to the task.
     """
-    task = read_task(predictions, "predict")
+    task = compared_by(read_task(predictions, "predict"), names)
     splits = {split: load_predictions(predictions, split, task) for split in task.scored}
     cut = threshold(splits["validation"]) if task.binary else None
+    entries = signature(predictions, task, splits)
+    details: dict[str, Any] = {"metrics": task.metrics, "signature": entries} | (
+        {} if cut is None else {"threshold": cut}
+    )
     evaluation, intervals = {}, {}
-    signed = signature(predictions, task, splits)
-    details: dict[str, Any] = {"signature": signed} | ({} if cut is None else {"threshold": cut})
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for split, of in splits.items():
-        found = scores(task.metrics, of.labels, of.predicted)
-        guess = baseline(task.problem_type, of.labels)
-        guessed = scores(task.metrics, of.labels, guess)
-        limits = score_intervals(task.metrics, of.labels, of.predicted)
+    for split, rows in splits.items():
+        answers = rows.labels, rows.predicted, rows.probability
+        guesses = baseline(task.problem_type, rows.labels, task.outputs)
+        values, limits = scores(task.metrics, *answers), score_intervals(task.metrics, *answers)
+        guessed = scores(task.metrics, rows.labels, *guesses)
         evaluation[split] = {
-            **found,
-            "loss": loss(task.problem_type, of.logits, of.labels),
+            **values,
+            "loss": loss(task.problem_type, rows.logits, rows.labels),
             **{f"{task.baseline}_{name}": score for name, score in guessed.items()},
-            "n": len(of.labels),
+            "n": len(rows.labels),
         }
         intervals[split] = {name: interval._asdict() for name, interval in limits.items()}
-        details[split] = diagnostics(task, of, cut)
-        for name, rows in plots(task, of).items():
-            points[name] += [(split, *row) for row in rows]
-        always = task.labels[guess[0]] if task.problem_type == "single_label_classification" else f"the {task.baseline}"
+        details[split] = diagnostics(task, rows, cut)
+        for name, lines in plots(task, rows).items():
+            points[name] += [(split, *line) for line in lines]
+        single = task.problem_type == "single_label_classification"
         log.info(
             "%s: %s; always %s: %s; %d %s",
-            split, _line(found, limits), always, ", ".join(f"{score:.4f}" for score in guessed.values()),
-            len(of.labels), task.noun,
+            split, _line(values, limits), task.labels[guesses[0][0]] if single else f"the {task.baseline}",
+            ", ".join(f"{score:.4f}" for score in guessed.values()), len(rows.labels), task.noun,
         )  # fmt: skip
-    log.info("signature: %s", as_line(signed))
+    log.info("signature: %s", as_line(entries))
     for name, header in PLOTS.items():
         _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), points[name])
     write_details(metrics / "intervals.json", intervals)
@@ -67,13 +76,13 @@ def evaluate(predictions: Path, metrics: Path) -> None:
     write_json(metrics / "evaluation.json", evaluation)
 
 
-def _line(found: Mapping[str, float], limits: Mapping[str, Interval]) -> str:
+def _line(values: Mapping[str, float], limits: Mapping[str, Interval]) -> str:
     """The scores with their intervals."""
-    texts = [
-        f"{name} {score:.4f} (95 % interval {limits[name].low:.4f} to {limits[name].high:.4f})"
-        for name, score in found.items()
-    ]
-    return ", ".join([texts[0], *(text.replace("95 % interval ", "") for text in texts[1:])])
+    first, *rest = (
+        f"{name} {score:.4f} (95% interval {limits[name].low:.4f} to {limits[name].high:.4f})"
+        for name, score in values.items()
+    )
+    return ", ".join([first, *(text.replace("95% interval ", "") for text in rest)])
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
@@ -86,8 +95,9 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ..
 
 def main() -> None:
     require_locked()
-    evaluate(PREDICTIONS, METRICS)
+    params = load_params()
+    evaluate(PREDICTIONS, METRICS, params.evaluate.metrics)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, keys_of("evaluate"))

@@ -1,8 +1,8 @@
 """Export the trained model to ONNX, and show that it still answers the same.
 
 The fp32 file is written only if its logits are those of torch to 1e-4, on the split on which verdicts rest. With
---int8, a file with quantized weights is written beside it. Where it is not shown to be better there than the fp32 one,
-or equivalent within half a point, the command fails and writes nothing. The table has size, speed on the same threads,
+--int8, a file with quantized weights is written beside it. If it may lose half a point or more there, by the 95%
+interval of the difference, the command fails and writes nothing. The table has size, speed on the same threads,
 and how many answers agree. Needs the packages of the extra "onnx".
 """
 
@@ -117,7 +117,7 @@ def require_free(out: Path, classifier: Path) -> None:
 
 
 def _table(task: Task, scored: list[Scored], labels: Any) -> list[str]:
-    from pipeline.evaluation.metrics import METRICS, predicted
+    from pipeline.evaluation.metrics import METRICS, answers, predicted
 
     reference = predicted(task.problem_type, scored[0].logits)
     metric = METRICS[task.metrics[0]]
@@ -126,24 +126,28 @@ def _table(task: Task, scored: list[Scored], labels: Any) -> list[str]:
         values = predicted(task.problem_type, of.logits)
         same = (values == reference).reshape(len(values), -1).all(axis=1)
         agreement = "" if task.problem_type == "regression" else f"{100 * same.mean():.2f} %"
-        score = metric.shown(metric.score(labels, values), 2)
+        score = metric.format(metric.compute(labels, *answers(task.problem_type, of.logits)), 2)
         rows.append([of.engine, f"{of.bytes / 1e6:.0f}", f"{len(values) / of.seconds:.0f}", score, agreement])
     return aligned(rows, "right")
 
 
 def _require_equivalence(task: Task, labels: Any, reference: Scored, quantized: Scored) -> None:
-    from pipeline.evaluation.metrics import METRICS, predicted
-    from pipeline.experiments.gate import judge
+    from pipeline.evaluation.metrics import METRICS, answers
+    from pipeline.evaluation.uncertainty import difference, jackknife
 
-    a, b = (predicted(task.problem_type, of.logits)[None] for of in (reference, quantized))
-    outcome = judge(task.metrics[0], labels, a, b, _MARGIN)
-    unit = "" if METRICS[task.metrics[0]].kind == "error" else " points"
-    if outcome not in ("better", "equivalent"):
+    name, metric = task.metrics[0], METRICS[task.metrics[0]]
+    before, after = (
+        jackknife(name, labels, *answers(task.problem_type, scored.logits))[None] for scored in (reference, quantized)
+    )
+    gain = difference(metric.sign * before, metric.sign * after, same_seeds=True)
+    unit = "" if metric.scale == "error" else " points"
+    if gain.low <= -(_MARGIN if metric.scale == "error" else _MARGIN / 100):
         raise UserError(
-            f"int8 is not shown to be equivalent to fp32 within {_MARGIN}{unit} of {task.metrics[0]} ({outcome}); "
-            "nothing is written: export without --int8"
+            f"int8 may lose {_MARGIN}{unit} of {name} or more: the 95% interval of the difference is "
+            f"{metric.format_difference(gain.low, 2)} to {metric.format_difference(gain.high, 2)}{unit}. "
+            "Nothing is written: export without --int8."
         )
-    log.info("int8 is %s", "better than fp32" if outcome == "better" else f"equivalent: within {_MARGIN}{unit} of fp32")
+    log.info("int8 loses less than %s%s of %s", _MARGIN, unit, name)
 
 
 def main() -> None:

@@ -132,6 +132,11 @@ class PredictParams:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluateParams:
+    metrics: list[str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RuntimeParams:
     """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
 
@@ -150,6 +155,7 @@ class Params:
     tokenize: TokenizeParams
     train: TrainParams
     predict: PredictParams
+    evaluate: EvaluateParams
     runtime: RuntimeParams
 
 

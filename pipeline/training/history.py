@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.core.messages import log
 from pipeline.core.output import output_errors, write_text
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Values, loss, predicted, sign, task_metric
+from pipeline.evaluation.metrics import Values, compute_metrics, predicted, sign
 from pipeline.modeling import distributed
 
 History = list[dict[str, Any]]  # an entry for each logged step and each scoring of validation, as in Trainer's log
@@ -71,14 +71,10 @@ def validation_scorer(task: Task) -> Scorer:
 
     Its arguments are logits, shape (n, outputs), and labels.
     """
-    metric = task_metric(task)
 
     def score(logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
-        predictions = predicted(task.problem_type, logits)
-        scores = metric.compute(predictions=predictions, references=labels)
-        # The loss over all rows: Trainer's mean weighs every batch alike, however few rows it has.
-        of_all = loss(task.problem_type, logits, labels)
-        return {**scores, "loss": of_all, "different": len(np.unique(predictions, axis=0))}
+        different = len(np.unique(predicted(task.problem_type, logits), axis=0))
+        return {**compute_metrics(task, logits, labels), "different": different}
 
     return score
 
