@@ -74,9 +74,14 @@ def test_bad_params_are_rejected_before_any_output(
 
 def test_a_metric_of_another_kind_of_task_is_rejected_before_any_output(good: Params, tmp_path: Path) -> None:
     mrpc = changed(changed(good, "data", task="mrpc"), "train", metric_for_best_model="pearson")
-    with pytest.raises(UserError, match=r"^params\.yaml: train\.metric_for_best_model is pearson; .* one of loss, acc"):
+    with pytest.raises(
+        UserError, match=r'^params\.yaml: train\.metric_for_best_model .* one of loss, acc.*, got "pearson"'
+    ):
         check(mrpc, tmp_path / "out")
     check(changed(mrpc, "data", task="stsb"), tmp_path / "out")
+    mrpc = changed(changed(good, "data", task="mrpc"), "evaluate", metrics=["roc_auc", "f2"])
+    with pytest.raises(UserError, match=r'^params\.yaml: evaluate\.metrics .*, got "f2"\. Did you mean "f1"\?$'):
+        check(mrpc, tmp_path / "out")
 
 
 def test_precision_is_not_checked_where_other_machines_train(good: Params, tmp_path: Path) -> None:
