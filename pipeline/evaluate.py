@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ from pipeline.core.messages import log
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS, PREDICTIONS
-from pipeline.core.task import read_task
+from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, diagnostics, plots, threshold
 from pipeline.evaluation.metrics import baseline, compared_by, loss, scores
-from pipeline.evaluation.predictions import load_predictions
+from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
-from pipeline.evaluation.uncertainty import Interval, score_intervals
+from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.params import keys_of, load_params
 
 
@@ -40,35 +40,18 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
     """
     task = compared_by(read_task(predictions, "predict"), names)
     splits = {split: load_predictions(predictions, split, task) for split in task.scored}
-    cut = threshold(splits["validation"]) if task.binary else None
-    entries = signature(predictions, task, splits)
-    details: dict[str, Any] = {"metrics": task.metrics, "signature": entries} | (
-        {} if cut is None else {"threshold": cut}
-    )
+    details: dict[str, Any] = {"metrics": task.metrics, "signature": signature(predictions, task, splits)}
+    cut = None
+    if task.binary:
+        cut = details["threshold"] = threshold(splits["validation"])
     evaluation, intervals = {}, {}
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for split, rows in splits.items():
-        answers = rows.labels, rows.predicted, rows.probability
-        guesses = baseline(task.problem_type, rows.labels, task.outputs)
-        values, limits = scores(task.metrics, *answers), score_intervals(task.metrics, *answers)
-        guessed = scores(task.metrics, rows.labels, *guesses)
-        evaluation[split] = {
-            **values,
-            "loss": loss(task.problem_type, rows.logits, rows.labels),
-            **{f"{task.baseline}_{name}": score for name, score in guessed.items()},
-            "n": len(rows.labels),
-        }
-        intervals[split] = {name: interval._asdict() for name, interval in limits.items()}
-        details[split] = diagnostics(task, rows, cut)
-        for name, lines in plots(task, rows).items():
-            points[name] += [(split, *line) for line in lines]
-        single = task.problem_type == "single_label_classification"
-        log.info(
-            "%s: %s; always %s: %s; %d %s",
-            split, _line(values, limits), task.labels[guesses[0][0]] if single else f"the {task.baseline}",
-            ", ".join(f"{score:.4f}" for score in guessed.values()), len(rows.labels), task.noun,
-        )  # fmt: skip
-    log.info("signature: %s", as_line(entries))
+    for split, examples in splits.items():
+        evaluation[split], intervals[split] = _score(task, split, examples)
+        details[split] = diagnostics(task, examples, cut)
+        for name, rows in plots(task, examples).items():
+            points[name] += [(split, *row) for row in rows]
+    log.info("signature: %s", as_line(details["signature"]))
     for name, header in PLOTS.items():
         _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), points[name])
     write_details(metrics / "intervals.json", intervals)
@@ -76,13 +59,30 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
     write_json(metrics / "evaluation.json", evaluation)
 
 
-def _line(values: Mapping[str, float], limits: Mapping[str, Interval]) -> str:
-    """The scores with their intervals."""
-    first, *rest = (
-        f"{name} {score:.4f} (95% interval {limits[name].low:.4f} to {limits[name].high:.4f})"
-        for name, score in values.items()
+def _score(task: Task, split: str, examples: Predictions) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Score a split and log the result. Returns its entries for evaluation.json and intervals.json."""
+    answers = examples.predicted, examples.probability
+    guesses = baseline(task.problem_type, examples.labels, task.outputs)
+    values = scores(task.metrics, examples.labels, *answers)
+    limits = score_intervals(task.metrics, examples.labels, *answers)
+    guessed = scores(task.metrics, examples.labels, *guesses)
+    single = task.problem_type == "single_label_classification"
+    log.info(
+        "%s: %s, with 95%% intervals; always %s: %s; %d %s",
+        split,
+        ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
+        task.labels[guesses[0][0]] if single else f"the {task.baseline}",
+        ", ".join(f"{value:.4f}" for value in guessed.values()),
+        len(examples.labels),
+        task.noun,
     )
-    return ", ".join([first, *(text.replace("95% interval ", "") for text in rest)])
+    entries = {
+        **values,
+        "loss": loss(task.problem_type, examples.logits, examples.labels),
+        **{f"{task.baseline}_{name}": score for name, score in guessed.items()},
+        "n": len(examples.labels),
+    }
+    return entries, {name: interval._asdict() for name, interval in limits.items()}
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -219,7 +219,7 @@ def test_intervals_of_scores_have_their_coverage_for_few_examples_and_near_1() -
             ]
         rows.append([n, accuracy, true[1], *(covered.T.ravel() / SIMULATIONS).tolist()])
     header = ["examples", "accuracy", "F1", "accuracy", "bootstrap", "F1", "bootstrap"]
-    table("95 % intervals that hold the true score, %", header, rows)
+    table("95% intervals that hold the true score, %", header, rows)
     for column in (3, 5):
         covered_by_ours = [row[column] for row in rows]
         assert min(covered_by_ours) >= 0.90, "near 1 there are few values that a share can take"
