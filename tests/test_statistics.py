@@ -9,16 +9,16 @@ import pytest
 from scipy import stats
 
 from pipeline.evaluation.calibration import expected_calibration_error, if_calibrated, reliability
-from pipeline.evaluation.metrics import Floats, Ints
+from pipeline.evaluation.metrics import METRICS, Floats, Ints
 from pipeline.evaluation.uncertainty import _GROUPS as GROUPS
-from pipeline.evaluation.uncertainty import Difference, difference, jackknife, score_intervals
+from pipeline.evaluation.uncertainty import Difference, _jackknife_interval, difference, jackknife, score_intervals
 
 pytestmark = pytest.mark.slow
 
 SIMULATIONS = 2000  # a rate of 5% is then measured as 5 ± 0.5%
-RUNS = (10, 5, 3, 2)
 POSITIVE = 0.67  # of MRPC's pairs
 RECALL = {1: 0.92, 0: 0.738}  # of a model with accuracy 0.86
+CORRELATION = 0.86  # of the labels and the predictions of a regression
 # Correlation between two runs of how well they do on an example: within one configuration, and between two that are
 # equally good overall, but on different examples. Two runs then disagree on 12 and 13% of the pairs.
 ONE_CONFIGURATION, TWO_CONFIGURATIONS = 0.75, 0.70
@@ -41,13 +41,14 @@ class Classes:
     """Runs that answer yes or no. Their seeds differ by a standard deviation of `spread` in accuracy."""
 
     metrics = ("accuracy", "balanced_accuracy", "f1", "matthews_correlation")
+    runs = (10, 5, 3, 2)
 
     def __init__(self, n: int, spread: float, random: np.random.Generator) -> None:
         self.labels = (random.random(n) < POSITIVE).astype(int)
         ease = {label: stats.norm.ppf(recall) for label, recall in RECALL.items()}
         self._slope = POSITIVE * stats.norm.pdf(ease[1]) + (1 - POSITIVE) * stats.norm.pdf(ease[0])  # of accuracy
-        seeds = spread / self._slope * random.standard_normal((2, RUNS[0], 1))
-        self._ease = np.where(self.labels, ease[1], ease[0]) + noise(RUNS[0], n, random) + seeds
+        seeds = spread / self._slope * random.standard_normal((2, self.runs[0], 1))
+        self._ease = np.where(self.labels, ease[1], ease[0]) + noise(self.runs[0], n, random) + seeds
 
     def jackknives(self, gain: float = 0) -> Jackknives:
         """B is better than A by `gain` in accuracy."""
@@ -59,13 +60,13 @@ class Ranks:
     """Runs that give each example a number. Their seeds differ by a standard deviation of `spread` in correlation."""
 
     metrics = ("roc_auc", "spearmanr")
+    runs = (5, 3, 2)
 
     def __init__(self, n: int, spread: float, random: np.random.Generator) -> None:
         self.labels = random.standard_normal(n)
-        correlation = 0.86
-        slope = correlation * (1 - correlation**2)  # of the correlation by the logarithm of the size of the noise
-        size = np.sqrt(1 / correlation**2 - 1) * np.exp(spread / slope * random.standard_normal((2, RUNS[0], 1)))
-        self.predictions = self.labels + size * noise(RUNS[0], n, random)
+        slope = CORRELATION * (1 - CORRELATION**2)  # of the correlation by the logarithm of the size of the noise
+        size = np.sqrt(1 / CORRELATION**2 - 1) * np.exp(spread / slope * random.standard_normal((2, self.runs[0], 1)))
+        self.predictions = self.labels + size * noise(self.runs[0], n, random)
 
     def jackknives(self) -> Jackknives:
         return jackknives_of_ranks(self.labels, self.predictions)
@@ -131,9 +132,9 @@ def test_the_fast_jackknives_are_those_of_the_metrics() -> None:
     assert ranks.jackknives()["spearmanr"][1, 2] == pytest.approx(jackknife("spearmanr", ranks.labels, run), abs=1e-12)
 
 
-def differences(jackknives: Jackknives) -> Iterator[tuple[str, int, bool, Difference]]:
+def differences(jackknives: Jackknives, numbers: Sequence[int]) -> Iterator[tuple[str, int, bool, Difference]]:
     """The comparison by each metric, with each number of runs a side, with the same seeds and with other ones."""
-    for name, runs, same_seeds in itertools.product(jackknives, RUNS, (True, False)):
+    for name, runs, same_seeds in itertools.product(jackknives, numbers, (True, False)):
         a, b = jackknives[name]
         yield name, runs, same_seeds, difference(a[:runs], b[:runs], same_seeds=same_seeds)
 
@@ -152,7 +153,7 @@ def test_equal_groups_are_called_different_in_five_percent_of_cases(
     alarms: Counter[tuple[str, int, bool]] = Counter()
     passes: Counter[tuple[str, int, bool]] = Counter()  # losses by the margin that would pass the gate
     for _ in range(SIMULATIONS):
-        for name, runs, same_seeds, found in differences(kind(n, spread, random).jackknives()):
+        for name, runs, same_seeds, found in differences(kind(n, spread, random).jackknives(), kind.runs):
             alarms[name, runs, same_seeds] += not found.low <= 0 <= found.high
             passes[name, runs, same_seeds] += found.low > 0
     rows = [
@@ -177,12 +178,12 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases() -> None
     every = [Classes(1725, 0.010, random) for _ in range(simulations)]
     detectable: Counter[tuple[int, bool]] = Counter()
     for classes in every:
-        for _, runs, same_seeds, found in differences({"accuracy": classes.jackknives()["accuracy"]}):
+        for _, runs, same_seeds, found in differences({"accuracy": classes.jackknives()["accuracy"]}, Classes.runs):
             detectable[runs, same_seeds] += found.detectable / simulations
     seen: Counter[tuple[int, bool, float]] = Counter()
     gains = (0.01, 0.02, 0.03)
     for classes, gain in itertools.product(every, [*gains, *detectable.values()]):
-        for _, runs, same_seeds, found in differences({"accuracy": classes.jackknives(gain)["accuracy"]}):
+        for _, runs, same_seeds, found in differences({"accuracy": classes.jackknives(gain)["accuracy"]}, Classes.runs):
             seen[runs, same_seeds, gain] += found.low > 0
     rows = []
     for (runs, same_seeds), gap in sorted(detectable.items()):
@@ -192,6 +193,40 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases() -> None
         assert power == pytest.approx(expected, abs=0.075), "3 standard errors"
     header = ["runs a side", "seeds", "+1.0 found", "+2.0 found", "+3.0 found", "detectable", "found"]
     table("Differences in accuracy that are found, %: 1,725 examples, a spread of 1.0 points", header, rows)
+
+
+@pytest.mark.parametrize("n", [240, 1000])
+def test_jackknife_intervals_have_their_coverage(n: int) -> None:
+    random = np.random.default_rng(0)
+    cells = [
+        POSITIVE * RECALL[1],
+        POSITIVE * (1 - RECALL[1]),
+        (1 - POSITIVE) * (1 - RECALL[0]),
+        (1 - POSITIVE) * RECALL[0],
+    ]
+    tp, fn, fp, tn = cells
+    above, below, error = random.standard_normal((3, 10**6))
+    size = np.sqrt(1 / CORRELATION**2 - 1)
+    true = {
+        "balanced_accuracy": (RECALL[0] + RECALL[1]) / 2,
+        "matthews_correlation": (tp * tn - fp * fn) / np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)),
+        "roc_auc": np.mean(abs(above) + abs(below) + np.sqrt(2) * size * error > 0),
+        "spearmanr": 6 / np.pi * np.arcsin(CORRELATION / 2),
+    }
+    covered: dict[str, list[bool]] = {name: [] for name in true}
+    for _ in range(300):
+        jackknives = Classes(n, 0, random).jackknives() | Ranks(n, 0, random).jackknives()
+        for name, value in true.items():
+            for values in jackknives[name].reshape(-1, 1 + GROUPS):
+                low, high = _jackknife_interval(METRICS[name].scale, n, values)
+                covered[name].append(low <= value <= high)
+    table(
+        f"95% jackknife intervals over {n} examples that hold the true score, %",
+        list(true),
+        [list(map(float, map(np.mean, covered.values())))],
+    )
+    for name, hits in covered.items():
+        assert 0.92 <= np.mean(hits) <= 0.975, name
 
 
 def bootstrap(counts: Ints, random: np.random.Generator) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -84,15 +84,17 @@ def jackknife(name: str, labels: Values, predictions: Values, probabilities: Flo
 
     Returns:
         The score over all, then those without a group. Shape (1 + groups,). With fewer examples than groups, each
-        example is a group.
+        example is a group. A single example leaves nothing to score, which is NaN.
     """
     n = len(labels)
+    values = [scores([name], labels, predictions, probabilities)[name]]
+    if n == 1:
+        return np.array([*values, nan])
     group = np.random.default_rng(0).permutation(n) % _GROUPS
-    values = [*scores([name], labels, predictions, probabilities).values()]
     for number in range(min(n, _GROUPS)):
         rest = group != number
         some = None if probabilities is None else probabilities[rest]
-        values.append(METRICS[name].compute(labels[rest], predictions[rest], some) if n > 1 else nan)
+        values.append(METRICS[name].compute(labels[rest], predictions[rest], some))
     return np.array(values)
 
 
