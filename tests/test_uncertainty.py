@@ -90,7 +90,6 @@ def test_the_interval_of_groups_with_the_same_seeds_follows_the_analysis_of_vari
     assert shared > 0
     assert found.high - found.value == pytest.approx(half_width(0.975))
     assert found.value - found.low == pytest.approx(half_width(0.975))
-    assert found.detectable == pytest.approx(half_width(0.975) + half_width(0.8))
 
 
 def test_groups_with_different_seeds_are_compared_by_welchs_test() -> None:
