@@ -1,7 +1,8 @@
 """The predictions of a split: the only reader of `data/predictions`."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,8 @@ class Predictions:
     def sorted_by_idx(self) -> "Predictions":
         """The same examples in the order of `idx`."""
         order = np.argsort(self.idx, kind="stable")
-        columns = [getattr(self, field.name) for field in fields(self)]
-        return Predictions(*(None if column is None else column[order] for column in columns))
+        columns: dict[str, Any] = {name: column[order] for name, column in vars(self).items() if column is not None}
+        return replace(self, **columns)
 
 
 def load_predictions(directory: Path, split: str, task: Task) -> Predictions:

@@ -268,22 +268,22 @@ def _label(task: Task, label: Values) -> str:
 
 def _better(task: Task, judged: Contrast) -> str | None:
     """The side with the better score, A or B; None: no evidence of a difference."""
-    found = judged.difference[task.metrics[0]]
-    if judged.changed < FEWEST_CHANGED or not (found.low > 0 or found.high < 0):
+    result = judged.difference[task.metrics[0]]
+    if judged.changed < FEWEST_CHANGED or not (result.low > 0 or result.high < 0):
         return None
-    return "B" if METRICS[task.metrics[0]].sign * found.value > 0 else "A"
+    return "B" if METRICS[task.metrics[0]].sign * result.value > 0 else "A"
 
 
 def _verdict(task: Task, judged: Contrast, better: str | None, *, groups: bool) -> str:
-    metric, found = METRICS[task.metrics[0]], judged.difference[task.metrics[0]]
+    metric, result = METRICS[task.metrics[0]], judged.difference[task.metrics[0]]
     unit = "" if metric.scale == "error" else " points"
-    interval = f"95% interval {metric.format_difference(found.low)} to {metric.format_difference(found.high)}{unit}"
+    interval = f"95% interval {metric.format_difference(result.low)} to {metric.format_difference(result.high)}{unit}"
     score = f"{task.verdict_split} {metric.title}"
     if better is None:
         few = f"; only {judged.changed} {task.noun} changed" if judged.changed < FEWEST_CHANGED else ""
         return f"no evidence of a difference in {score}: {interval}{few}"
     subject = f"B is {'better' if better == 'B' else 'worse'}" if groups else "these two models differ"
-    return f"{subject}: {metric.format_difference(found.value)}{f'{unit} of' if unit else ' in'} {score}, {interval}"
+    return f"{subject}: {metric.format_difference(result.value)}{f'{unit} of' if unit else ' in'} {score}, {interval}"
 
 
 def _caveats(task: Task, differ_in: list[str], *, groups: bool) -> list[str]:

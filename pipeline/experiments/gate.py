@@ -25,8 +25,10 @@ def decide(comparison: Comparison, margin: float) -> Decision:
     """
     metric = METRICS[comparison.task.metrics[0]]
     judged = comparison.splits[comparison.task.verdict_split]
-    found = judged.difference[comparison.task.metrics[0]]
-    low, high = (found.low, found.high) if metric.sign > 0 else (-found.high, -found.low)  # of the gain
+    difference = judged.difference[comparison.task.metrics[0]]
+    low, high = difference.low, difference.high
+    if metric.sign < 0:  # less is better: the gain is minus the difference
+        low, high = -high, -low
     accepted = margin if metric.scale == "error" else margin / 100
     unit = f"{margin:g}{'' if metric.scale == 'error' else ' points'}"
     if comparison.identical:

@@ -172,9 +172,9 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
     rows.append([f"A: {first.a}", metric.format(first.splits[split].a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
         contrast = comparison.splits[split]
-        found = contrast.difference[name]
-        value, low, high = (metric.format_difference(number, 2) for number in (found.value, found.low, found.high))
-        score, seen = metric.format(contrast.b[name], 2), metric.format(found.detectable, 2)
+        result = contrast.difference[name]
+        value, low, high = (metric.format_difference(number, 2) for number in (result.value, result.low, result.high))
+        score, seen = metric.format(contrast.b[name], 2), metric.format(result.detectable, 2)
         rows.append([comparison.b, score, value, f"{low} to {high}", seen, decision.outcome])
     return "\n".join(
         [
