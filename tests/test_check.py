@@ -80,7 +80,9 @@ def test_a_metric_of_another_kind_of_task_is_rejected_before_any_output(good: Pa
         check(mrpc, tmp_path / "out")
     check(changed(mrpc, "data", task="stsb"), tmp_path / "out")
     mrpc = changed(changed(good, "data", task="mrpc"), "evaluate", metrics=["roc_auc", "f1_marco"])
-    with pytest.raises(UserError, match=r'^params\.yaml: evaluate\.metrics .*, got "f1_marco"\. Did you mean "f1_macro"\?$'):
+    with pytest.raises(
+        UserError, match=r'^params\.yaml: evaluate\.metrics .*, got "f1_marco"\. Did you mean "f1_macro"\?$'
+    ):
         check(mrpc, tmp_path / "out")
 
 
