@@ -52,7 +52,8 @@ demo: setup ## Run the pipeline in demo/, a clone of HEAD: embedded corpus, smal
 	@# your data, and settings that name your classes and scores, are not for this corpus.
 	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=sample --set-param model.checkpoint=$(MINILM) \
 	    --set-param train.lr=1e-4 --set-param train.epochs=6 --set-param data.directory=data/empty \
-	    --set-param train.metric_for_best_model=null --set-param train.class_weights=null
+	    --set-param train.metric_for_best_model=null --set-param train.class_weights=null \
+	    --set-param evaluate.metrics=null
 	@cat demo/metrics/evaluation.json
 	@echo 'Open demo/metrics/report.html in a browser. The classifier is in demo/models/classifier.'
 	@echo 'For the real thing: . .venv/bin/activate, then dvc repro'

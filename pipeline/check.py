@@ -7,7 +7,7 @@ from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
 from pipeline.core.yaml12 import read_yaml
-from pipeline.evaluation.metrics import choosing_by
+from pipeline.evaluation.metrics import choosing_by, compared_by
 from pipeline.modeling.device import usable_device
 from pipeline.params import LOCAL, Params, keys_of, load_params
 from pipeline.sources.checkpoints import find
@@ -24,6 +24,7 @@ def check(params: Params) -> None:
     """
     if params.data.task in GLUE:
         choosing_by(task_of(params.data.task), params.train.metric_for_best_model)
+        compared_by(task_of(params.data.task), params.evaluate.metrics)
     find(params.model.checkpoint)
     if params.runtime.launcher == LOCAL:
         if params.train.precision not in ("auto", "fp32"):  # Every device supports these two.
@@ -53,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("data", "model", "tokenize", "train", "predict", "runtime"))
+    run(main, keys_of("data", "model", "tokenize", "train", "predict", "evaluate", "runtime"))

@@ -1,25 +1,25 @@
 """Is B better than A? Compare the predictions of two revisions, row by row; or of several B with one A.
 
 A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of runs made by pipeline.seeds.
-The verdict is about the task's first metric on test: validation has chosen the epoch, so its scores are optimistic.
-Where the labels of test are not known it rests on validation all the same, and says so. Two groups are compared over
-both seeds and examples: B is better, or worse, where the 95 % interval of the difference excludes 0. For two runs, the
-verdict only says whether these two models differ: by the interval, and by a test, p < 0.05, which is McNemar's exact
-one for accuracy, else a randomization test.
+The verdict is about the first metric of the task, or of evaluate.metrics in params.yaml, on test: validation has chosen
+the epoch, so its scores are optimistic. If the labels of test are not known, it rests on validation, and says so. Two
+groups are compared over both seeds and examples: B is better, or worse, if the 95% interval of the difference excludes
+0. For two runs, the verdict only says whether these two models differ. If fewer than ten rows changed, there is no
+evidence of a difference.
 
-With --gate, the exit status is 0 where every B is better, equivalent within the margin, or not worse by it; 4 where one
-is worse, and 3 where one is undecided. Several B are judged so that 5 % is the chance that any is wrongly called better
-or worse, and 5 % the chance that any which loses by the margin passes (Holm).
+With --gate, the exit status is 0 if the whole interval lies above a loss by the margin for every B; otherwise 4 if it
+lies below 0 for one of them, and 3 if it is undecided.
 """
 
 import signal
 import sys
 
 from pipeline.cli import as_command, command_parser
-from pipeline.experiments.comparison import Side, compare
+from pipeline.experiments.comparison import Side, compare, judged_by
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
 from pipeline.experiments.revisions import WORKSPACE, runs
+from pipeline.params import load_params
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     form.add_argument("--md", dest="form", action="store_const", const=as_markdown, help="Markdown, for a pull request")
     form.add_argument("--json", dest="form", action="store_const", const=as_json, help="JSON, for machines")
     parser.add_argument(
-        "--gate", action="store_true", help="exit with 0 (passes), 3 (undecided) or 4 (worse); 1 is an error"
+        "--gate", action="store_true", help="exit with 0 (passes), 3 (undecided) or 4 (fails); 1 is an error"
     )
     parser.add_argument(
         "--margin", type=float, default=0.5,
@@ -44,16 +44,20 @@ def main() -> None:
     if hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
     with as_command():
-        a, *others = (Side(name, runs(name)) for name in (arguments.a, *(arguments.b or [WORKSPACE])))
+        metrics = load_params().evaluate.metrics
+        a, *others = (
+            Side(name, [judged_by(run, metrics) for run in runs(name)])
+            for name in (arguments.a, *(arguments.b or [WORKSPACE]))
+        )
         comparisons = [compare(a, b) for b in others]
-        decisions = decide(comparisons, arguments.margin)
+        decisions = [decide(comparison, arguments.margin) for comparison in comparisons]
         if len(others) > 1:
             print(as_table(comparisons, decisions))
         else:
             print((arguments.form or as_text)(comparisons[0]))
         if arguments.gate:
             for comparison, decision in zip(comparisons, decisions, strict=True):
-                print(as_gate(comparison, decision, arguments.margin), file=sys.stderr)
+                print(as_gate(comparison, decision), file=sys.stderr)
             sys.exit(max(STATUS[decision.outcome] for decision in decisions))
 
 

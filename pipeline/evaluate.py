@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +13,45 @@ from pipeline.core.messages import log
 from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS, PREDICTIONS
-from pipeline.core.task import read_task
+from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, diagnostics, plots, threshold
-from pipeline.evaluation.metrics import baseline, loss, scores
-from pipeline.evaluation.predictions import load_predictions
+from pipeline.evaluation.metrics import baseline, compared_by, loss, scores
+from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
-from pipeline.evaluation.uncertainty import Interval, score_intervals
+from pipeline.evaluation.uncertainty import score_intervals
+from pipeline.params import keys_of, load_params
 
 
-def evaluate(predictions: Path, metrics: Path) -> None:
+def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -> None:
     """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the plots' data to `metrics/plots`.
 
-    evaluation.json: the task's metrics and the loss of each split with labels, and the metrics of always predicting
-    the majority class, or the mean. intervals.json: their 95 % intervals. diagnostics.json: see
-    `diagnostics.diagnostics`; and for two classes `threshold`, the one with the best F1 on validation; and the
-    `signature` of the scores. A number that is not defined, as the precision of a class that is never predicted, is
-    null.
-    Raises UserError where the predictions are missing.
+    evaluation.json has the metrics that models are compared by and the loss of each split with labels, and the metrics
+    of always predicting the majority class, or the mean. intervals.json has their 95% intervals. diagnostics.json has
+    all metrics and more, see `diagnostics.diagnostics`; with two classes also the `threshold` with the best F1 on
+    validation. A number that is not defined, such as the precision of a class that is never predicted, is null.
+
+    Args:
+        predictions: what stage predict has written.
+        metrics: the directory to write to.
+        names: the metrics to compare models by; None means the task's own.
+
+    Raises:
+        UserError: if the predictions are missing, or if a metric does not apply to the task.
     """
-    task = read_task(predictions, "predict")
+    task = compared_by(read_task(predictions, "predict"), names)
     splits = {split: load_predictions(predictions, split, task) for split in task.scored}
-    cut = threshold(splits["validation"]) if task.binary else None
+    details: dict[str, Any] = {"metrics": task.metrics, "signature": signature(predictions, task, splits)}
+    cut = None
+    if task.binary:
+        cut = details["threshold"] = threshold(splits["validation"])
     evaluation, intervals = {}, {}
-    signed = signature(predictions, task, splits)
-    details: dict[str, Any] = {"signature": signed} | ({} if cut is None else {"threshold": cut})
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for split, of in splits.items():
-        found = scores(task.metrics, of.labels, of.predicted)
-        guess = baseline(task.problem_type, of.labels)
-        guessed = scores(task.metrics, of.labels, guess)
-        limits = score_intervals(task.metrics, of.labels, of.predicted)
-        evaluation[split] = {
-            **found,
-            "loss": loss(task.problem_type, of.logits, of.labels),
-            **{f"{task.baseline}_{name}": score for name, score in guessed.items()},
-            "n": len(of.labels),
-        }
-        intervals[split] = {name: interval._asdict() for name, interval in limits.items()}
-        details[split] = diagnostics(task, of, cut)
-        for name, rows in plots(task, of).items():
+    for split, examples in splits.items():
+        evaluation[split], intervals[split] = _score(task, split, examples)
+        details[split] = diagnostics(task, examples, cut)
+        for name, rows in plots(task, examples).items():
             points[name] += [(split, *row) for row in rows]
-        always = task.labels[guess[0]] if task.problem_type == "single_label_classification" else f"the {task.baseline}"
-        log.info(
-            "%s: %s; always %s: %s; %d %s",
-            split, _line(found, limits), always, ", ".join(f"{score:.4f}" for score in guessed.values()),
-            len(of.labels), task.noun,
-        )  # fmt: skip
-    log.info("signature: %s", as_line(signed))
+    log.info("signature: %s", as_line(details["signature"]))
     for name, header in PLOTS.items():
         _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), points[name])
     write_details(metrics / "intervals.json", intervals)
@@ -67,13 +59,30 @@ def evaluate(predictions: Path, metrics: Path) -> None:
     write_json(metrics / "evaluation.json", evaluation)
 
 
-def _line(found: Mapping[str, float], limits: Mapping[str, Interval]) -> str:
-    """The scores with their intervals."""
-    texts = [
-        f"{name} {score:.4f} (95 % interval {limits[name].low:.4f} to {limits[name].high:.4f})"
-        for name, score in found.items()
-    ]
-    return ", ".join([texts[0], *(text.replace("95 % interval ", "") for text in texts[1:])])
+def _score(task: Task, split: str, examples: Predictions) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Score a split and log the result. Returns its entries for evaluation.json and intervals.json."""
+    answers = examples.predicted, examples.probability
+    guesses = baseline(task.problem_type, examples.labels, task.outputs)
+    values = scores(task.metrics, examples.labels, *answers)
+    limits = score_intervals(task.metrics, examples.labels, *answers)
+    guessed = scores(task.metrics, examples.labels, *guesses)
+    single = task.problem_type == "single_label_classification"
+    log.info(
+        "%s: %s, with 95%% intervals; always %s: %s; %d %s",
+        split,
+        ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
+        task.labels[guesses[0][0]] if single else f"the {task.baseline}",
+        ", ".join(f"{value:.4f}" for value in guessed.values()),
+        len(examples.labels),
+        task.noun,
+    )
+    entries = {
+        **values,
+        "loss": loss(task.problem_type, examples.logits, examples.labels),
+        **{f"{task.baseline}_{name}": score for name, score in guessed.items()},
+        "n": len(examples.labels),
+    }
+    return entries, {name: interval._asdict() for name, interval in limits.items()}
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
@@ -86,8 +95,9 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ..
 
 def main() -> None:
     require_locked()
-    evaluate(PREDICTIONS, METRICS)
+    params = load_params()
+    evaluate(PREDICTIONS, METRICS, params.evaluate.metrics)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, keys_of("evaluate"))

@@ -113,14 +113,14 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
 def _print_table(results: list[EngineResult], metric: Any, labels: NDArray[Any], noun: str) -> None:
     rows = [["", "MB", f"{noun} a second", metric.title, "agreement"]]
     for result in results:
-        score, agreement = metric.score(labels, result.predictions), _agreement(results[0], result)
+        score, agreement = metric.compute(labels, result.predictions, None), _agreement(results[0], result)
         speed = len(labels) / result.seconds
         rows.append(
             [
                 result.engine,
                 f"{result.size / 1e6:.0f}",
                 f"{speed:.0f}",
-                metric.shown(score, 2),
+                metric.format(score, 2),
                 f"{100 * agreement:.2f}%",
             ]
         )

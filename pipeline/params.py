@@ -185,6 +185,10 @@ class PredictParams(Section):
     max_samples: Count | None
 
 
+class EvaluateParams(Section):
+    metrics: list[str] | None
+
+
 class RuntimeParams(Section):
     """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
 
@@ -202,6 +206,7 @@ class Params(Section):
     tokenize: TokenizeParams
     train: TrainParams
     predict: PredictParams
+    evaluate: EvaluateParams
     runtime: RuntimeParams
 
 

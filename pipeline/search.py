@@ -15,7 +15,7 @@ from pipeline.core.output import require_file_path, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line
-from pipeline.experiments.comparison import Comparison, Side, compare
+from pipeline.experiments.comparison import Comparison, Side, compare, judged_by
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import identity, overridden
 from pipeline.experiments.render import as_text, score_rows
@@ -60,7 +60,9 @@ def search(space_file: Path, n: int, name: str, jobs: int, min_epochs: int | Non
     for settings in ([], trials[0].settings):
         run_seeds(_SEEDS, settings, jobs)
     # The first seeds: a group may have more, of another command, and the other side has not.
-    comparison = compare(*(Side(group, runs(group)[:_SEEDS]) for group in (present, best)))
+    metrics = load_params().evaluate.metrics
+    sides = (Side(group, [judged_by(run, metrics) for run in runs(group)[:_SEEDS]]) for group in (present, best))
+    comparison = compare(*sides)
     adopt = _adopt(best, trials[0].settings)
     results = _results(study, space, trials, sampler.importances(), comparison, adopt)
     write_text(directory / "report.html", search_page(results))

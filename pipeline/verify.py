@@ -209,8 +209,8 @@ def _compare_scores(committed: dict[str, Any], here: dict[str, Any]) -> None:
     for title, (metric, old) in by_title(committed).items():
         new = of_here[title][1]
         # An error has no scale of its own: its change is a share of it.
-        moved[title] = 100 * (new - old) / (old if metric.kind == "error" else 1)
-        rows.append([title, metric.shown(old, 2), metric.shown(new, 2), metric.shown_difference(new - old, 2)])
+        moved[title] = 100 * (new - old) / (old if metric.scale == "error" else 1)
+        rows.append([title, metric.format(old, 2), metric.format(new, 2), metric.format_difference(new - old, 2)])
     _print_table(["", "committed", "here", "difference"], rows, "right")
     score = max(moved, key=lambda score: abs(moved[score]))
     if abs(moved[score]) > TOLERANCE:

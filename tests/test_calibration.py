@@ -8,13 +8,12 @@ from pipeline.evaluation.calibration import (
     best_threshold,
     expected_calibration_error,
     if_calibrated,
-    operating_points,
     precision_and_recall,
     precision_recall_curve,
     reliability,
-    roc_auc,
     roc_curve,
 )
+from pipeline.evaluation.metrics import threshold_counts
 
 
 def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -26,29 +25,11 @@ def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("seed", range(5))
 def test_curves_match_scikit_learn(seed: int) -> None:
     labels, probability = random_case(seed)
-    counts = operating_points(labels, probability)[:2]
+    counts = threshold_counts(labels, probability)[:2]
     precision, recall, _ = sklearn.precision_recall_curve(labels, probability)
     assert np.array(precision_recall_curve(*counts)) == pytest.approx(np.column_stack([recall, precision])[::-1])
     false_rate, true_rate, _ = sklearn.roc_curve(labels, probability, drop_intermediate=False)
     assert np.array(roc_curve(*counts)) == pytest.approx(np.column_stack([false_rate, true_rate]))
-
-
-@pytest.mark.parametrize("digits", [1, 2, 9])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_area_under_the_roc_curve_matches_scikit_learn_with_ties_too(seed: int, digits: int) -> None:
-    rng = np.random.default_rng(seed)
-    labels, probability = rng.integers(0, 2, 200), np.round(rng.random(200), digits)
-    area = roc_auc(*operating_points(labels, probability)[:2])
-    assert area == pytest.approx(sklearn.roc_auc_score(labels, probability), rel=1e-12)
-
-
-def test_a_model_that_gives_every_pair_the_same_probability_has_half_the_area() -> None:
-    assert roc_auc(*operating_points(np.array([1, 0, 0, 1, 1]), np.full(5, 0.7))[:2]) == 0.5
-
-
-@pytest.mark.parametrize("label", [0, 1])
-def test_the_area_is_undefined_for_labels_of_one_class(label: int) -> None:
-    assert roc_auc(*operating_points(np.full(3, label), np.array([0.9, 0.1, 0.5]))[:2]) is None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -74,7 +55,7 @@ def test_precision_without_predictions_and_recall_without_labels_of_class_1_are_
 
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])
 def test_curves_of_two_pairs_have_no_nan(labels: list[int]) -> None:
-    counts = operating_points(np.array(labels), np.array([0.9, 0.1]))[:2]
+    counts = threshold_counts(np.array(labels), np.array([0.9, 0.1]))[:2]
     recall = [0.0, *np.cumsum(labels) / max(sum(labels), 1)]
     assert precision_recall_curve(*counts) == list(zip(recall, [1.0, labels[0], sum(labels) / 2], strict=True))
     false_rate = [0.0, *np.cumsum(1 - np.array(labels)) / max(2 - sum(labels), 1)]
@@ -98,7 +79,7 @@ def test_the_highest_of_equally_good_thresholds_is_best() -> None:
 
 def test_a_bin_holds_the_predictions_between_its_edges() -> None:
     bins = reliability(np.array([0.51, 0.52, 0.6, 0.61, 1.0]), np.array([True, False, True, True, True]))
-    assert [(of.n, of.accuracy) for of in bins] == [(2, 0.5), (1, 1.0), (1, 1.0), (1, 1.0)], (
+    assert [(row.n, row.accuracy) for row in bins] == [(2, 0.5), (1, 1.0), (1, 1.0), (1, 1.0)], (
         "0.6 belongs to the lower bin"
     )
     assert bins[0].confidence == pytest.approx(0.515)

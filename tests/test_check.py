@@ -101,9 +101,16 @@ def test_bad_params_are_rejected(good: Params, section: str, values: dict[str, A
 
 def test_a_metric_of_another_kind_of_task_is_rejected(good: Params) -> None:
     mrpc = changed(changed(good, "data", task="mrpc"), "train", metric_for_best_model="pearson")
-    with pytest.raises(UserError, match=r"^params\.yaml: train\.metric_for_best_model is pearson; .* one of loss, acc"):
+    with pytest.raises(
+        UserError, match=r'^params\.yaml: train\.metric_for_best_model .* one of loss, acc.*, got "pearson"'
+    ):
         check(mrpc)
     check(changed(mrpc, "data", task="stsb"))
+    mrpc = changed(changed(good, "data", task="mrpc"), "evaluate", metrics=["roc_auc", "f1_marco"])
+    with pytest.raises(
+        UserError, match=r'^params\.yaml: evaluate\.metrics .*, got "f1_marco"\. Did you mean "f1_macro"\?$'
+    ):
+        check(mrpc)
 
 
 def test_precision_is_not_checked_where_other_machines_train(good: Params) -> None:

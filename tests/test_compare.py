@@ -19,15 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, Project
 from dvc.repo import Repo
-from scipy.stats import poisson
 from sklearn.metrics import accuracy_score, f1_score
 from toy import HOSTILE, experiment, toy_project
 
 from pipeline.core.messages import UserError
-from pipeline.evaluation.metrics import METRICS
-from pipeline.evaluation.uncertainty import Difference, mcnemar, paired_differences
-from pipeline.experiments.comparison import Comparison, Side, compare
-from pipeline.experiments.gate import STATUS, _runs_to_settle, decide, judge
+from pipeline.evaluation.uncertainty import difference, jackknife
+from pipeline.experiments.comparison import Comparison, Side, compare, judged_by
+from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_markdown, as_text
 from pipeline.experiments.revisions import Run, experiments, runs
 
@@ -88,7 +86,7 @@ def test_scores_and_changed_pairs_match_the_predictions(toy: Project, tmp_path: 
     right_a, right_b = (np.array(table["label"]) == np.array(table["prediction"]) for table in (a, b))
     assert {pair.idx for pair in test.broken} == set(np.array(a["idx"])[right_a & ~right_b].tolist())
     assert test.fixed == []
-    assert test.p == pytest.approx(mcnemar(len(test.broken), 0))
+    assert test.changed == len(test.broken)
     of_label = [pair.b for pair in test.broken]
     assert of_label == sorted(of_label), "B's most confident mistake comes first"
     assert test.broken[0].texts[1] == HOSTILE
@@ -104,14 +102,14 @@ def test_scores_and_changed_pairs_match_the_predictions(toy: Project, tmp_path: 
 
 def test_the_verdict_on_two_single_runs_is_only_whether_they_differ(toy: Project) -> None:
     """Another seed of the same two configurations may reverse their order."""
-    for a, b, difference in (("main", "worse", "-"), ("worse", "main", "+")):
+    for a, b, direction in (("main", "worse", "-"), ("worse", "main", "+")):
         found = compared(a, b)
         assert found.better is None
         accuracy = found.splits["test"].difference["accuracy"]
         value, low, high = (f"{100 * share:+.1f}" for share in (accuracy.value, accuracy.low, accuracy.high))
-        assert value.startswith(difference)
+        assert value.startswith(direction)
         assert found.verdict.startswith(
-            f"these two models differ: {value} points of test accuracy, 95 % interval {low} to {high} points, McNemar"
+            f"these two models differ: {value} points of test accuracy, 95% interval {low} to {high} points"
         )
         assert "python -m pipeline.seeds --n 5" in found.caveats[0]
         for text in (as_text(found), as_markdown(found)):
@@ -127,9 +125,9 @@ def test_the_text_has_columns_and_a_verdict(toy: Project) -> None:
     assert re.search(r"^test accuracy +\d\d\.\d\d +\d\d\.\d\d +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d$", text, re.M)
     assert re.search(r"^train\.lr +0\.001 +0\.0004$", text, re.M)
     seen = compared("main", "worse").splits["test"].difference["accuracy"].detectable
-    assert f"sees a true difference of {100 * seen:.1f} points of test accuracy in about four of five cases." in text
+    assert f"A true difference of {100 * seen:.1f} points of test accuracy is detected about 80% of the time." in text
     lines, verdict = text.split("\nVerdict: ")
-    assert re.match(r"these two models differ: -[\d.]+ points of test accuracy, 95 % interval -[\d.]+ to ", verdict)
+    assert re.match(r"these two models differ: -[\d.]+ points of test accuracy, 95% interval -[\d.]+ to ", verdict)
     assert max(len(line) for line in lines.splitlines() if "|code:" not in line) <= 100
 
 
@@ -210,9 +208,9 @@ def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
     of = found.splits["test"]
     assert (len(of.fixed), len(of.broken)) == (4, 0)
     assert of.difference["accuracy"].low > 0
-    assert of.p == 0.125
     assert found.better is None
-    assert found.verdict.startswith("no evidence of a difference in test accuracy: 95 % interval +")
+    assert found.verdict.startswith("no evidence of a difference in test accuracy: 95% interval +")
+    assert found.verdict.endswith("; only 4 pairs changed")
 
 
 def test_a_sentence_cannot_break_the_markdown(toy: Project) -> None:
@@ -235,16 +233,16 @@ def test_runs_are_paired_by_their_seeds(groups: dict[str, Side]) -> None:
         found = compare(*sides)
         assert ("not paired" in str(found.seeds)) is not same_seeds
         of = [[run.predictions["test"] for run in side.runs] for side in sides]
-        a, b = (np.stack([run.predicted for run in side]) for side in of)
-        labels = of[0][0].labels
-        assert found.splits["test"].difference == paired_differences(MRPC, labels, a, b, same_seeds=same_seeds)
-        assert found.splits["test"].difference != paired_differences(MRPC, labels, a, b, same_seeds=not same_seeds)
+        for name in MRPC:
+            a, b = (np.stack([jackknife(name, run.labels, run.predicted) for run in side]) for side in of)
+            assert found.splits["test"].difference[name] == difference(a, b, same_seeds=same_seeds)
+            assert found.splits["test"].difference[name] != difference(a, b, same_seeds=not same_seeds)
         renamed = [run._replace(name=name) for run, name in zip(sides[1].runs, "zy", strict=True)]
         for runs_of_other in (renamed, renamed[::-1]):
             assert compare(sides[0], sides[1]._replace(runs=runs_of_other)) == found
         seeds = None if same_seeds else ([1, 2], [3, 4])
         assert found.parameters.get("train.seed") == seeds
-        assert "points of test accuracy in about six of ten cases." in as_text(found), "with two seeds a side"
+        assert "points of test accuracy is detected about 60% of the time." in as_text(found), "with two seeds a side"
 
 
 def test_changed_pairs_of_groups_follow_the_mean_probability(groups: dict[str, Side]) -> None:
@@ -346,14 +344,12 @@ def test_groups_are_compared_over_seeds_and_examples(toy: Project) -> None:
     assert found.parameters == {"train.lr": (5e-4, 2e-3)}
     assert found.better == "B"
     test = found.splits["test"]
-    assert test.p is None
     singles = [compared(f"low-{seed}", f"high-{seed}").splits["test"] for seed in (1, 2)]
     values = [single.difference["accuracy"].value for single in singles]
     assert test.difference["accuracy"].value == pytest.approx(np.mean(values))
     text = as_text(found)
     assert "Seeds: 1, 2 of both, paired." in text
     assert text.count("seed:1,2") == html.unescape(as_markdown(found)).count("seed:1,2") == 2
-    assert "McNemar" not in text
 
 
 @pytest.mark.parametrize("what", ["labels", "texts", "idx"])
@@ -482,38 +478,23 @@ def gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("names", "margin", "status", "said"),
     [
-        ("low high", 0.5, 0, r"Gate passes: high is better, p = 0\.\d+ under no difference"),
-        ("high low", 0.5, 4, r"Gate fails: low is worse, p = "),
-        ("high low", 40, 0, r"Gate passes: low is equivalent within 40 points, p = \S+ under a loss"),
-        ("high late", 0.5, 3, r"Gate undecided: late may be worse by 0\.5 points or more, p = 0\.\d+ .*seeds"),
-        ("main worse", 0.5, 4, r"Gate fails: worse \(\w{7}\) is worse, p = .*; this is about these two models"),
-        ("high high", 0.5, 0, r"Gate passes: high is equivalent within 0\.5 points, p = 0 "),
-        ("far near", 0.5, 0, r"Gate passes: near is better"),
-        ("low high late", 0.5, 0, r"passes: high is better, .*\nGate passes: late is not worse by"),
-        ("high late low", 0.5, 4, r"Gate undecided: late .*\nGate fails: low is worse"),
+        ("low high", 0.5, 0, r"The gate passes high: it is better$"),
+        ("high low", 0.5, 4, r"The gate fails low: it is worse$"),
+        ("high low", 40, 0, r"The gate passes low: it does not lose 40 points or more$"),
+        ("high late", 0.5, 3, r"The gate is undecided about late: it may lose 0\.5 points or more$"),
+        ("main worse", 0.5, 4, r"The gate fails worse \(\w{7}\): it is worse\. This is about these two models, not"),
+        ("high high", 0, 0, r"The gate passes high: its predictions are those of A$"),
+        ("far near", 0.5, 0, r"The gate passes near: it is better$"),
+        ("high late low", 0.5, 4, r"The gate is undecided about late: .*\nThe gate fails low"),
     ],
 )
 def test_the_gate_passes_fails_or_is_undecided(toy: Project, names: str, margin: float, status: int, said: str) -> None:
     a, *others = names.split()
     comparisons = [compared(a, b) for b in others]
-    decisions = decide(comparisons, margin)
-    lines = [as_gate(*of, margin) for of in zip(comparisons, decisions, strict=True)]
-    assert re.search(said, "\n".join(lines)), lines
+    decisions = [decide(comparison, margin) for comparison in comparisons]
+    lines = "\n".join(map(as_gate, comparisons, decisions))
+    assert re.search(said, lines), lines
     assert max(STATUS[decision.outcome] for decision in decisions) == status
-
-
-def test_so_many_seeds_settle_it_as_the_tables_of_the_t_test_say() -> None:
-    """A difference of one standard deviation is seen in 80 % of cases with 17 a side (Cohen 1988), one-sided with 13.
-
-    Here, the normal distribution's quantile of power stands beside Student's of the level, so one more at most.
-    """
-    deviation, runs = 0.01, 3
-    found = Difference(-deviation, runs, models=0, examples=0, seeds=2 * deviation**2 / runs, freedom=2 * (runs - 1))
-    assert _runs_to_settle(found, 0, 1) in (17, 18)
-    assert _runs_to_settle(dataclasses.replace(found, value=deviation), 0, 1) in (13, 14)
-    assert _runs_to_settle(dataclasses.replace(found, value=0), deviation, 1) in (13, 14)
-    assert (_runs_to_settle(found, 0, 4) or 0) > 20, "of four candidates, each needs a p-value of 0.0125"
-    assert _runs_to_settle(dataclasses.replace(found, value=deviation / 10), 0, 1) is None
 
 
 def changed_predictions(side: Side, name: str, change: Callable[[Any], dict[str, Any]]) -> Side:
@@ -531,29 +512,16 @@ def changed_predictions(side: Side, name: str, change: Callable[[Any], dict[str,
 
 def verdict_of_the_gate(a: Side, b: Side, margin: float) -> str:
     comparison = compare(a, b)
-    return as_gate(comparison, decide([comparison], margin)[0], margin)
+    return as_gate(comparison, decide(comparison, margin))
 
 
 @pytest.mark.parametrize("runs_a_side", [1, 2])
-def test_sides_that_give_the_same_answers_are_told_what_the_rows_can_rule_out(
-    groups: dict[str, Side], runs_a_side: int
-) -> None:
-    """Not that two seeds a side would settle it, which are there. In 300 rows a loss by about 3 of them would show."""
+def test_sides_that_give_almost_the_same_answers_are_not_judged(groups: dict[str, Side], runs_a_side: int) -> None:
+    """Their interval is no wider than 0, but other pairs may change."""
     a = Side("high", groups["high"].runs[:runs_a_side])
     b = changed_predictions(a, "surer", lambda of: {"logits": 2 * of.logits})
     line = verdict_of_the_gate(a, b, 0.5)
-    assert "undecided" in line and "300 test pairs" in line
-    assert not re.search(r"\d seeds a side", line)
-    (loss,) = re.findall(r"rule out a loss by more than ([\d.]+) points", line)
-    assert float(loss) == pytest.approx(1.0, abs=0.02)
-    assert "passes" in verdict_of_the_gate(a, b, float(loss) + 0.01)
-    assert "undecided" in verdict_of_the_gate(a, b, float(loss) - 0.01)
-
-
-def test_more_seeds_are_asked_for_than_there_are() -> None:
-    """Also where two would have been enough by their variance, had the gate not corrected for several candidates."""
-    found = Difference(0.1, 3, models=0, examples=0, seeds=1e-4, freedom=2)
-    assert _runs_to_settle(found, 0, 1) == 4
+    assert "The gate is undecided about surer: too few pairs changed to judge it (0)" in line
 
 
 def test_a_degenerate_side_is_named(groups: dict[str, Side]) -> None:
@@ -568,64 +536,29 @@ def test_a_degenerate_side_is_named(groups: dict[str, Side]) -> None:
 def test_the_margin_is_that_of_the_command(toy: Project) -> None:
     strict, lenient = (gate(toy, "high", "low", "--margin", margin) for margin in ("0.5", "40"))
     assert (strict.returncode, lenient.returncode) == (4, 0)
-    assert "low is equivalent within 40 points" in lenient.stderr
+    assert "low: it does not lose 40 points or more" in lenient.stderr
 
 
-def test_several_candidates_are_shown_beside_the_baseline_and_corrected(toy: Project) -> None:
-    alone, both = gate(toy, "low", "high"), gate(toy, "low", "high", "late")
-    assert re.search(r"^A: low +\d\d\.\d\d *\nhigh +\d\d\.\d\d +\+\d.* better\nlate +\d.* not worse", both.stdout, re.M)
-    p_alone, p_both = (float(re.search(r"high is better, p = (\S+) under", of.stderr)[1]) for of in (alone, both))  # type: ignore[index]
-    assert p_both == pytest.approx(2 * p_alone, rel=0.1), "the smaller of two p-values is doubled"
-    assert "adjusted for 2 candidates (Holm)" in both.stdout
-    assert re.search(r"^A: task:sample.*\nhigh: task:sample.*\|seed:1,2\|.*\nlate: task:sample", both.stdout, re.M)
-    assert (alone.returncode, both.returncode) == (0, 0)
+def test_several_candidates_are_shown_next_to_the_baseline(toy: Project) -> None:
+    done = gate(toy, "low", "high", "late")
+    assert re.search(r"^A: low +\d\d\.\d\d *\nhigh +\d\d\.\d\d +\+\d.* passes\nlate +\d.* passes", done.stdout, re.M)
+    assert "the best of 2 may look better by chance" in done.stdout
+    assert re.search(r"^A: task:sample.*\nhigh: task:sample.*\|seed:1,2\|.*\nlate: task:sample", done.stdout, re.M)
+    assert done.returncode == 0
 
 
-def test_a_split_without_a_changed_answer_shows_only_what_its_size_can() -> None:
-    """A loss of half a point leaves no trace in 100 rows in 61 of 100 cases, in 1,000 rows in less than one."""
-    answers = np.tile([0, 1], 500)[None]
-    assert judge("accuracy", answers[0, :100], answers[:, :100], answers[:, :100], 0.5) == "undecided"
-    assert judge("accuracy", answers[0], answers, answers, 0.5) == "equivalent"
-    assert judge("accuracy", answers[0, :100], answers[:, :100], answers[:, :100], 5) == "equivalent"
-
-
-@pytest.mark.parametrize(("n", "margin", "turn_right"), [(240, 2, 0.0), (599, 0.5, 0.0), (408, 1, 0.004)])
-def test_few_rows_that_turn_let_no_loss_by_the_margin_pass(n: int, margin: float, turn_right: float) -> None:
-    """The chance that such a loss passes, over the numbers of rows that turn wrong and right."""
-    labels = np.zeros(n, dtype=int)
-    at_most, passes = 30, 0.0
-    chances = [poisson.pmf(range(at_most), n * rate) for rate in (turn_right + margin / 100, turn_right)]
-    for wrong, right in np.argwhere(np.outer(*chances) > 1e-4):
-        a, b = (np.zeros((1, n), dtype=int) for _ in range(2))
-        b[0, :wrong] = a[0, n - right :] = 1
-        if judge("accuracy", labels, a, b, margin) in ("better", "equivalent", "not worse"):
-            passes += chances[0][wrong] * chances[1][right]
-    assert 0.01 < passes < 0.05 if n != 599 else passes < 0.05
-
-
-@pytest.mark.parametrize("margin", [0.5, 1])
-@pytest.mark.parametrize("name", ["f1_micro", "matthews_correlation"])
-def test_a_row_is_worth_more_than_its_share_in_other_metrics_than_accuracy(name: str, margin: float) -> None:
-    """As above, of a baseline that is always right. Of several labels, one row in ten has one."""
-    rng = np.random.default_rng(0)
-    labels = (
-        (np.arange(3000).reshape(1000, 3) % 30 == 0).astype(int) if name == "f1_micro" else np.arange(1000) % 3 // 2
-    )
-    at = rng.permutation(np.flatnonzero(labels.any(axis=1)) if name == "f1_micro" else len(labels))
-
-    def with_wrong(rows: int) -> Any:
-        b = labels.copy()
-        b[at[:rows]] = 0 if labels.ndim > 1 else 1 - b[at[:rows]]
-        return b
-
-    lost = [1 - METRICS[name].score(labels, with_wrong(rows)) for rows in range(30)]
-    loss = float(np.interp(margin / 100, lost, range(30)))  # rows
-    passes = sum(
-        poisson.pmf(wrong, loss)
-        for wrong in range(30)
-        if judge(name, labels, labels[None], with_wrong(wrong)[None], margin) in ("equivalent", "not worse")
-    )
-    assert passes < 0.05
+def test_the_metrics_of_params_yaml_are_compared(toy: Project) -> None:
+    toy.set("evaluate.metrics", "[roc_auc, f1_macro]")
+    try:
+        done = gate(toy, "main", "worse")
+    finally:
+        toy.git("checkout", "--quiet", "params.yaml")
+    assert re.search(r"^test ROC AUC +\d\d\.\d\d +\d\d\.\d\d +[+-]\d", done.stdout, re.M)
+    assert re.search(r"^Verdict: .* test ROC AUC", done.stdout, re.M)
+    assert done.stdout.count("|metrics:roc_auc+f1_macro|") == 2
+    assert "accuracy" not in done.stdout
+    with pytest.raises(UserError, match='got "rmse"'):
+        judged_by(runs("main")[0], ["rmse"])
 
 
 def test_json_stays_json_beside_the_gate(toy: Project) -> None:

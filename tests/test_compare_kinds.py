@@ -126,8 +126,6 @@ def test_two_runs_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
     for shown in (text, markdown):
         assert ("rests on validation" in shown) == on_validation
         assert ("probability" in shown) == (task.problem_type != "regression")
-        assert ("McNemar" in shown) == (task.metrics[0] == "accuracy")
-        assert shown.count(f" on {task.verdict_split}: p = ") == 1
     assert ("errors as they are" in text) == (kind == "error")
     first = next(line.split()[0] for line in text.splitlines() if line.startswith(tuple(task.scored)))
     assert first == task.verdict_split, "the split that decides comes first"
@@ -143,7 +141,6 @@ def test_groups_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
     assert found.better == "B" and found.verdict.startswith("B is better: "), "of an error, less is better"
     assert compare(b, a).better == "A" and compare(b, a).verdict.startswith("B is worse: ")
     judged = found.splits[task.verdict_split]
-    assert judged.p is None
     runs = [run.predictions[task.verdict_split] for run in b.runs]
     for example in judged.fixed:
         label = runs[0].labels[example.idx]
@@ -161,7 +158,6 @@ def test_groups_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
     assert equal.verdict.startswith(f"no evidence of a difference in {task.verdict_split} ")
 
 
-@pytest.mark.filterwarnings("ignore:invalid value")  # the accuracy without the only row
 def test_one_row_is_no_evidence(made: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("test_compare_kinds.N", 1)
     task = TASKS["classes"]
@@ -179,7 +175,7 @@ def test_examples_with_several_labels_name_them(made: Callable[..., Side]) -> No
 
 
 def test_as_many_fixed_as_broken_rows_may_be_a_difference(made: Callable[..., Side]) -> None:
-    """One that McNemar's test does not see: predicting one class is as often right, but has no correlation."""
+    """Predicting one class is as often right, but has no correlation."""
     task = task_of("cola")
     a, b = made(task, "a", 1.0), made(task, "b", 1.0, (2,))
     labels = np.array([1] * 200 + [0] * 100)
@@ -190,7 +186,6 @@ def test_as_many_fixed_as_broken_rows_may_be_a_difference(made: Callable[..., Si
         side.runs[0].predictions["validation"] = changed
     judged = compare(a, b).splits["validation"]
     assert len(judged.fixed) == len(judged.broken) == 50
-    assert judged.p is not None and judged.p < 0.05
     assert compare(a, b).verdict.startswith("these two models differ")
 
 

@@ -1,12 +1,14 @@
-"""Scores: one function, which agrees with scikit-learn, behind the `evaluate` library, Trainer and the stage."""
+"""Scores: plain functions, which agree with scikit-learn, and the stage that writes them."""
 
 import csv
+import dataclasses
 import json
 import math
 import re
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT
+from scipy import stats
 from sklearn import metrics as sklearn
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.paths import PROVENANCE
+from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import best_threshold, if_calibrated
-from pipeline.evaluation.metrics import METRICS, loss, scores, task_metric
+from pipeline.evaluation.metrics import answers, applicable_metrics, loss, scores
 from pipeline.evaluation.signature import joined
-from pipeline.evaluation.uncertainty import randomization_test, score_intervals, turned
+from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.sources.glue import task_of
 
 MRPC = ("accuracy", "f1")
@@ -39,82 +43,87 @@ def probability(logits: np.ndarray) -> np.ndarray:
     return np.round(1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), 6)  # as the stage rounds them
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_scores_and_loss_match_scikit_learn(seed: int) -> None:
-    labels, logits = random_case(seed)
-    predictions = logits.argmax(-1)
-    found = scores(MRPC, labels, predictions)
-    assert found["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, predictions), rel=1e-12)
-    assert found["f1"] == pytest.approx(sklearn.f1_score(labels, predictions), rel=1e-12)
+# The same metrics in scikit-learn, from labels, predictions and probabilities (of class 1, or of each class or label).
+BINARY = {
+    "accuracy": lambda labels, predictions, _: sklearn.accuracy_score(labels, predictions),
+    "average_precision": lambda labels, _, chances: sklearn.average_precision_score(labels, chances[:, 1]),
+    "balanced_accuracy": lambda labels, predictions, _: sklearn.balanced_accuracy_score(labels, predictions),
+    "f1": lambda labels, predictions, _: sklearn.f1_score(labels, predictions),
+    "f1_macro": lambda labels, predictions, _: sklearn.f1_score(labels, predictions, average="macro"),
+    "matthews_correlation": lambda labels, predictions, _: sklearn.matthews_corrcoef(labels, predictions),
+    "roc_auc": lambda labels, _, chances: sklearn.roc_auc_score(labels, chances[:, 1]),
+}
+CLASSES = {name: BINARY[name] for name in ("accuracy", "balanced_accuracy", "f1_macro", "matthews_correlation")} | {
+    "average_precision": lambda labels, _, chances: sklearn.average_precision_score(labels, chances),
+    "roc_auc": lambda labels, _, chances: sklearn.roc_auc_score(labels, chances, multi_class="ovr"),
+}
+LABELS = {name: BINARY[name] for name in ("accuracy", "f1_macro")} | {
+    "average_precision": lambda labels, _, chances: sklearn.average_precision_score(labels, chances),
+    "f1_micro": lambda labels, predictions, _: sklearn.f1_score(labels, predictions, average="micro"),
+    "roc_auc": lambda labels, _, chances: sklearn.roc_auc_score(labels, chances),
+}
+NUMBERS = {
+    "pearson": lambda labels, predictions, _: stats.pearsonr(labels, predictions).statistic,
+    "rmse": lambda labels, predictions, _: sklearn.root_mean_squared_error(labels, predictions),
+    "spearmanr": lambda labels, predictions, _: stats.spearmanr(labels, predictions).statistic,
+}
+
+
+@pytest.mark.parametrize("digits", [1, 9])  # with ties, and without
+@pytest.mark.parametrize(
+    ("problem_type", "outputs", "expected"),
+    [
+        ("single_label_classification", 2, BINARY),
+        ("single_label_classification", 5, CLASSES),
+        ("multi_label_classification", 5, LABELS),
+        ("regression", 1, NUMBERS),
+    ],
+)
+def test_every_metric_matches_scikit_learn(
+    problem_type: ProblemType, outputs: int, expected: dict[str, Callable[..., float]], digits: int
+) -> None:
+    """Also that the list has no metric that this test does not know."""
+    names = [f"label {number}" for number in range(outputs)] if problem_type != "regression" else []
+    task = dataclasses.replace(task_of("mrpc"), problem_type=problem_type, labels=names)
+    assert set(applicable_metrics(task)) == expected.keys()
+    random = np.random.default_rng(outputs)
+    logits = np.round(random.normal(size=(300, outputs)), digits)
+    labels: np.ndarray = random.integers(outputs, size=300)
+    if problem_type == "multi_label_classification":
+        labels = (random.random((300, outputs)) < 0.3).astype(int)
+    elif problem_type == "regression":
+        labels = np.round(logits[:, 0] + random.normal(size=300), digits)
+    outcome = answers(problem_type, logits)
+    if digits == 1 and outcome[1] is not None and labels.ndim == 1:
+        outcome = outcome[0], np.round(outcome[1], 1) / np.round(outcome[1], 1).sum(axis=1, keepdims=True)
+    found = scores(expected, labels, *outcome)
+    assert found == {name: pytest.approx(score(labels, *outcome), rel=1e-9) for name, score in expected.items()}
+
+
+def test_the_loss_matches_scikit_learn() -> None:
+    labels, logits = random_case(0)
     assert loss("single_label_classification", logits, labels) == pytest.approx(
         sklearn.log_loss(labels, probability(logits)), abs=1e-6
     )
 
 
-def answers(seed: int, n: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and predictions, 7 of 10 right."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, classes, n)
-    return labels, np.where(rng.random(n) < 0.7, labels, rng.integers(0, classes, n))
-
-
-@pytest.mark.parametrize("classes", [2, 3, 40, 900])
-def test_scores_over_classes_match_scikit_learn(classes: int) -> None:
-    labels, predictions = answers(classes, 700, classes)
-    found = scores(("f1_macro", "matthews_correlation"), labels, predictions)
-    assert found["f1_macro"] == pytest.approx(sklearn.f1_score(labels, predictions, average="macro"), rel=1e-12)
-    assert found["matthews_correlation"] == pytest.approx(sklearn.matthews_corrcoef(labels, predictions), rel=1e-12)
-
-
-def test_scores_over_several_labels_match_scikit_learn() -> None:
-    rng = np.random.default_rng(0)
-    labels, predictions = (rng.random((2, 300, 40)) < 0.3).astype(int)
-    found = scores(("f1_macro", "f1_micro", "accuracy"), labels, predictions)
-    for average in ("macro", "micro"):
-        expected = sklearn.f1_score(labels, predictions, average=average)
-        assert found[f"f1_{average}"] == pytest.approx(expected, rel=1e-12)
-    assert found["accuracy"] == sklearn.accuracy_score(labels, predictions)
-
-
-@pytest.mark.parametrize("name", ["f1_macro", "matthews_correlation"])
-def test_the_score_without_an_example_is_that_of_all_others(name: str) -> None:
-    labels, predictions = answers(0, 2500, 40)
-    found = METRICS[name].left_out(labels, predictions)
-    assert len(found) == 2500
-    for example in (0, 1, *range(1050, 1150), 2499):  # the largest computed block of rows ends between 1,050 and 1,150
-        expected = METRICS[name].score(np.delete(labels, example), np.delete(predictions, example))
-        assert found[example] == pytest.approx(expected, abs=1e-14)
-
-
-ROWS, CLASSES = 10_000, 1_000
-SCORES_OF_CLASSES = ("accuracy", "f1_macro", "matthews_correlation")
-
-
-def scored(part: str) -> None:
-    labels, predictions = answers(0, ROWS, CLASSES)
-    if part == "scores":
-        scores(SCORES_OF_CLASSES, labels, predictions)
-    elif part == "intervals":
-        score_intervals(SCORES_OF_CLASSES, labels, predictions)
-    elif part == "comparison":
-        other = answers(1, ROWS, CLASSES)[1]
-        for name in SCORES_OF_CLASSES:
-            turned(name, labels, predictions, other)
-    elif part == "test":
-        randomization_test("f1_macro", labels, predictions, np.where(np.arange(ROWS) < 1000, labels, predictions))
-    else:
-        loss("single_label_classification", np.broadcast_to(np.float32(0), (ROWS, CLASSES)), labels)
-
-
-@pytest.mark.parametrize("part", ["scores", "intervals", "comparison", "test", "loss"])
-def test_scoring_needs_less_memory_than_a_byte_for_each_row_and_class(part: str) -> None:
+def test_many_classes_need_memory_for_each_row_but_not_for_each_row_and_class() -> None:
+    random = np.random.default_rng(0)
+    labels, predictions = random.integers(1000, size=(2, 10_000))
     tracemalloc.start()
     try:
-        scored(part)
+        score_intervals(["accuracy", "balanced_accuracy", "f1_macro", "matthews_correlation"], labels, predictions)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < ROWS * CLASSES, f"{peak / 1e6:.0f} MB"
+    assert peak < 10_000 * 1000 / 10, f"{peak / 1e6:.0f} MB"
+
+
+@pytest.mark.parametrize("labels", [np.zeros(3, dtype=int), np.ones(3, dtype=int), np.zeros((3, 2), dtype=int)])
+def test_without_two_classes_a_curve_says_nothing(labels: np.ndarray) -> None:
+    chances = np.array([[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]])
+    found = scores(["roc_auc", "average_precision"], labels, (chances > 0.5).astype(int), chances)
+    assert found == {"roc_auc": 0.5, "average_precision": float(labels.any())}
 
 
 @pytest.mark.parametrize(
@@ -136,21 +145,6 @@ def test_loss_of_extreme_logits_is_finite() -> None:
     assert (
         loss("single_label_classification", np.array([[1000.0, 0.0], [-1000.0, -2000.0]]), np.array([1, 1])) == 1000
     ), "each row separately"
-
-
-def test_course_code_with_evaluate_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import evaluate
-
-    monkeypatch.setattr(evaluate.config, "HF_METRICS_CACHE", tmp_path)
-    labels, logits = random_case(0)
-    predictions = logits.argmax(-1)
-    metric = task_metric(task_of("mrpc"))
-    for start in range(0, len(labels), 32):
-        chunk = slice(start, start + 32)
-        metric.add_batch(predictions=predictions[chunk], references=labels[chunk])
-    assert metric.compute() == scores(MRPC, labels, predictions)
-    assert metric.compute(predictions=predictions, references=labels) == scores(MRPC, labels, predictions)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "no file in the cache, which other runs share"
 
 
 MADE = {
@@ -223,7 +217,7 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
                 expected_score = getattr(sklearn, f"{name}_score")(labels, given)
                 assert diagnostics[split][at][name] == pytest.approx(expected_score, abs=1e-6)
         area = sklearn.roc_auc_score(labels, probability(logits))
-        assert diagnostics[split]["roc_auc"] == pytest.approx(area, abs=1e-6)
+        assert diagnostics[split]["scores"]["roc_auc"] == pytest.approx(area, abs=1e-6)
         confidence = np.maximum(probability(logits), 1 - probability(logits))
         assert diagnostics[split]["confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
         expected = diagnostics[split]["if_calibrated"]
@@ -248,6 +242,38 @@ def test_the_stage_needs_neither_torch_nor_the_evaluate_library(predictions: Pat
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_chosen_metrics_are_scored_with_intervals_and_a_baseline(predictions: Path, tmp_path: Path) -> None:
+    evaluate(predictions, tmp_path / "metrics", ["roc_auc", "average_precision"])
+    test = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())["test"]
+    intervals = parse_details((tmp_path / "metrics" / "intervals.json").read_text())["test"]
+    diagnostics = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())
+    labels, logits = random_case(1)
+    assert test["roc_auc"] == pytest.approx(sklearn.roc_auc_score(labels, probability(logits)), abs=1e-6)
+    assert (test["majority_roc_auc"], test["majority_average_precision"]) == (0.5, labels.mean())
+    assert "accuracy" not in test
+    assert intervals.keys() == {"roc_auc", "average_precision"}
+    assert intervals["roc_auc"]["low"] < test["roc_auc"] < intervals["roc_auc"]["high"]
+    assert diagnostics["metrics"] == ["roc_auc", "average_precision"]
+    assert diagnostics["signature"]["metrics"] == "roc_auc+average_precision"
+    assert diagnostics["test"]["scores"].keys() == BINARY.keys()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["rocauc"], r'evaluate\.metrics .*, got "rocauc"\. Did you mean "roc_auc"\?$'),
+        (["f1", "rmse"], r'evaluate\.metrics for this task must be one of accuracy, .*, got "rmse"\.$'),
+        ([], r"evaluate\.metrics is empty"),
+    ],
+)
+def test_a_metric_that_does_not_apply_is_rejected(
+    predictions: Path, tmp_path: Path, names: list[str], message: str
+) -> None:
+    with pytest.raises(UserError, match=rf"^params\.yaml: {message}"):
+        evaluate(predictions, tmp_path / "metrics", names)
+    assert not (tmp_path / "metrics").exists()
 
 
 def test_missing_predictions_name_the_stage_to_run(tmp_path: Path) -> None:

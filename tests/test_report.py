@@ -26,6 +26,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SWAPPED
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS as METRICS_OF
+from pipeline.evaluation.metrics import applicable_metrics
 from pipeline.reporting.search_page import SearchResults, search_page
 
 TASK = TASKS["pairs"]
@@ -132,6 +133,18 @@ def test_the_card_has_the_license_and_the_language_where_they_are_known(
     assert (card.data.license, card.data.language) == ("apache-2.0", "en")
 
 
+def test_the_page_and_the_card_show_every_metric_and_compare_by_the_chosen_ones(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS, ["roc_auc", "balanced_accuracy"])
+    page = make(tmp_path)
+    scores = json.loads((tmp_path / METRICS / "evaluation.json").read_text())["test"]
+    assert f"ROC AUC of {100 * scores['roc_auc']:.1f} % on 60 test pairs" in text_of(page)
+    assert re.findall("accuracy|F1", page.split("Table of other metrics")[1].split("</thead>")[0])
+    card = (tmp_path / METRICS / "model_card.md").read_text()
+    assert re.search(r"^\| ROC AUC \| 0\.\d{4} \(0\.\d{4} to ", card, re.M), "with its interval"
+    assert re.search(r"^\| accuracy \| 0\.\d{4} \| 0\.\d{4} \|", card, re.M), "without one"
+
+
 def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     baseline = json.loads((inputs / METRICS / "baseline.json").read_text())
@@ -141,7 +154,7 @@ def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) 
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
     page = make(tmp_path)
-    assert "The committed baseline is of other pairs" in page
+    assert "The committed baseline has other pairs or other metrics" in page
     assert "Against the committed baseline" not in page
     assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
 
@@ -351,7 +364,7 @@ def test_a_report_speaks_of_its_kind_of_task(kind: str, files: dict[str, Path]) 
     scores, first = evaluation[task.verdict_split], task.metrics[0]
     heading = re.search("<h1>(.*?)</h1>", page, re.DOTALL)
     assert heading
-    assert text_of(heading[1]) == HEADLINES[kind].format(METRICS_OF[first].shown(scores[first]))
+    assert text_of(heading[1]) == HEADLINES[kind].format(METRICS_OF[first].format(scores[first]))
     told = text_of(page.replace(ATTACK, ""))
     assert ("whether train has the text too, compared" in told) == (not task.pairs)
     card = files[kind].with_name("model_card.md").read_text()
@@ -365,7 +378,7 @@ def test_a_report_speaks_of_its_kind_of_task(kind: str, files: dict[str, Path]) 
     )
     why = "The labels of test are not known" if task.unlabelled else "There is no test split"
     assert (why in told) == (task.verdict_split == "validation")
-    base = [METRICS_OF[name].shown(scores[f"{task.baseline}_{name}"]) for name in task.metrics]
+    base = [METRICS_OF[name].format(scores[f"{task.baseline}_{name}"]) for name in task.metrics]
     assert f"gives {', '.join(base[:-1])}{' and ' if base[1:] else ''}{base[-1]}:" in told
     for split in task.scored:
         assert f'aria-label="Slices of {split}"' in page
@@ -600,7 +613,7 @@ def test_the_model_card_says_what_the_model_does(kind: str, told: str, files: di
     assert told in card.text
     assert ('"text_pair"' in card.text) == task.pairs
     results = {(result.dataset_split, result.metric_type) for result in card.data.eval_results}
-    assert results == {(split, name) for split in task.scored for name in task.metrics}
+    assert results == {(split, name) for split in task.scored for name in applicable_metrics(task)}
     assert ("no other split has known labels" in card.text) == (task.scored == ["validation"])
     assert ("the scores on validation_mismatched are not" in card.text) == (kind == "mismatched")
 
@@ -883,8 +896,9 @@ def test_the_page_shows_the_metrics(browser: Browser, inputs: Path, file: Path) 
         for given in (table["prediction"], probability >= threshold - 1e-6)
         for measure in (sklearn.precision_score, sklearn.recall_score)
     ]
-    area = sklearn.roc_auc_score(table["label"], probability)
-    expect(page.get_by_role("row", name=f"test {' '.join(numbers)} {area:.3f}")).to_be_visible()
+    expect(page.get_by_role("row", name=f"test {' '.join(numbers)}")).to_be_visible()
+    area = 100 * sklearn.roc_auc_score(table["label"], probability)
+    expect(page.get_by_role("region", name="Table of other metrics")).to_contain_text(f"{area:.1f}")
     expect(page.get_by_role("columnheader", name=f"recall from {threshold:.3f}")).to_be_visible()
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()

@@ -7,6 +7,7 @@ import pytest
 from report_inputs import TASKS
 
 from pipeline.evaluation.metrics import scores
+from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
 from pipeline.reporting.slices import Assignment, by_column, by_length, by_negation, by_numbers, by_overlap, slices
@@ -17,6 +18,10 @@ MRPC = PAIRS.metrics
 
 def rows_of(*texts: list[str], leakage: list[int] | None = None, **columns: list[str | None]) -> Rows:
     return Rows(list(texts), np.array(leakage or [0] * len(texts[0])), columns)
+
+
+def given(labels: np.ndarray, predicted: np.ndarray) -> Predictions:
+    return Predictions(np.arange(len(labels)), labels, predicted, np.zeros((len(labels), 1)), None, None)
 
 
 def slice_of(assign: Callable[..., Assignment], *texts: str) -> str:
@@ -82,7 +87,7 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
     first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
     labels, predictions = rng.integers(0, 2, (2, 200))
     leakage = rng.integers(0, 3, 200)
-    found = slices(PAIRS, rows_of(first, second, leakage=leakage.tolist()), labels, predictions)
+    found = slices(PAIRS, rows_of(first, second, leakage=leakage.tolist()), given(labels, predictions))
     for kind in ("Length", "Negation", "Numbers", "Word overlap", "Leakage"):
         assert sum(of.n for of in found if of.kind == kind) == 200
     one_only = next(of for of in found if of.name == "negation in one only")
@@ -97,7 +102,7 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
 
 
 def test_slices_without_pairs_are_left_out() -> None:
-    found = slices(PAIRS, rows_of(["It fell ."], ["It fell ."]), np.array([1]), np.array([1]))
+    found = slices(PAIRS, rows_of(["It fell ."], ["It fell ."]), given(np.array([1]), np.array([1])))
     assert [(of.kind, of.name) for of in found] == [
         ("Length", "up to 4 words"),
         ("Negation", "no negation"),
@@ -110,7 +115,7 @@ def test_slices_without_pairs_are_left_out() -> None:
 @pytest.mark.parametrize("prediction", [0, 1])
 def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) -> None:
     rows = rows_of(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
-    found = slices(PAIRS, rows, np.array([1, 0]), np.array([1, prediction]))
+    found = slices(PAIRS, rows, given(np.array([1, 0]), np.array([1, prediction])))
     scored = {of.name: of.scores for of in found if of.kind == "Numbers"}
     assert scored == {
         "no numbers": {"accuracy": 1, "f1": 1},
@@ -121,14 +126,15 @@ def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) ->
 
 def test_a_slice_without_any_label_has_no_f1() -> None:
     labels = np.array([[1, 0, 0], [0, 0, 0]])
-    found = slices(TASKS["several"], rows_of(["It fell .", "3 fell ."], ["It fell .", "4 fell ."]), labels, labels)
+    rows = rows_of(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
+    found = slices(TASKS["several"], rows, given(labels, labels))
     scored = {of.name: list(of.scores) for of in found if of.kind == "Numbers"}
     assert scored == {"no numbers": ["f1_micro", "f1_macro"], "a number in one only": []}
 
 
 def test_single_texts_have_no_overlap_and_may_be_in_train() -> None:
     rows = rows_of(["It did not fall .", "3 fell ."], leakage=[2, 0])
-    found = slices(TASKS["text"], rows, np.array([1, 0]), np.array([1, 1]))
+    found = slices(TASKS["text"], rows, given(np.array([1, 0]), np.array([1, 1])))
     assert [(of.kind, of.name) for of in found][2:] == [
         ("Negation", "no negation"),
         ("Negation", "negation"),
@@ -156,7 +162,7 @@ def test_numbers_are_scored_in_each_slice() -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal(size=90)
     rows = rows_of(["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
-    found = [of for of in slices(TASKS["number"], rows, labels, labels + 0.5) if of.kind == "Column source"]
+    found = [of for of in slices(TASKS["number"], rows, given(labels, labels + 0.5)) if of.kind == "Column source"]
     assert [of.name for of in found] == ["source: a", "source: b", "source: c"]
     for of in found:
         assert of.scores == pytest.approx({"pearson": 1, "rmse": 0.5})
@@ -169,6 +175,6 @@ def test_the_smallest_slices_of_numbers_have_intervals(n: int) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         labels, predictions = rng.normal(size=(2, n))
-        for of in slices(TASKS["number"], rows_of(["a"] * n, ["b"] * n), labels, predictions):
+        for of in slices(TASKS["number"], rows_of(["a"] * n, ["b"] * n), given(labels, predictions)):
             for name, interval in of.intervals.items():
                 assert interval["low"] - 1e-9 <= of.scores[name] <= interval["high"] + 1e-9

@@ -5,59 +5,40 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.evaluation.metrics import Floats, Ints
+from pipeline.evaluation.metrics import Floats, Ints, class_counts, threshold_counts
 
 _BINS = 15  # as in Guo et al.
 _RESAMPLES = 1000
 _SEED = 0
 
 
-def operating_points(labels: Ints, probability: Floats) -> tuple[Ints, Ints, Floats]:
-    """True and false positives at each threshold, and the thresholds: pairs at or above one are positive.
-
-    labels, probability: shape (n,). Returns three arrays with an entry for each distinct probability, highest first.
-    """
-    order = np.argsort(-probability)
-    last_of_equals = np.append(np.flatnonzero(np.diff(probability[order])), len(order) - 1)
-    true_positives = np.cumsum(labels[order])[last_of_equals]
-    return true_positives, last_of_equals + 1 - true_positives, probability[order][last_of_equals]
-
-
 def precision_recall_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(recall, precision) at each operating point, after the conventional first point (0, 1)."""
+    """(recall, precision) at each of `threshold_counts`. The first point, where nothing is called, is (0, 1)."""
+    called = np.maximum(true_positives + false_positives, 1)
+    precision = np.append(1.0, (true_positives / called)[1:])
     recall = true_positives / max(true_positives[-1], 1)
-    precision = true_positives / (true_positives + false_positives)
-    return [(0.0, 1.0), *zip(recall.tolist(), precision.tolist(), strict=True)]
+    return list(zip(recall.tolist(), precision.tolist(), strict=True))
 
 
 def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(false positive rate, true positive rate) at each operating point, after the first point (0, 0)."""
+    """(false positive rate, true positive rate) at each of `threshold_counts`. The first point is (0, 0)."""
     false_rate = false_positives / max(false_positives[-1], 1)
     true_rate = true_positives / max(true_positives[-1], 1)
-    return [(0.0, 0.0), *zip(false_rate.tolist(), true_rate.tolist(), strict=True)]
-
-
-def roc_auc(true_positives: Ints, false_positives: Ints) -> float | None:
-    """Area under the ROC curve, by trapezoids: ties count half. None where all labels are of one class."""
-    if not (true_positives[-1] and false_positives[-1]):
-        return None
-    false_rate, true_rate = zip(*roc_curve(true_positives, false_positives), strict=True)
-    return float(np.trapezoid(true_rate, false_rate))
+    return list(zip(false_rate.tolist(), true_rate.tolist(), strict=True))
 
 
 def precision_and_recall(labels: Ints, predictions: Ints) -> dict[str, float | None]:
-    """Precision and recall of class 1: None where no prediction is 1, and where no label is.
+    """Precision and recall of class 1. None if no prediction, or no label, is 1.
 
     labels, predictions: shape (n,), classes.
     """
-    right = int(np.sum((labels == 1) & (predictions == 1)))
-    predicted, actual = int(np.sum(predictions == 1)), int(np.sum(labels == 1))
-    return {"precision": right / predicted if predicted else None, "recall": right / actual if actual else None}
+    correct, predicted, actual = (int(counts[1]) for counts in class_counts(labels, predictions))
+    return {"precision": correct / predicted if predicted else None, "recall": correct / actual if actual else None}
 
 
 def best_threshold(labels: Ints, probability: Floats) -> float:
-    """The threshold with the highest F1, of several the highest. labels, probability: shape (n,)."""
-    true_positives, false_positives, thresholds = operating_points(labels, probability)
+    """The threshold with the highest F1; if several have it, the highest of them. labels, probability: shape (n,)."""
+    true_positives, false_positives, thresholds = (counts[1:] for counts in threshold_counts(labels, probability))
     f1 = 2 * true_positives / (true_positives + false_positives + labels.sum())
     return float(thresholds[f1.argmax()])
 
@@ -77,19 +58,21 @@ def reliability(confidence: Floats, correct: NDArray[np.bool_]) -> list[Bin]:
     """
     number = np.ceil(confidence * _BINS).astype(int)  # a bin includes its upper edge, not its lower one
     sizes, confidences, hits = (np.bincount(number, weights) for weights in (None, confidence, correct))
-    return [Bin(float(confidences[of] / n), float(hits[of] / n), int(n)) for of, n in enumerate(sizes) if n]
+    return [Bin(float(confidences[i] / n), float(hits[i] / n), int(n)) for i, n in enumerate(sizes) if n]
 
 
 def expected_calibration_error(bins: list[Bin]) -> float:
     """Mean gap between confidence and accuracy, weighted by bin size (Guo et al. 2017, eq. 3)."""
-    return sum(abs(of.confidence - of.accuracy) * of.n for of in bins) / sum(of.n for of in bins)
+    return sum(abs(row.confidence - row.accuracy) * row.n for row in bins) / sum(row.n for row in bins)
 
 
 class Calibrated(NamedTuple):
     """What a perfectly calibrated model would show by chance.
 
-    Its accuracy lies between accuracy_low and accuracy_high in 95 % of cases. Its expected calibration error is
-    calibration_error on average, and up to calibration_error_high in 95 % of cases.
+    Attributes:
+        accuracy_low, accuracy_high: the bounds of its accuracy in 95% of cases.
+        calibration_error: its mean expected calibration error.
+        calibration_error_high: the error that it stays below in 95% of cases.
     """
 
     accuracy_low: float

@@ -1,17 +1,17 @@
 """What is behind the scores: confidence, calibration, each class, the decision threshold; and the data of the plots."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pipeline.core.task import Task
 from pipeline.evaluation import calibration
-from pipeline.evaluation.metrics import Floats, Ints, scores
+from pipeline.evaluation.metrics import Values, accuracy, applicable_metrics, f1, pearson, scores, threshold_counts
 from pipeline.evaluation.predictions import Predictions
 
-# The files of the plots, each with its columns after `split`. One that a task does not have stays without rows.
+# The files of the plots, each with its columns after `split`. If a plot does not apply, its file has only a header.
 PLOTS = {
     "confusion": ("actual", "predicted", "n"),
     "precision_recall": ("recall", "precision"),
@@ -22,93 +22,87 @@ PLOTS = {
 _MOST_POINTS = 2000  # of a split in a plot: git keeps them
 
 
-def threshold(of: Predictions) -> float:
-    """For two classes: the probability of class 1 from which on to predict it for the best F1."""
-    assert of.probability is not None
-    return calibration.best_threshold(of.labels, of.probability[:, 1])
+def threshold(predictions: Predictions) -> float:
+    """With two classes: the probability of class 1 from which on to predict it for the best F1."""
+    assert predictions.probability is not None
+    return calibration.best_threshold(predictions.labels, predictions.probability[:, 1])
 
 
-def diagnostics(task: Task, of: Predictions, cut: float | None) -> dict[str, Any]:
+def diagnostics(task: Task, split: Predictions, cut: float | None) -> dict[str, Any]:
     """Numbers on the predictions of a split that people read but do not compare.
 
-    Of a regression: `mean_error`, the mean of prediction minus label, and `mean_absolute_error`. Else: mean
-    `confidence` and expected `calibration_error`, and what a perfectly calibrated model would show; `roc_auc`, of more
-    than two classes the mean of each against the rest. Of two classes: scores, precision and recall `at_half` and
-    `at_threshold`, from the probability `cut` on; of more, those of each class, `classes`.
-    Where predict has scored the pairs with their texts swapped, `order_consistency`: the share with the same
-    prediction in both orders, or of a regression the correlation of the two.
+    Args:
+        cut: with two classes, the probability of class 1 that `at_threshold` calls it from.
+
+    Returns:
+        `scores`: all metrics that apply to the task. For a regression, the `mean_error` (prediction minus label) and
+        the `mean_absolute_error`. Otherwise the mean `confidence`, the expected `calibration_error`, and what a
+        perfectly calibrated model would show. With two classes, accuracy, F1, precision and recall `at_half` and
+        `at_threshold`; with more, F1, precision and recall of each of the `classes`. If predict has scored the pairs
+        with their texts swapped, `order_consistency`: the proportion with the same prediction in both orders, or the
+        correlation of the two.
     """
-    if of.probability is None:
-        errors = of.predicted - of.labels
-        found: dict[str, Any] = {
-            "mean_error": float(errors.mean()),
-            "mean_absolute_error": float(np.abs(errors).mean()),
-        }
+    entries: dict[str, Any] = {
+        "scores": scores(applicable_metrics(task), split.labels, split.predicted, split.probability)
+    }
+    if split.probability is None:
+        errors = split.predicted - split.labels
+        entries |= {"mean_error": float(errors.mean()), "mean_absolute_error": float(np.abs(errors).mean())}
     else:
-        confidence, right = of.confidence.ravel(), (of.labels == of.predicted).ravel()
-        bins = calibration.reliability(confidence, right)
-        found = {
+        confidence, correct = split.confidence.ravel(), (split.labels == split.predicted).ravel()
+        bins = calibration.reliability(confidence, correct)
+        entries |= {
             "confidence": float(confidence.mean()),
             "calibration_error": calibration.expected_calibration_error(bins),
             "if_calibrated": calibration.if_calibrated(confidence)._asdict(),
         }
-        areas = [
-            calibration.roc_auc(*calibration.operating_points(labels, probability)[:2])
-            for labels, _, probability in _one_against_rest(task, of)
-        ]
-        known = [area for area in areas if area is not None]
-        found["roc_auc"] = float(np.mean(known)) if known else None
         if cut is not None:
-            above = (of.probability[:, 1] >= cut).astype(int)
-            for name, predicted in (("at_half", of.predicted), ("at_threshold", above)):
-                found[name] = {
-                    **scores(task.metrics, of.labels, predicted),
-                    **calibration.precision_and_recall(of.labels, predicted),
+            above = (split.probability[:, 1] >= cut).astype(int)
+            for name, predicted in (("at_half", split.predicted), ("at_threshold", above)):
+                entries[name] = {
+                    "accuracy": accuracy(split.labels, predicted),
+                    **_class_scores(split.labels, predicted),
                 }
+        elif split.labels.ndim == 2:
+            columns = zip(split.labels.T, split.predicted.T, strict=True)
+            entries["classes"] = [_class_scores(*column) for column in columns]
         else:
-            found["classes"] = [
-                {
-                    "n": int(labels.sum()),
-                    **calibration.precision_and_recall(labels, predicted),
-                    **scores(["f1"], labels, predicted),
-                }
-                for labels, predicted, _ in _one_against_rest(task, of)
+            classes = range(task.outputs)
+            entries["classes"] = [
+                _class_scores(split.labels == number, split.predicted == number) for number in classes
             ]
-    if of.swapped is not None and of.probability is None:
-        found["order_consistency"] = scores(["pearson"], of.predicted, of.swapped)["pearson"]
-    elif of.swapped is not None:
-        found["order_consistency"] = float(np.mean(of.predicted == of.swapped))
-    return found
+    if split.swapped is not None and split.probability is None:
+        entries["order_consistency"] = pearson(split.predicted, split.swapped)
+    elif split.swapped is not None:
+        entries["order_consistency"] = float(np.mean(split.predicted == split.swapped))
+    return entries
 
 
-def _one_against_rest(task: Task, of: Predictions) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """Labels and predictions as 0 and 1, and probability, shape (n,), of each class; of two, of class 1 alone."""
-    assert of.probability is not None
-    for number in range(int(task.binary), len(task.labels)):
-        if of.labels.ndim == 2:
-            yield of.labels[:, number], of.predicted[:, number], of.probability[:, number]
-        else:
-            labels, predicted = (np.equal(values, number).astype(int) for values in (of.labels, of.predicted))
-            yield labels, predicted, of.probability[:, number]
+def _class_scores(labels: Values, predictions: Values) -> dict[str, float | None]:
+    """How well a class is told from the rest. labels, predictions: whether an example is of the class, shape (n,)."""
+    labels, predictions = labels.astype(int), predictions.astype(int)
+    both = calibration.precision_and_recall(labels, predictions)
+    return {"n": int(labels.sum()), **both, "f1": f1(labels, predictions)}
 
 
-def plots(task: Task, of: Predictions) -> dict[str, list[tuple[Any, ...]]]:
+def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
     """The rows of a split's plots, as `PLOTS` has their columns."""
-    if of.probability is None:
-        return {"residuals": _spread(list(zip(of.labels.tolist(), of.predicted.tolist(), strict=True)))}
-    found: dict[str, list[tuple[Any, ...]]] = {
-        "reliability": [*calibration.reliability(of.confidence.ravel(), (of.labels == of.predicted).ravel())]
+    if split.probability is None:
+        return {"residuals": _thinned(list(zip(split.labels.tolist(), split.predicted.tolist(), strict=True)))}
+    correct = (split.labels == split.predicted).ravel()
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "reliability": [*calibration.reliability(split.confidence.ravel(), correct)]
     }
-    if of.labels.ndim == 1:
-        counts = sorted(Counter(zip(of.labels.tolist(), of.predicted.tolist(), strict=True)).items())
-        found["confusion"] = [(task.labels[actual], task.labels[predicted], n) for (actual, predicted), n in counts]
+    if split.labels.ndim == 1:
+        counts = sorted(Counter(zip(split.labels.tolist(), split.predicted.tolist(), strict=True)).items())
+        rows["confusion"] = [(task.labels[actual], task.labels[predicted], n) for (actual, predicted), n in counts]
     if task.binary:
-        positives = calibration.operating_points(of.labels, of.probability[:, 1])[:2]
-        found["precision_recall"] = _spread(calibration.precision_recall_curve(*positives))
-        found["roc"] = _spread(calibration.roc_curve(*positives))
-    return found
+        counts_above = threshold_counts(split.labels, split.probability[:, 1])[:2]
+        rows["precision_recall"] = _thinned(calibration.precision_recall_curve(*counts_above))
+        rows["roc"] = _thinned(calibration.roc_curve(*counts_above))
+    return rows
 
 
-def _spread(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _thinned(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """At most _MOST_POINTS of them, evenly spread, with the first and the last."""
-    return [points[at] for at in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]
+    return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]

@@ -9,16 +9,19 @@ from numpy.typing import NDArray
 
 from pipeline.core.paths import SWAPPED
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Floats, Ints, Values, probabilities
+from pipeline.evaluation.metrics import Floats, Ints, Values, is_correct, probabilities
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicts for the n rows of a split.
+    """What a model predicts for the n examples of a split.
 
-    idx: the rows' ids, shape (n,). labels, predicted: as `metrics.Values`. logits: shape (n, outputs). probability: of
-    each class or label, of that shape; of a regression None. swapped: what is predicted for pairs with their texts
-    swapped, None where predict has not scored them so.
+    Attributes:
+        idx: the ids of the examples, shape (n,).
+        labels, predicted: as `metrics.Values`.
+        logits: shape (n, outputs).
+        probability: the probability of each class, or label, of the same shape; None for a regression.
+        swapped: what is predicted for pairs with their texts swapped; None if predict has not scored them.
     """
 
     idx: Ints
@@ -30,36 +33,34 @@ class Predictions:
 
     @property
     def right(self) -> NDArray[np.bool_]:
-        """Whether each prediction is the label, of several labels all of them. Shape (n,)."""
-        same: NDArray[np.bool_] = (self.labels == self.predicted).reshape(len(self.labels), -1).all(axis=1)
-        return same
+        """Whether each prediction is correct; with several labels per example, all of them. Shape (n,)."""
+        return is_correct(self.labels, self.predicted)
 
     @property
     def confidence(self) -> Floats:
-        """Probability of the predicted class, shape (n,); of several labels, that of each 0 or 1, shape (n, labels)."""
+        """The probability of the predicted class, shape (n,); of each predicted 0 or 1, shape (n, labels)."""
         assert self.probability is not None
         if self.predicted.ndim == 2:
             return np.where(self.predicted == 1, self.probability, 1 - self.probability)
         return np.take_along_axis(self.probability, self.predicted[:, None], axis=1)[:, 0]
 
     def sorted_by_idx(self) -> "Predictions":
-        """The same rows in the order of `idx`."""
+        """The same examples in the order of `idx`."""
         order = np.argsort(self.idx, kind="stable")
-        columns: dict[str, Any] = {name: of[order] for name, of in vars(self).items() if isinstance(of, np.ndarray)}
+        columns: dict[str, Any] = {name: column[order] for name, column in vars(self).items() if column is not None}
         return replace(self, **columns)
 
 
 def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
-    """Read `directory/split.parquet`, and `directory/split_swapped.parquet` where there is one.
+    """Read `directory/split.parquet`, and `directory/split_swapped.parquet` if there is one.
 
-    Raises UserError where the first is missing and where one is not a parquet file.
+    Raises:
+        UserError: if the first is missing, or if one is not a Parquet file.
     """
     from pipeline.core.tables import read_split, to_numpy
 
     table = read_split(directory, split, "predict")
-    logits = np.empty((len(table), task.outputs))
-    for output in range(task.outputs):
-        logits[:, output] = to_numpy(table[f"logit_{output}"])
+    logits = np.column_stack([to_numpy(table[f"logit_{output}"]) for output in range(task.outputs)])
     swapped = None
     if (directory / f"{split}{SWAPPED}.parquet").exists():
         swapped = to_numpy(read_split(directory, split + SWAPPED, "predict")["prediction"])

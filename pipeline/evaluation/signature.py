@@ -1,4 +1,4 @@
-"""What a score is of, in one line: scores are comparable where all but the seed and what is compared is the same.
+"""The signature of a score, in one line: scores are comparable if only the seed and the compared setting differ.
 
 After the signatures of sacreBLEU (Post 2018, https://aclanthology.org/W18-6319).
 """
@@ -20,43 +20,50 @@ _SEED = "seed"
 _FIRST, _LAST = ("task", "metrics"), (_SEED, "checkpoint", "code")
 
 
-def signature(predictions: Path, task: Task, splits: Mapping[str, Predictions]) -> Signature:
-    """The signature of the scores on splits of a directory, which holds the provenance of their model.
+def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) -> Signature:
+    """The signature of the scores on splits of a directory of predictions, which has the provenance of their model.
 
-    Of a split: how many rows, and a hash of the corpus and of their ids and labels, whatever their order. code: of the
-    modules that trained the model. Raises UserError where the provenance is missing.
+    Each split has its number of examples and a hash of the corpus and of their ids and labels, in any order. The code
+    is that of the modules that trained the model.
+
+    Raises:
+        UserError: if the provenance is missing.
     """
-    provenance = json.loads(require(predictions / PROVENANCE, "predict").read_text(encoding="utf-8"))
+    provenance = json.loads(require(directory / PROVENANCE, "predict").read_text(encoding="utf-8"))
     checkpoint, corpus = provenance["checkpoint"], provenance["data"]["sha256"]
-    rows = {
-        split: f"{len(of.idx)}@{_digest(corpus, task.text_columns, of.idx.tolist(), of.labels.tolist())}"
-        for split, of in ((split, unordered.sorted_by_idx()) for split, unordered in splits.items())
-    }
+    entries = {"task": task.name, "metrics": "+".join(task.metrics)}
+    for split, predictions in splits.items():
+        examples = predictions.sorted_by_idx()
+        digest = _digest(corpus, task.text_columns, examples.idx.tolist(), examples.labels.tolist())
+        entries[split] = f"{len(examples.idx)}@{digest}"
     return {
-        "task": task.name,
-        "metrics": "+".join(task.metrics),
-        **rows,
+        **entries,
         _SEED: str(provenance["run"]["seed"]),
         "checkpoint": f"{checkpoint['checkpoint']}@{(checkpoint['revision'] or _digest(checkpoint))[:_DIGITS]}",
         "code": provenance["code"][:_DIGITS],
     }
 
 
-def _digest(*of: Any) -> str:
-    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+def _digest(*content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 def joined(signatures: Mapping[str, Signature]) -> Signature:
-    """That of a mean over runs, by their names. Raises UserError where they differ in more than the seed."""
-    (first, one), *others = signatures.items()
-    for name, other in others:
-        if differing := [key for key in {**one, **other} if key != _SEED and one.get(key) != other.get(key)]:
-            told = ", ".join(f"{key} {one.get(key)} and {other.get(key)}" for key in differing)
-            raise UserError(f"{first} and {name} are scores of different things, and have no mean: {told}")
-    return {**one, _SEED: ",".join(of[_SEED] for of in signatures.values())}
+    """The signature of a mean over runs, from those of the runs by their names.
+
+    Raises:
+        UserError: if they differ in more than the seed.
+    """
+    (first, reference), *rest = signatures.items()
+    for name, entries in rest:
+        keys = [key for key in {**reference, **entries} if key != _SEED and reference.get(key) != entries.get(key)]
+        if keys:
+            differences = ", ".join(f"{key} {reference.get(key)} and {entries.get(key)}" for key in keys)
+            raise UserError(f"{first} and {name} are scores of different things, and have no mean: {differences}")
+    return {**reference, _SEED: ",".join(entries[_SEED] for entries in signatures.values())}
 
 
-def as_line(of: Signature) -> str:
+def as_line(entries: Signature) -> str:
     """For people and for papers, whatever the order of the entries."""
-    splits = sorted(of.keys() - {*_FIRST, *_LAST})
-    return "|".join(f"{name}:{of[name]}" for name in (*_FIRST, *splits, *_LAST))
+    splits = sorted(entries.keys() - {*_FIRST, *_LAST})
+    return "|".join(f"{name}:{entries[name]}" for name in (*_FIRST, *splits, *_LAST))

@@ -1,18 +1,21 @@
-"""Uncertainty of scores and differences: intervals over examples, over seeds and examples; tests of two runs."""
+"""Uncertainty of scores and differences: intervals over examples, or over seeds and examples."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import atanh, exp, inf, log, sqrt, tanh
+from math import atanh, exp, inf, log, nan, sqrt, tanh
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.metrics import METRICS, Floats, Metric, Statistics, Values
+from pipeline.evaluation.metrics import METRICS, Floats, Values, is_correct, scores
+
+_GROUPS = 200  # more groups take longer, and fewer make the widths of intervals vary more from one split to another
+_Z = NormalDist().inv_cdf(0.975)
 
 
 class Interval(NamedTuple):
-    """A 95 % interval."""
+    """A 95% interval."""
 
     low: float
     high: float
@@ -20,255 +23,181 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Difference:
-    """A score of B minus that of A, and what it varies by, as variances.
+    """A score of B minus that of A, and how much it would vary.
 
-    runs: of the smaller side. models: over other examples, between these very models. examples: the part of it that
-    models with other seeds share. seeds: over other seeds, with its degrees of freedom; 0 with one run a side.
+    Attributes:
+        value: the difference of the mean scores over runs.
+        runs: the number of runs of the smaller side.
+        models: the variance over other examples, between these very models.
+        examples: the part of it that models with other seeds share.
+        groups: the number of groups of examples from which both were estimated.
+        seeds: the variance over other seeds; 0 with one run a side.
+        freedom: the degrees of freedom of `seeds`.
     """
 
     value: float
     runs: int
     models: float
     examples: float
+    groups: int
     seeds: float
     freedom: float
 
-    def reach(self, quantile: float, runs: float | None = None) -> float:
-        """How far the found difference lies above the true one at most, with a probability of `quantile`.
+    def reach(self, quantile: float) -> float:
+        """How far at most, with a probability of `quantile`, the value lies above the true difference.
 
-        runs: with so many a side, instead of those that there are.
         Seeds and examples are crossed random effects. The square is the sum of those of two half-widths (Howe 1974):
-        Student's t of the variance between runs, with Welch's degrees of freedom, and the normal one of the examples'
-        effect that all runs share. (A single half-width, of the summed variances with Satterthwaite's degrees of
-        freedom, found a difference between up to 7 % of equal groups of three.)
+        Student's t of the variance between runs, with Welch's degrees of freedom, and that of the examples' effect,
+        which all runs share. (A single half-width, of the summed variances with Satterthwaite's degrees of freedom,
+        found a difference between up to 7% of equal groups of three.)
         """
-        from scipy.special import ndtri, stdtrit
+        from scipy.special import stdtrit  # scipy.stats takes half a second longer to import
 
-        times = 1.0 if runs is None else runs / self.runs
-        freedom = self.freedom if times == 1 else self.freedom * (self.runs * times - 1) / (self.runs - 1)
-        normal = float(ndtri(quantile)) ** 2
-        student = float(stdtrit(freedom, quantile)) ** 2 if self.seeds else 0.0
+        t_examples = float(stdtrit(self.groups - 1, quantile)) ** 2
+        t_seeds = float(stdtrit(self.freedom, quantile)) ** 2 if self.seeds else 0.0
         # Never narrower than for these models alone, without other seeds.
-        models = self.examples + (self.models - self.examples) / times
-        return sqrt(max(normal * max(self.examples, 0) + student * self.seeds / times, normal * models))
+        return sqrt(max(t_examples * max(self.examples, 0) + t_seeds * self.seeds, t_examples * self.models))
 
     @property
     def low(self) -> float:
-        """Of the 95 % interval."""
+        """The lower end of the 95% interval."""
         return self.value - self.reach(0.975)
 
     @property
     def high(self) -> float:
+        """The upper end of the 95% interval."""
         return self.value + self.reach(0.975)
 
     @property
     def detectable(self) -> float:
-        """The smallest true difference for which such an interval excludes 0 in about four of five cases (power 0.8).
+        """The true difference for which such an interval excludes 0 about 80% of the time.
 
-        Between groups of three seeds, which say little about the variance between seeds, in seven of ten.
+        With two seeds a side, which say little about the variance between seeds, 60%; with three or four, 70%.
         """
         return self.reach(0.975) + self.reach(0.8)
 
-    def p(self, limit: float) -> float:
-        """One-sided p-value of the hypothesis that the true difference is `limit` or less."""
-        gap = self.value - limit
-        if not (self.models or self.seeds):
-            return float(gap <= 0)
-        low, high = 0.5, 1.0
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.reach(middle) < abs(gap) else (low, middle)
-        return 1 - low if gap > 0 else low
+
+def jackknife(name: str, labels: Values, predictions: Values, probabilities: Floats | None = None) -> Floats:
+    """Compute a metric over all examples, and without each of 200 random groups of them.
+
+    The grouping depends on the number of examples alone, so runs on the same examples can be compared group by group.
+
+    Returns:
+        The score over all, then those without a group. Shape (1 + groups,). With fewer examples than groups, each
+        example is a group. A single example leaves nothing to score, which is NaN.
+    """
+    n = len(labels)
+    values = [scores([name], labels, predictions, probabilities)[name]]
+    if n == 1:
+        return np.array([*values, nan])
+    group = np.random.default_rng(0).permutation(n) % _GROUPS
+    for number in range(min(n, _GROUPS)):
+        rest = group != number
+        some = None if probabilities is None else probabilities[rest]
+        values.append(METRICS[name].compute(labels[rest], predictions[rest], some))
+    return np.array(values)
 
 
-def score_intervals(metrics: Iterable[str], labels: Values, predictions: Values) -> dict[str, Interval]:
+def _variance(jackknives: Floats) -> Any:
+    """The variance of scores over examples (Efron and Tibshirani 1993, section 11.5). Shape (..., 1 + groups)."""
+    left_out = jackknives[..., 1:]
+    return (left_out.shape[-1] - 1) * np.var(left_out, axis=-1)
+
+
+def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
+    """The mean score of the runs b minus that of the runs a.
+
+    With one run a side, the interval is for these two models on other examples. With two runs or more, it is for the
+    two configurations, on other examples and with other seeds.
+
+    Args:
+        a: the jackknife of each run, shape (runs, 1 + groups).
+        b: the same for the other side.
+        same_seeds: whether run i of a and run i of b have the same seed, so that they are paired.
+    """
+    sides = [b - a] if same_seeds else [b, -a]
+    total = np.sum([side.mean(axis=0) for side in sides], axis=0)
+    runs = np.array([len(side) for side in sides])
+    models = examples = float(_variance(total))
+    seeds, freedom = 0.0, inf
+    if runs.max() > 1:
+        variances = np.array([side[:, 0].var(ddof=1) for side in sides]) / runs
+        seeds = float(variances.sum())
+        if seeds > 0:
+            freedom = seeds**2 / float((variances**2 / (runs - 1)).sum())
+        for side in sides:
+            # An example's effect on a single run is in the variance between runs already.
+            single, mean = _variance(side).mean(), _variance(side.mean(axis=0))
+            examples -= float(single - mean) / (len(side) - 1)
+    return Difference(float(total[0]), int(runs.min()), models, examples, len(total) - 1, seeds, freedom)
+
+
+def score_intervals(
+    names: Iterable[str], labels: Values, predictions: Values, probabilities: Floats | None = None
+) -> dict[str, Interval]:
     """Intervals of the scores over examples, by name of the metric.
 
-    Of accuracy and F1 by Wilson's formula, valid for few examples and for scores near 1 too (Wilson 1927). F1 is
-    2 J / (1 + J) with J = TP / (TP + FP + FN): the formula turns the interval of J into that of F1 ("indirect" in Lam,
-    Gopal and Qian 2023, arXiv 2309.14621). Where class 1 is neither present nor predicted, it is 0 to 1.
-    Of the others by the jackknife, with Student's t, on a scale without bounds: the logit of a share, Fisher's z of a
-    correlation, the logarithm of an error.
+    Accuracy gets Wilson's interval, which holds for few examples and for scores near 1 too (Wilson 1927). F1 is
+    2 J / (1 + J), where J is the proportion of the true positives among all examples that are positive or called so.
+    So Wilson's interval of J gives that of F1 ("indirect" in Lam, Gopal and Qian 2023, arXiv 2309.14621).
+    The other metrics get a jackknife interval, see `_jackknife_interval`.
     """
-    return {name: _INTERVALS.get(name, _jackknife_interval)(name, labels, predictions) for name in metrics}
-
-
-def _of_accuracy(name: str, labels: Values, predictions: Values) -> Interval:
-    hits, n = METRICS[name].statistics(labels, predictions).sum(axis=0)
-    return _wilson(hits, n)
-
-
-def _of_f1(name: str, labels: Values, predictions: Values) -> Interval:
-    right, predicted, actual = METRICS[name].statistics(labels, predictions).sum(axis=0)
-    low, high = _wilson(right, predicted + actual - right)
-    return Interval(2 * low / (1 + low), 2 * high / (1 + high))
-
-
-_INTERVALS = {"accuracy": _of_accuracy, "f1": _of_f1}
+    intervals = {}
+    for name in names:
+        if name == "accuracy":
+            intervals[name] = _wilson(int(is_correct(labels, predictions).sum()), len(labels))
+        elif name == "f1":
+            positive, called = labels == 1, predictions == 1
+            low, high = _wilson(int((positive & called).sum()), int((positive | called).sum()))
+            intervals[name] = Interval(2 * low / (1 + low), 2 * high / (1 + high))
+        else:
+            values = jackknife(name, labels, predictions, probabilities)
+            intervals[name] = _jackknife_interval(METRICS[name].scale, len(labels), values)
+    return intervals
 
 
 class _Scale(NamedTuple):
     """A function from the values of a score to all numbers, its inverse, and the inverse's slope at a value."""
 
-    of: Callable[[float], float]
-    back: Callable[[float], float]
+    transform: Callable[[float], float]
+    inverse: Callable[[float], float]
     slope: Callable[[float], float]
 
 
 _SCALES = {
-    "share": _Scale(lambda v: log(v / (1 - v)), lambda x: 1 / (1 + exp(-x)), lambda v: v * (1 - v)),
+    "proportion": _Scale(lambda v: log(v / (1 - v)), lambda x: 1 / (1 + exp(-x)), lambda v: v * (1 - v)),
     "correlation": _Scale(atanh, tanh, lambda v: 1 - v * v),
     "error": _Scale(log, exp, lambda v: v),
 }
 
 
-def _jackknife_interval(name: str, labels: Values, predictions: Values) -> Interval:
-    from scipy.special import stdtrit  # Student's t; scipy.stats takes half a second longer to import
+def _jackknife_interval(scale_name: str, n: int, values: Floats) -> Interval:
+    """Student's t interval on a scale without bounds: the logit, Fisher's z, or the logarithm of an error."""
+    from scipy.special import stdtrit
 
-    metric, n = METRICS[name], len(labels)
-    value, scale = metric.score(labels, predictions), _SCALES[metric.kind]
+    scale, value = _SCALES[scale_name], float(values[0])
     if n == 1:
-        return Interval(scale.back(-inf), scale.back(inf))
+        return Interval(scale.inverse(-inf), scale.inverse(inf))
     if scale.slope(value) == 0:  # at a bound, where all examples are alike: as wide as that of an accuracy of 1
-        gap = (1 - _wilson(n, n).low) * (2 if metric.kind == "correlation" else 1)
+        gap = (1 - _wilson(n, n).low) * (2 if scale_name == "correlation" else 1)
         return Interval(value - gap, value) if value == 1 else Interval(value, value + gap)
-    reach = float(stdtrit(n - 1, 0.975)) * sqrt(_jackknife_variance(metric.left_out(labels, predictions)))
-    middle, reach = scale.of(value), reach / scale.slope(value)
-    return Interval(scale.back(middle - reach), scale.back(middle + reach))
-
-
-def paired_differences(
-    metrics: Iterable[str], labels: Values, a: Values, b: Values, *, same_seeds: bool
-) -> dict[str, Difference]:
-    """Mean scores over the runs b minus those over the runs a, by name of the metric.
-
-    labels: as `metrics.Values`. a, b: such predictions of each run. With one run a side, the interval is for these two
-    models on other examples; with two runs or more, for the two configurations, on other examples and
-    with other seeds. same_seeds: run i of a and run i of b have the same seed and are paired.
-    """
-    found = {}
-    for name in metrics:
-        metric = METRICS[name]
-        # First row: scores over all examples. The others: without one of them.
-        of_a, of_b = (
-            np.column_stack([[metric.score(labels, run), *metric.left_out(labels, run)] for run in side])
-            for side in (a, b)
-        )
-        found[name] = _difference([of_b - of_a] if same_seeds else [of_b, -of_a])
-    return found
-
-
-def _difference(groups: list[Floats]) -> Difference:
-    """The sum of the groups' mean scores.
-
-    groups: each of shape (1 + n, runs): the scores, then those without one example.
-    """
-    means = np.array([of.mean(axis=1) for of in groups])
-    total = means.sum(axis=0)
-    models = examples = _jackknife_variance(total[1:])
-    runs = np.array([of.shape[1] for of in groups])
-    seeds, freedom = 0.0, inf
-    if runs.max() > 1:
-        variances = np.array([of[0].var(ddof=1) for of in groups]) / runs
-        seeds = float(variances.sum())
-        if seeds > 0:
-            freedom = seeds**2 / float((variances**2 / (runs - 1)).sum())
-        for of, mean in zip(groups, means, strict=True):
-            # An example's effect on one run alone is in the variance between runs already.
-            each = np.mean([_jackknife_variance(run) for run in of[1:].T])
-            examples -= float(each - _jackknife_variance(mean[1:])) / (of.shape[1] - 1)
-    return Difference(float(total[0]), int(runs.min()), models, examples, seeds, freedom)
-
-
-class Turned(NamedTuple):
-    """How many answers only the first of two runs gets right, and only the second; what one is worth at most."""
-
-    wrong: int
-    right: int
-    worth: float
-
-
-def turned(name: str, labels: Values, a: Values, b: Values) -> Turned:
-    """Compare the answers of two runs of a classifier, of several labels those to each label, for a metric."""
-    metric, right_a, right_b = METRICS[name], a == labels, b == labels
-    if labels.ndim > 1:
-        alternatives: Iterator[Values] = (
-            np.where(np.arange(labels.shape[1]) == label, 1 - a, a) for label in range(labels.shape[1])
-        )
-    else:
-        alternatives = iter([(a + 1) % (max(labels.max(), a.max(), 1) + 1)])
-    score, worth = metric.score(labels, a), 0.0
-    for alternative in alternatives:
-        now, then = _statistics(metric, labels, a, alternative)
-        worth = max(worth, float(np.max(score - metric.changed(now.sum(axis=0), then - now))))
-    return Turned(int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum()), worth or 1 / labels.size)
-
-
-def _statistics(metric: Metric, labels: Values, a: Values, b: Values) -> tuple[Statistics, Statistics]:
-    """The statistics of two runs, with the same classes and around the same means."""
-    both = metric.statistics(np.concatenate([labels, labels]), np.concatenate([a, b]))
-    return both[: len(labels)], both[len(labels) :]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several hypotheses, adjusted so that 5 % is the chance of any false rejection (Holm 1979)."""
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[at]))
-        adjusted[at] = largest
-    return adjusted
-
-
-def mcnemar(broken: int, fixed: int) -> float:
-    """Two-sided exact p-value of McNemar's test (McNemar 1947). broken, fixed: examples only B gets wrong, or right."""
-    from scipy.stats import binomtest
-
-    return float(binomtest(fixed, broken + fixed).pvalue) if broken + fixed else 1.0
-
-
-def randomization_test(name: str, labels: Values, a: Values, b: Values) -> float:
-    """Two-sided p-value of the difference in a metric between two runs, a and b (Yeh 2000, approximate randomization).
-
-    That is the share of 2,000 draws, each of which swaps the two predictions of about half of the examples, with a
-    difference at least as large. Seeded. Of accuracy, McNemar's test is the exact form.
-    """
-    metric = METRICS[name]
-    of_a, of_b = _statistics(metric, labels, a, b)
-    sums_a, sums_b, gain = of_a.sum(axis=0), of_b.sum(axis=0), of_b - of_a
-    gain = gain[np.flatnonzero(abs(gain).sum(axis=1))]
-
-    def difference(swapped: Floats) -> Floats:
-        return np.abs(metric.of_sums(sums_b - swapped) - metric.of_sums(sums_a + swapped))
-
-    random = np.random.default_rng(0)
-    draws = np.concatenate([difference(random.integers(2, size=(20, gain.shape[0])) @ gain) for _ in range(100)])
-    as_large = draws >= difference(np.zeros_like(sums_a)) - 1e-12  # equal, apart from rounding
-    return float((1 + as_large.sum()) / (1 + len(draws)))
-
-
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Student's t interval of the mean of at least two values."""
-    from scipy.stats import t
-
-    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    reach = float(t.ppf(0.975, len(values) - 1)) * error
-    mean = float(np.mean(values))
-    return Interval(mean - reach, mean + reach)
+    middle = scale.transform(value)
+    reach = float(stdtrit(len(values) - 2, 0.975)) * sqrt(_variance(values)) / scale.slope(value)
+    return Interval(scale.inverse(middle - reach), scale.inverse(middle + reach))
 
 
 def _wilson(hits: int, n: int) -> Interval:
     if n == 0:
         return Interval(0, 1)
-    z = NormalDist().inv_cdf(0.975)
-    share, spread = hits / n, z**2 / n
-    centre = (share + spread / 2) / (1 + spread)
-    reach = sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return Interval(centre - reach, min(centre + reach, 1))  # rounding may put that of a perfect score above 1
+    proportion, spread = hits / n, _Z**2 / n
+    center = (proportion + spread / 2) / (1 + spread)
+    reach = sqrt(spread * (proportion * (1 - proportion) + spread / 4)) / (1 + spread)
+    return Interval(center - reach, min(center + reach, 1))  # rounding may put that of a perfect score above 1
 
 
-def _jackknife_variance(left_out: Floats) -> float:
-    """Variance of a score over examples (Efron and Tibshirani 1993, section 11.5).
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Student's t interval of the mean of at least two values."""
+    from scipy.special import stdtrit
 
-    left_out: the score without each example, shape (n,).
-    """
-    return (len(left_out) - 1) * float(np.var(left_out))
+    reach = float(stdtrit(len(values) - 1, 0.975)) * float(np.std(values, ddof=1)) / sqrt(len(values))
+    return Interval(float(np.mean(values)) - reach, float(np.mean(values)) + reach)

@@ -10,20 +10,15 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Values, scores
+from pipeline.evaluation.metrics import METRICS, Floats, Values, compared_by
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, joined
-from pipeline.evaluation.uncertainty import (
-    Difference,
-    Turned,
-    mcnemar,
-    paired_differences,
-    randomization_test,
-    turned,
-)
+from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.experiments.identity import SEED
 from pipeline.experiments.revisions import Run
 
+# With fewer changed examples, an interval may be too narrow: see tests/test_uncertainty.py.
+FEWEST_CHANGED = 10
 OPTIMISTIC = (
     "There are no test labels: this rests on validation. The epoch is chosen on validation too, so its scores are "
     "slightly optimistic."
@@ -58,8 +53,7 @@ class Contrast:
 
     fixed, broken: those that only B, or only A, gets right, by B's confidence; a group where the mean probability over
     runs does. Of a regression: those whose prediction is closer to the label, or further from it, in B; furthest first.
-    p: of the hypothesis that two runs do not differ in the task's first metric, see `paired_test`; None for groups.
-    turned: of two runs of a classifier, for that metric; None for groups and of a regression.
+    changed: how many rows the two sides answer differently, on average over runs.
     """
 
     n: int
@@ -68,8 +62,7 @@ class Contrast:
     difference: dict[str, Difference]
     fixed: list[Example]
     broken: list[Example]
-    p: float | None
-    turned: Turned | None
+    changed: int
 
 
 @dataclass(frozen=True)
@@ -92,13 +85,18 @@ class Comparison:
     caveats: list[str]  # sentences that belong to the verdict
 
 
+def judged_by(run: Run, metrics: list[str] | None) -> Run:
+    """The run with other metrics to compare it by, see `metrics.compared_by`."""
+    task = compared_by(run.task, metrics)
+    return run._replace(task=task, signature={**run.signature, "metrics": "+".join(task.metrics)})
+
+
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two groups.
 
-    They differ where the interval of the difference in the task's first metric excludes 0, and for two runs p is below
-    0.05: with a handful of changed rows, the interval alone is too narrow. On test, since validation has chosen the
-    epoch and is optimistic; on validation where the labels of test are not known. Of two groups that differ, one is
-    better; of two runs, another seed might swap them.
+    They differ if the interval of the difference in the task's first metric excludes 0, and at least FEWEST_CHANGED
+    rows changed. This is judged on test, since validation has chosen the epoch and is optimistic; on validation if the
+    labels of test are not known. If two groups differ, one is better; with two runs, another seed might swap them.
     Raises UserError where the sides were scored on different data, where one is a group and the other a run, and where
     a group is not of one configuration over seeds.
     """
@@ -132,7 +130,8 @@ def compare(a: Side, b: Side) -> Comparison:
         also = f"whatever else differs ({', '.join(differ_in)})" if differ_in else "and so are the parameters"
         verdict, caveats = f"no difference: the predictions are identical, {also}", []
     else:
-        verdict, caveats = _verdict(task, judged, better), _caveats(task, differ_in, groups=groups)
+        verdict = _verdict(task, judged, better, groups=groups)
+        caveats = _caveats(task, differ_in, groups=groups)
     degenerate = [text for side in (a, b) if (text := _degenerate(side, task))]
     return Comparison(
         a=_title(a),
@@ -208,7 +207,6 @@ def _contrast(
     task: Task, texts: list[tuple[str, ...]], a: list[Predictions], b: list[Predictions], *, same_seeds: bool
 ) -> Contrast:
     rows = a[0]  # all runs have scored the same
-    predicted_a, predicted_b = (np.stack([run.predicted for run in side]) for side in (a, b))
     (good_a, shown_a), (good_b, shown_b) = (_judged(task, side) for side in (a, b))
     sureness = good_b - good_a if task.problem_type == "regression" else shown_b
 
@@ -225,26 +223,22 @@ def _contrast(
             for i in at[np.argsort(-sureness[at], kind="stable")]
         ]
 
-    scores_a, scores_b = (
-        [scores(task.metrics, rows.labels, run) for run in side] for side in (predicted_a, predicted_b)
-    )
-    fixed, broken = examples(good_b > good_a, sureness), examples(good_b < good_a, -sureness)
-    p = answers = None
-    if len(a) == len(b) == 1 and task.problem_type != "regression":
-        answers = turned(task.metrics[0], rows.labels, a[0].predicted, b[0].predicted)
-    if len(a) == len(b) == 1 and paired_test(task) == MCNEMAR:
-        p = mcnemar(len(broken), len(fixed))
-    elif len(a) == len(b) == 1:
-        p = randomization_test(task.metrics[0], rows.labels, a[0].predicted, b[0].predicted)
+    sides = {
+        name: [
+            np.stack([jackknife(name, run.labels, run.predicted, run.probability) for run in side]) for side in (a, b)
+        ]
+        for name in task.metrics
+    }
+    correct_a, correct_b = (np.mean([run.labels == run.predicted for run in side], axis=0) for side in (a, b))
+    changed = (correct_a != correct_b).reshape(len(rows.labels), -1).any(axis=1)
     return Contrast(
         n=len(rows.labels),
-        a=_mean(scores_a),
-        b=_mean(scores_b),
-        difference=paired_differences(task.metrics, rows.labels, predicted_a, predicted_b, same_seeds=same_seeds),
-        fixed=fixed,
-        broken=broken,
-        p=p,
-        turned=answers,
+        a={name: float(jackknives[:, 0].mean()) for name, (jackknives, _) in sides.items()},
+        b={name: float(jackknives[:, 0].mean()) for name, (_, jackknives) in sides.items()},
+        difference={name: difference(*both, same_seeds=same_seeds) for name, both in sides.items()},
+        fixed=examples(good_b > good_a, sureness),
+        broken=examples(good_b < good_a, -sureness),
+        changed=len(rows.labels) if task.problem_type == "regression" else int(changed.sum()),
     )
 
 
@@ -272,37 +266,24 @@ def _label(task: Task, label: Values) -> str:
     return ", ".join(name for name, on in zip(task.labels, label, strict=True) if on) or "none"
 
 
-MCNEMAR = "McNemar's exact test"
-
-
-def paired_test(task: Task) -> str:
-    """The name of the test of two runs. McNemar's is of accuracy alone."""
-    return MCNEMAR if task.metrics[0] == "accuracy" else "randomization test"
-
-
-def _mean(of_runs: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([of[name] for of in of_runs])) for name in of_runs[0]}
-
-
 def _better(task: Task, judged: Contrast) -> str | None:
     """The side with the better score, A or B; None: no evidence of a difference."""
-    of = judged.difference[task.metrics[0]]
-    if not (of.low > 0 or of.high < 0) or (judged.p is not None and judged.p >= 0.05):
+    result = judged.difference[task.metrics[0]]
+    if judged.changed < FEWEST_CHANGED or not (result.low > 0 or result.high < 0):
         return None
-    return "B" if METRICS[task.metrics[0]].sign * of.value > 0 else "A"
+    return "B" if METRICS[task.metrics[0]].sign * result.value > 0 else "A"
 
 
-def _verdict(task: Task, judged: Contrast, better: str | None) -> str:
-    metric, of = METRICS[task.metrics[0]], judged.difference[task.metrics[0]]
-    unit = "" if metric.kind == "error" else " points"
-    found = f"95 % interval {metric.shown_difference(of.low)} to {metric.shown_difference(of.high)}{unit}"
-    if judged.p is not None:
-        found += f", {paired_test(task)}: p = {judged.p:.2g}"
-    what = f"{task.verdict_split} {metric.title}"
+def _verdict(task: Task, judged: Contrast, better: str | None, *, groups: bool) -> str:
+    metric, result = METRICS[task.metrics[0]], judged.difference[task.metrics[0]]
+    unit = "" if metric.scale == "error" else " points"
+    interval = f"95% interval {metric.format_difference(result.low)} to {metric.format_difference(result.high)}{unit}"
+    score = f"{task.verdict_split} {metric.title}"
     if better is None:
-        return f"no evidence of a difference in {what}: {found}"
-    who = "these two models differ" if judged.p is not None else f"B is {'better' if better == 'B' else 'worse'}"
-    return f"{who}: {metric.shown_difference(of.value)}{f'{unit} of' if unit else ' in'} {what}, {found}"
+        few = f"; only {judged.changed} {task.noun} changed" if judged.changed < FEWEST_CHANGED else ""
+        return f"no evidence of a difference in {score}: {interval}{few}"
+    subject = f"B is {'better' if better == 'B' else 'worse'}" if groups else "these two models differ"
+    return f"{subject}: {metric.format_difference(result.value)}{f'{unit} of' if unit else ' in'} {score}, {interval}"
 
 
 def _caveats(task: Task, differ_in: list[str], *, groups: bool) -> list[str]:

@@ -55,8 +55,8 @@ def _summary(group: str, n: int) -> list[str]:
     rows = [["", "n", "mean", "std. dev.", "lowest", "highest", "95 % interval of the mean"]]
     for title, (metric, values) in scores.items():
         numbers = (float(np.mean(values)), float(np.std(values, ddof=1)), min(values), max(values))
-        interval = " to ".join(metric.shown(limit, 2) for limit in mean_interval(values))
-        rows.append([title, str(n), *(metric.shown(number, 2) for number in numbers), interval])
+        interval = " to ".join(metric.format(limit, 2) for limit in mean_interval(values))
+        rows.append([title, str(n), *(metric.format(number, 2) for number in numbers), interval])
     return [
         *aligned(rows, "right"),
         in_units(metric for metric, _ in scores.values()),

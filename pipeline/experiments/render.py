@@ -10,8 +10,8 @@ from pipeline.core.messages import printable
 from pipeline.core.text import aligned, code, table
 from pipeline.evaluation.metrics import METRICS, Metric
 from pipeline.evaluation.signature import as_line
-from pipeline.experiments.comparison import Comparison, Contrast, Example, paired_test
-from pipeline.experiments.gate import MOST_RUNS, Decision
+from pipeline.experiments.comparison import Comparison, Contrast, Example
+from pipeline.experiments.gate import Decision
 
 _SHOWN = 3  # examples of a kind
 
@@ -22,7 +22,9 @@ def _shown(value: Any) -> str:
 
 def in_units(metrics: Iterable[Metric], more: str = "") -> str:
     """The sentence that says in which units scores are. more: what follows "In percent"."""
-    return f"In percent{more}{', but errors as they are' if any(of.kind == 'error' for of in metrics) else ''}."
+    return (
+        f"In percent{more}{', but errors as they are' if any(metric.scale == 'error' for metric in metrics) else ''}."
+    )
 
 
 def _splits(comparison: Comparison) -> list[tuple[str, Contrast]]:
@@ -36,8 +38,8 @@ def score_rows(comparison: Comparison) -> list[list[str]]:
     for split, contrast in _splits(comparison):
         for name, of in contrast.difference.items():
             metric = METRICS[name]
-            scores = (metric.shown(side[name], 2) for side in (contrast.a, contrast.b))
-            difference, low, high = (metric.shown_difference(value, 2) for value in (of.value, of.low, of.high))
+            scores = (metric.format(side[name], 2) for side in (contrast.a, contrast.b))
+            difference, low, high = (metric.format_difference(value, 2) for value in (of.value, of.low, of.high))
             rows.append([f"{split} {metric.title}", *scores, difference, f"{low} to {high}"])
     return rows
 
@@ -49,11 +51,8 @@ def _notes(comparison: Comparison) -> list[str]:
     judged = comparison.splits[split]
     over = " and ".join(f"{of.n} {name}" for name, of in _splits(comparison)) + f" {task.noun}"
     metrics = [METRICS[name] for name in task.metrics]
-    if judged.p is not None:
-        notes = [
-            in_units(metrics, f"; differences in points, with intervals over {over}"),
-            f"{paired_test(task)[0].upper()}{paired_test(task)[1:]} on {split}: p = {judged.p:.2g}.",
-        ]
+    if comparison.seeds is None:
+        notes = [in_units(metrics, f"; differences in points, with intervals over {over}")]
     else:
         notes = [
             in_units(metrics, ", means over runs; differences in points"),
@@ -63,11 +62,9 @@ def _notes(comparison: Comparison) -> list[str]:
     difference = judged.difference[task.metrics[0]]
     if seen := difference.detectable:  # 0: identical predictions
         # Few seeds say little about the variance between seeds: tests/test_statistics.py
-        cases = {2: "six of ten", 3: "seven of ten", 4: "seven of ten"}.get(difference.runs, "four of five")
-        what = f"{metric.shown(seen)} in" if metric.kind == "error" else f"{metric.shown(seen)} points of"
-        notes.append(
-            f"Such a comparison sees a true difference of {what} {split} {metric.title} in about {cases} cases."
-        )
+        power = {2: 60, 3: 70, 4: 70}.get(difference.runs, 80)
+        gap = f"{metric.format(seen)} in" if metric.scale == "error" else f"{metric.format(seen)} points of"
+        notes.append(f"A true difference of {gap} {split} {metric.title} is detected about {power}% of the time.")
     return notes
 
 
@@ -112,7 +109,7 @@ def as_text(comparison: Comparison) -> str:
     for side, name, of in zip("AB", (comparison.a, comparison.b), comparison.signatures, strict=True):
         lines += [f"{side}: {name}", f"   {as_line(of)}"]
     lines.append("")
-    lines += aligned([["", "A", "B", "B - A", "95 % interval"], *score_rows(comparison)], "right")
+    lines += aligned([["", "A", "B", "B - A", "95% interval"], *score_rows(comparison)], "right")
     lines += [*_notes(comparison), ""]
     for title, rows in _changes(comparison):
         lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: none differs"]), ""]
@@ -132,7 +129,7 @@ def as_markdown(comparison: Comparison) -> str:
     """For a pull request on GitHub."""
     lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", "", *comparison.caveats, ""]
     lines += table(
-        ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95 % interval"],
+        ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95% interval"],
         score_rows(comparison),
     )
     lines += ["", *_notes(comparison), ""]
@@ -166,60 +163,35 @@ def as_json(comparison: Comparison) -> str:
 
 
 def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -> str:
-    """Several candidates beside one baseline, for a terminal."""
+    """Several candidates next to one baseline, for a terminal."""
     first = comparisons[0]
     split, name = first.task.verdict_split, first.task.metrics[0]
-    metric, rows = METRICS[name], [["", "", "B - A", "95 % interval", "detectable", "p", ""]]
-    signatures = {"A": first.signatures[0]} | {of.b: of.signatures[1] for of in comparisons}
-    rows.append([f"A: {first.a}", metric.shown(first.splits[split].a[name], 2), "", "", "", "", ""])
+    metric, rows = METRICS[name], [["", "", "B - A", "95% interval", "detectable", "gate"]]
+    signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
+    rows.append([f"A: {first.a}", metric.format(first.splits[split].a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
         contrast = comparison.splits[split]
-        of = contrast.difference[name]
-        difference, low, high = (metric.shown_difference(value, 2) for value in (of.value, of.low, of.high))
-        score = metric.shown(contrast.b[name], 2)
-        rows.append(
-            [comparison.b, score, difference, f"{low} to {high}", metric.shown(of.detectable, 2), f"{decision.p:.2g}",
-             decision.outcome]
-        )  # fmt: skip
+        result = contrast.difference[name]
+        value, low, high = (metric.format_difference(number, 2) for number in (result.value, result.low, result.high))
+        score, seen = metric.format(contrast.b[name], 2), metric.format(result.detectable, 2)
+        rows.append([comparison.b, score, value, f"{low} to {high}", seen, decision.outcome])
     return "\n".join(
         [
             f"{split} {metric.title}, {in_units([metric]).lower()}",
             "",
             *aligned(rows, "right"),
-            *(f"{name}: {as_line(of)}" for name, of in signatures.items()),
+            *(f"{name}: {as_line(entries)}" for name, entries in signatures.items()),
             "",
-            "Detectable: the true difference that is seen in about four of five cases"
-            " (six of ten with 2 seeds, seven of ten with 3 or 4).",
-            f"p under no difference, adjusted for {len(comparisons)} candidates (Holm); intervals are not adjusted.",
+            "Detectable: the true difference that is detected about 80% of the time"
+            " (60% with 2 seeds, 70% with 3 or 4).",
+            f"Each candidate is judged by itself: the best of {len(comparisons)} may look better by chance.",
             *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
         ]
     )
 
 
-def as_gate(comparison: Comparison, decision: Decision, margin: float) -> str:
+def as_gate(comparison: Comparison, decision: Decision) -> str:
     """The line on which a script's exit status rests."""
-    by = f"{margin:g}{'' if METRICS[comparison.task.metrics[0]].kind == 'error' else ' points'}"
-    loss = f"p = {decision.p_worse:.2g} under a loss by {by}"
-    said = {
-        "better": f"passes: {comparison.b} is better, p = {decision.p:.2g} under no difference",
-        "equivalent": f"passes: {comparison.b} is equivalent within {by}, {loss}",
-        "not worse": f"passes: {comparison.b} is not worse by {by} or more, {loss}",
-        "worse": f"fails: {comparison.b} is worse, p = {decision.p:.2g} under no difference",
-        "undecided": f"undecided: {comparison.b} may be worse by {by} or more, {loss}",
-    }[decision.outcome]
-    said = "; ".join([said, *comparison.degenerate])
-    if decision.outcome == "undecided" and decision.ruled_out is not None:
-        task = comparison.task
-        n, metric = comparison.splits[task.verdict_split].n, METRICS[task.metrics[0]]
-        loss = f"{decision.ruled_out:.2g}" if metric.kind == "error" else f"{100 * decision.ruled_out:.2f} points"
-        return (
-            f"Gate {said}; both sides give the same answers on all {n} {task.verdict_split} {task.noun}, so more seeds "
-            f"would not settle it: so many {task.noun} only rule out a loss by more than {loss}"
-        )
-    if comparison.seeds is None:
-        return f"Gate {said}; this is about these two models, not about other seeds"
-    if decision.outcome != "undecided":
-        return f"Gate {said}"
-    if decision.runs is None:
-        return f"Gate {said}; even {MOST_RUNS} seeds a side would not settle it on these rows, if it is as found"
-    return f"Gate {said}; {decision.runs} seeds a side would settle it in four of five cases, if it is as found"
+    said = {"passes": "The gate passes", "undecided": "The gate is undecided about", "fails": "The gate fails"}
+    line = "; ".join([f"{said[decision.outcome]} {comparison.b}: {decision.reason}", *comparison.degenerate])
+    return line if comparison.seeds else f"{line}. This is about these two models, not about other seeds."

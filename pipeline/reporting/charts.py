@@ -164,8 +164,8 @@ def slices(found: Sequence[Slice], name: str, overall: float) -> Spec:
         for of in found
         if name in of.scores
     ]
-    form = ".3f" if METRICS[name].kind == "error" else ".1%"
-    axis = alt.Axis(tickCount=5) if METRICS[name].kind == "error" else _SHARES
+    form = ".3f" if METRICS[name].scale == "error" else ".1%"
+    axis = alt.Axis(tickCount=5) if METRICS[name].scale == "error" else _SHARES
     base = _chart(rows).encode(y=_names("slice", [of.name for of in found]))
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
         x=alt.X("score:Q", title=title, axis=axis, scale=alt.Scale(zero=False)),

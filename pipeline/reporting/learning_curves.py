@@ -45,7 +45,7 @@ def title(name: str) -> str:
 
 def shown(value: float, name: str) -> str:
     """A value of a metric, or of the loss, as people read it."""
-    return f"{value:.3f}" if name == "loss" else METRICS[name].shown(value)
+    return f"{value:.3f}" if name == "loss" else METRICS[name].format(value)
 
 
 def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[Epoch]:
@@ -164,7 +164,7 @@ def _best(epochs: Sequence[Epoch], name: str) -> Epoch:
 
 
 def _is_error(name: str) -> bool:
-    return name == "loss" or METRICS[name].kind == "error"
+    return name == "loss" or METRICS[name].scale == "error"
 
 
 def _change(epochs: Sequence[Epoch], name: str, of_share: float, of_error: float) -> float:

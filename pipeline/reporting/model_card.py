@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import code, table
-from pipeline.evaluation.metrics import METRICS
+from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES
 from pipeline.reporting.results import Results, never_predicted
@@ -20,7 +20,9 @@ def model_card(results: Results) -> str:
     task, evaluation, intervals = results.task, results.metrics["evaluation"], results.metrics["intervals"]
     data, checkpoint = results.provenance["data"], results.provenance["checkpoint"]
     dataset = data.get("dataset", task.name)
-    titles = {name: METRICS[name].title for name in task.metrics}
+    others = [name for name in applicable_metrics(task) if name not in task.metrics]
+    titles = {name: METRICS[name].title for name in [*task.metrics, *others]}
+    values = {split: {**results.metrics["diagnostics"][split]["scores"], **evaluation[split]} for split in task.scored}
     scores = [
         EvalResult(
             task_type="text-classification",
@@ -32,7 +34,7 @@ def model_card(results: Results) -> str:
             dataset_revision=data.get("revision"),
             metric_type=name,
             metric_name=title,
-            metric_value=evaluation[split][name],
+            metric_value=values[split][name],
         )
         for split in task.scored
         for name, title in titles.items()
@@ -45,7 +47,7 @@ def model_card(results: Results) -> str:
         language=data.get("language"),
         license=checkpoint.get("license"),
         library_name="transformers",
-        metrics=task.metrics,
+        metrics=list(titles),
         model_name=f"{task.name}-classifier",
         pipeline_tag="text-classification",
     )
@@ -54,7 +56,7 @@ def model_card(results: Results) -> str:
         titles = {name: f"F1 of {code(task.labels[1])}" if name == "f1" else title for name, title in titles.items()}
     titles["loss"] = LOSSES[task.problem_type]
     rows = [
-        [title, *(_score(evaluation[split][name], intervals[split].get(name)) for split in task.scored)]
+        [title, *(_score(values[split][name], intervals[split].get(name)) for split in task.scored)]
         for name, title in titles.items()
     ]
     rows.append([task.noun, *(str(evaluation[split]["n"]) for split in task.scored)])
@@ -80,7 +82,7 @@ def model_card(results: Results) -> str:
 
 
 def _score(value: float, interval: Mapping[str, float] | None) -> str:
-    """With its 95 % interval; the loss has none."""
+    """With its 95% interval, if it is a metric by which models are compared."""
     return f"{value:.4f}" + (f" ({interval['low']:.4f} to {interval['high']:.4f})" if interval else "")
 
 
@@ -136,7 +138,7 @@ Fine-tuned from {start} on {trained_on} of {task}.
 
 {scores}
 
-In brackets are 95 % intervals over {noun}.
+In parentheses are 95% intervals over {noun}.
 Signature: {signature}
 
 ```python

@@ -11,10 +11,10 @@ from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import threshold
-from pipeline.evaluation.metrics import METRICS, baseline, losses
+from pipeline.evaluation.metrics import METRICS, applicable_metrics, baseline, losses
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
-from pipeline.evaluation.uncertainty import Difference, paired_differences
+from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.reporting import learning_curves, mistakes, slices
 from pipeline.reporting.results import Results, never_predicted
 from pipeline.reporting.templates import scripted
@@ -33,15 +33,12 @@ def page(results: Results) -> str:
     run, environment = results.provenance["run"], results.metrics["environment"]
     main, chosen = task.verdict_split, training["metric_for_best_model"]
     splits = sorted(task.scored, key=lambda split: split != main)
-    curve_names = list(dict.fromkeys([*task.metrics, *([] if chosen == "loss" else [chosen])]))
+    curve_names = [name for name in METRICS if name in plots["history"][0]]
     epochs = learning_curves.epochs(plots["history"], curve_names)
     steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
     overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
     related = overlap >= slices.RELATED
-    sliced = {
-        split: slices.slices(task, results.rows[split], of.labels, of.predicted, related)
-        for split, of in predictions.items()
-    }
+    sliced = {split: slices.slices(task, results.rows[split], of, related) for split, of in predictions.items()}
     validated = results.card.splits["validation"].rows
     right = {split: float(np.mean(of.labels == of.predicted)) for split, of in predictions.items()}
     drawn = {
@@ -49,7 +46,7 @@ def page(results: Results) -> str:
         "losses": charts.losses(
             plots["history"], steps[training["kept_epoch"] - 1], learning_curves.LOSSES[task.problem_type]
         ),
-        "scores": charts.scores(epochs, [name for name in curve_names if METRICS[name].kind != "error"]),
+        "scores": charts.scores(epochs, [name for name in curve_names if METRICS[name].scale != "error"]),
         "slices": charts.slices(sliced[main], task.metrics[0], evaluation[main][task.metrics[0]]),
     }
     if task.problem_type == "regression":
@@ -81,7 +78,6 @@ def page(results: Results) -> str:
         frequent=sorted(range(len(of_train)), key=lambda label: -of_train[label])[:_MOST_CLASSES],
         guess=_guess(results, main),
         intervals=results.metrics["intervals"],
-        kinds={name: METRICS[name].kind for name in task.metrics},
         lengths=results.lengths,
         main=main,
         mistakes=[
@@ -94,6 +90,7 @@ def page(results: Results) -> str:
         names=[name.replace("_", " ") for name in task.labels],
         negations=slices.NEGATIONS,
         never_predicted=never_predicted(predictions[main], len(task.labels)),
+        other_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
         overlap=overlap,
         readings=learning_curves.read(
             epochs,
@@ -106,6 +103,7 @@ def page(results: Results) -> str:
         related=related,
         right=right,
         run=run,
+        scales={name: metric.scale for name, metric in METRICS.items()},
         signature=as_line(results.metrics["diagnostics"]["signature"]),
         slice_names=slices.slice_metrics(task),
         slices=sliced,
@@ -130,7 +128,7 @@ def _headline(results: Results, splits: list[str]) -> list[dict[str, Any]]:
     for split in splits:
         scores, intervals = (results.metrics[name][split] for name in ("evaluation", "intervals"))
         for name in results.task.metrics:
-            if METRICS[name].kind == "error":
+            if METRICS[name].scale == "error":
                 continue
             compared = {
                 "this model": {"value": scores[name], **intervals[name]},
@@ -149,8 +147,8 @@ def _guess(results: Results, split: str) -> str | float | None:
     task = results.task
     if task.problem_type == "multi_label_classification":
         return None
-    guessed = baseline(task.problem_type, results.predictions[split].labels)[0]
-    return task.labels[guessed].replace("_", " ") if task.labels else float(guessed)
+    guesses, _ = baseline(task.problem_type, results.predictions[split].labels, task.outputs)
+    return task.labels[guesses[0]].replace("_", " ") if task.labels else float(guesses[0])
 
 
 def _moved_scores(task: Task, predictions: dict[str, Predictions], split: str) -> dict[str, Difference]:
@@ -164,9 +162,11 @@ def _moved_scores(task: Task, predictions: dict[str, Predictions], split: str) -
     at_threshold = (scored.probability[:, 1] >= threshold(predictions["validation"])).astype(int)
     if np.array_equal(at_threshold, scored.predicted):
         return {}
-    return paired_differences(
-        task.metrics, scored.labels, scored.predicted[np.newaxis], at_threshold[np.newaxis], same_seeds=True
-    )
+    jackknives = {
+        name: [jackknife(name, scored.labels, values)[np.newaxis] for values in (scored.predicted, at_threshold)]
+        for name in ("accuracy", "f1")
+    }
+    return {name: difference(*sides, same_seeds=True) for name, sides in jackknives.items()}
 
 
 def _loss_error(task: Task, of: Predictions, n: int) -> float:
@@ -210,9 +210,9 @@ _UNDEFINED = "\N{EN DASH}"
 
 def _difference(difference: float, name: str, unit: bool = False) -> str:
     """A difference in a metric with its sign, and its unit."""
-    text = METRICS[name].shown_difference(difference)
+    text = METRICS[name].format_difference(difference)
     text = text.replace("-", "\N{MINUS SIGN}") if float(text) else f"±{text[1:]}"
-    return f"{text} points" if unit and METRICS[name].kind != "error" else text
+    return f"{text} points" if unit and METRICS[name].scale != "error" else text
 
 
 def _against(interval: dict[str, float], value: float, name: str) -> str:
@@ -224,10 +224,10 @@ def _against(interval: dict[str, float], value: float, name: str) -> str:
 
 def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
     """Which of these scores are in percent, or their differences in points: all, the correlations, or none."""
-    kinds = {METRICS[name].kind for name in names}
-    if "error" not in kinds:
+    scales = {METRICS[name].scale for name in names}
+    if "error" not in scales:
         return f" in {unit}"
-    return f", correlations in {unit}" if "correlation" in kinds else ""
+    return f", correlations in {unit}" if "correlation" in scales else ""
 
 
 def _number(value: float) -> str:

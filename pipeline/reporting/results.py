@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ class Rows:
 class Results:
     """The data, the predictions, and the content of the files that the report shows.
 
-    rows, predictions: of the scored splits, or of their first rows.
+    task: with the metrics by which models are compared. rows, predictions: of the scored splits, or of their first
+    rows.
     metrics: JSON files by name. plots: rows of CSV files by name, each row text by column. baseline: an earlier
     evaluation.json, None where it is of other data. lengths: of the tokenized rows. max_length: in tokens, to
     which rows were cut. provenance: data, checkpoint, parameters and environment.
@@ -65,6 +66,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     content = {"evaluation": _read_json(metrics / "evaluation.json", "evaluate")} | {
         name: _read_details(metrics / f"{name}.json", stage) for stage, names in _DETAILS.items() for name in names
     }
+    task = replace(task, metrics=content["diagnostics"]["metrics"])
     plots = {
         name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for stage, names in _PLOTS.items() for name in names
     }

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values, scores
+from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
 
@@ -48,34 +49,46 @@ def slice_metrics(task: Task) -> list[str]:
     return [name for name in task.metrics if name != "spearmanr"][:2]
 
 
-def slices(task: Task, rows: Rows, labels: Values, predictions: Values, related: bool = True) -> list[Slice]:
+def slices(task: Task, rows: Rows, predictions: Predictions, related: bool = True) -> list[Slice]:
     """The non-empty slices, in order. Every row is in one slice of each kind.
 
-    labels, predictions: as `Values`. related: whether pairs share enough words for slices by word overlap.
+    related: whether pairs share enough words for slices by word overlap.
     """
     found = []
-    for kind, (names, number) in _assignments(task, rows, related):
-        for at, name in enumerate(names):
-            of = number == at
-            if of.any():
-                actual, given = labels[of], predictions[of]
-                defined = [metric for metric in slice_metrics(task) if _defined(metric, actual)]
-                positive = float(np.mean(actual == 1)) if task.binary else None
-                limits = score_intervals(defined, actual, given)
-                intervals = {metric: interval._asdict() for metric, interval in limits.items()}
-                found.append(Slice(kind, name, len(actual), positive, scores(defined, actual, given), intervals))
+    for kind, (names, numbers) in _assignments(task, rows, related):
+        for number, name in enumerate(names):
+            members = numbers == number
+            if not members.any():
+                continue
+            labels = predictions.labels[members]
+            probability = None if predictions.probability is None else predictions.probability[members]
+            outputs = predictions.predicted[members], probability
+            defined = [metric for metric in slice_metrics(task) if _defined(metric, labels)]
+            limits = score_intervals(defined, labels, *outputs)
+            found.append(
+                Slice(
+                    kind=kind,
+                    name=name,
+                    n=len(labels),
+                    positive=float(np.mean(labels == 1)) if task.binary else None,
+                    scores=scores(defined, labels, *outputs),
+                    intervals={metric: interval._asdict() for metric, interval in limits.items()},
+                )
+            )
     return found
 
 
 def _defined(metric: str, labels: Values) -> bool:
     """Whether a metric says something about these rows.
 
-    F1 does not where no row has the class, or any label: it is 0, whatever the model says. A correlation does not where
-    all labels are equal.
+    F1 and average precision do not if no row has the class, or any label: they are 0, whatever the model says. A
+    correlation and ROC AUC do not if all labels are equal.
     """
-    if metric == "f1" or (metric.startswith("f1_") and labels.ndim > 1):
+    if metric in ("f1", "average_precision") or (metric.startswith("f1_") and labels.ndim > 1):
         return bool(np.any(labels == 1))
-    return METRICS[metric].kind != "correlation" or bool(np.ptp(labels))
+    if metric == "roc_auc" or METRICS[metric].scale == "correlation":
+        return bool(np.ptp(labels))
+    return True
 
 
 Assignment = tuple[Sequence[str], Ints]  # names of the slices, and the index of each row's slice, shape (n,)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline.core.messages import log
 from pipeline.core.output import output_errors, write_text
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Values, loss, predicted, sign, task_metric
+from pipeline.evaluation.metrics import Values, compute_metrics, predicted, sign
 
 History = list[dict[str, Any]]  # an entry for each logged step and each scoring of validation, as in Trainer's log
 Curves = Callable[[History], None]  # shows the course of the run so far
@@ -38,10 +38,8 @@ def validation_scores(task: Task, logits: NDArray[np.float32], labels: Values) -
     """
     if task.problem_type == "multi_label_classification":  # floats, for binary cross-entropy
         labels = labels.astype(np.int64)
-    predictions = predicted(task.problem_type, logits)
-    scores = task_metric(task).compute(predictions=predictions, references=labels)
-    different = len(np.unique(predictions, axis=0))
-    return {**scores, "loss": loss(task.problem_type, logits, labels), "different": different}
+    different = len(np.unique(predicted(task.problem_type, logits), axis=0))
+    return {**compute_metrics(task, logits, labels), "different": different}
 
 
 def improves(task: Task, scores: dict[str, float], best: dict[str, float] | None) -> bool:
