@@ -28,15 +28,6 @@ _LOCK = Path("dvc.lock")
 _STAGES = ("download", "pretrained", "tokenize", "train", "predict")  # that lead to predictions
 
 
-class NoSuchRevision(UserError):
-    """A name that neither git nor DVC knows."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f'"{name}" is no branch, tag, commit, experiment or group of seeds; see "git branch" and "dvc exp list -A"'
-        )
-
-
 class Run(NamedTuple):
     """Predictions and their origin.
 
@@ -214,14 +205,17 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
     """Open a revision by its name, or by `reference` if git has another name for it.
 
     Raises:
-        NoSuchRevision: if neither git nor DVC knows it.
-        UserError: if there is no repository.
+        UserError: if neither git nor DVC knows it, or if there is no repository.
     """
     from dvc.api import DVCFileSystem
     from dvc.repo import Repo
 
     _require_repository()
     commit = None if name == WORKSPACE else _commit(reference or name)
+    if commit is None and name != WORKSPACE:
+        raise UserError(
+            f'"{name}" is not a branch, tag, commit, experiment or seed group; see "git branch" and "dvc exp list -A"'
+        )
     with closing(Repo()) as workspace:
         cache = workspace.cache.local_cache_dir  # A commit may name another one, or a path that starts elsewhere.
     # Without a remote, it does not wait for files that are missing from the cache.
@@ -229,13 +223,13 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
         yield Revision(name, commit, files)
 
 
-def _commit(name: str) -> str:
-    """Return the commit of a name that git knows, or of the newest experiment with this name."""
+def _commit(name: str) -> str | None:
+    """Return the commit of a name that git knows, or of the newest experiment with this name; None if there is none."""
     for reference in (name, experiment_names().get(name)):
         commit = _git("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}") if reference else None
         if commit and re.fullmatch("[0-9a-f]{40,64}", commit.strip()):  # not so for "^main"
             return commit.strip()
-    raise NoSuchRevision(name)
+    return None
 
 
 # DVC keeps experiments in refs/exps/<first 2 digits of the commit that it started from>/<the other 38>/<name>. They are
@@ -285,15 +279,11 @@ def runs(name: str) -> list[Run]:
     Raises:
         UserError: if there is none, or if a result is incomplete.
     """
-    try:
-        with opened(name) as revision:
-            return [revision.run()]
-    except NoSuchRevision:
-        group = experiments(name)
-        if not group:
-            raise
+    _require_repository()
+    group = {} if name == WORKSPACE or _commit(name) else experiments(name)
+    references = {f"{name}-{seed}": reference for seed, reference in group.items()} or {name: name}
     results = []
-    for seed, reference in group.items():
-        with opened(f"{name}-{seed}", reference) as revision:
+    for revision_name, reference in references.items():
+        with opened(revision_name, reference) as revision:
             results.append(revision.run())
     return results

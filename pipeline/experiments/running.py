@@ -141,7 +141,6 @@ def _locked(output: TextIO) -> bool:
 
 def _attempt(experiment: Experiment, output: TextIO, reader: TextIO, children: ChildProcesses) -> list[str]:
     """Run an experiment, tell its progress, and return the lines that it printed."""
-    began = time.monotonic()
     settings = [argument for override in experiment.overrides for argument in ("--set-param", override)]
     command = [*DVC, "exp", "run", "--temp", "--name", experiment.name, *settings, *experiment.stages]
     lines: list[str] = []
@@ -154,6 +153,7 @@ def _attempt(experiment: Experiment, output: TextIO, reader: TextIO, children: C
         if children.signals:
             return []
         _require_unchanged(experiment)
+        began = time.monotonic()
         process = children.start(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=dvc_environ()
         )
