@@ -174,7 +174,7 @@ class Revision:
 
 def _by_key(sections: dict[str, Any]) -> dict[str, Any]:
     """Flatten {"train": {"lr": 0.1}, "train.precision": "bf16"}, as DVC records sections and single keys."""
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in sections.items():
         if isinstance(value, dict) and "." not in key:
             values |= {f"{key}.{name}": entry for name, entry in value.items()}
