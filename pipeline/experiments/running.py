@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import timedelta
 from pathlib import Path
@@ -68,7 +68,7 @@ def require_identity() -> None:
             raise UserError(f'git has no {key}, and DVC commits each experiment; git config {key} "..."')
 
 
-def run_all(experiments: Sequence[Experiment], jobs: int) -> Iterator[Outcome]:
+def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[Outcome, None, None]:
     """Run the experiments that are not finished, `jobs` at a time, and yield the outcome of each one as it ends.
 
     The command exits after a signal, when the runs have saved their work.
