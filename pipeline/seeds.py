@@ -1,7 +1,7 @@
 """Run one configuration with the seeds 1 to n, and print the mean and spread of its scores.
 
-Each seed is a DVC experiment, run in a temporary directory: the workspace is not touched. Finished experiments are
-found by name and not repeated; after Ctrl-C, the next call continues.
+Each seed is a DVC experiment in a temporary directory, so the workspace stays as it is. Finished experiments are found
+by name and not repeated. After Ctrl-C or a kill, the same command continues where it was.
 """
 
 from pipeline.cli import as_command, command_parser
@@ -17,7 +17,7 @@ def main() -> None:
         "-S", "--set-param", dest="overrides", metavar="key=value", action="append", default=[],
         help='a parameter of every run, as for "dvc exp run"',
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, by DVC's queue; default: 1")
+    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time; default: 1")
     arguments = parser.parse_args()
     with as_command():
         if arguments.n < 2:

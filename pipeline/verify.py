@@ -22,8 +22,8 @@ from pipeline.core.paths import METRICS, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import by_title
+from pipeline.experiments.child_processes import forwarding_signals
 from pipeline.experiments.dvc_command import DVC, dvc_environ
-from pipeline.experiments.running import signals_forwarded
 
 _ENVIRONMENT = METRICS / "environment.json"
 _EVALUATION = METRICS / "evaluation.json"
@@ -57,14 +57,11 @@ def verify(repository: Path) -> None:
         environ = {name: value for name, value in dvc_environ().items() if name != "DVC_ROOT"} | mirrors
         _copy_data(repository, here, environ)
         _require_recorded(repository, here, environ)
-        # A process group of its own, whose end is waited for: a stage that is stopped saves a checkpoint in the clone.
+        # Its end is waited for, because an interrupted stage saves a checkpoint in the clone.
         command = [*DVC, "repro", "--force"]
-        with (
-            subprocess.Popen(command, cwd=here, env=environ, stdin=subprocess.DEVNULL, process_group=0) as process,
-            signals_forwarded(process.pid),
-        ):
-            process.wait()
-        if process.returncode:
+        with forwarding_signals() as children:
+            status = children.start(command, cwd=here, env=environ, stdin=subprocess.DEVNULL).wait()
+        if status:
             raise UserError("dvc repro fails in a fresh clone of HEAD; see its message above")
         compare(committed, here)
 

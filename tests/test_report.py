@@ -27,7 +27,6 @@ from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SWAPPED
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS as METRICS_OF
 from pipeline.evaluation.metrics import applicable_metrics
-from pipeline.reporting.search_page import SearchResults, search_page
 
 TASK = TASKS["pairs"]
 PAIRS = {split: SIZES[split] for split in TASK.splits}
@@ -755,43 +754,6 @@ def test_all_text_has_a_contrast_of_at_least_4_5(view: Opened) -> None:
     contrasts = view.page.evaluate(CONTRASTS)
     assert len(contrasts) > 300, "the texts of the charts too"
     assert [(text, round(contrast, 2)) for text, contrast in contrasts if contrast < 4.5] == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_of_a_search_draws_each_parameter(scheme: str, browser: Browser, tmp_path: Path) -> None:
-    scores, sizes = [0.85, None, 0.8], ["16", "8", "8"]
-    results = SearchResults(
-        title="F1",
-        verdict="B is better: <script>",
-        better=True,
-        caveats=["Mind this."],
-        signatures=["of A", "of B"],
-        scores=[["test F1", "80.00", "85.00", "+5.00", "+1.00 to +9.00"]],
-        adopt="dvc exp apply seeds-0123abcd-1",
-        trials=[
-            {"number": at, "score": score, "rung": 2 - at % 2, "first": score,
-             "overrides": {"train.lr": "1e-3", "train.batch_size": size}}
-            for at, (score, size) in enumerate(zip(scores, sizes, strict=True))
-        ],
-        parameters={"train.lr": [1e-3, 1e-4, 1e-5], "train.batch_size": sizes},
-        scales={"train.lr": "log", "train.batch_size": "point"},
-        importances={"train.lr": 0.75, "train.batch_size": 0.25},
-        expected=[0.825, 0.84],
-        length="",
-    )  # fmt: skip
-    file = tmp_path / "report.html"
-    file.write_text(search_page(results))
-    view = opened(browser, file, width=360, scheme=scheme)
-    assert view.requests == [file.as_uri()]
-    assert view.messages == []
-    assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
-    charts = view.page.locator(".chart")
-    assert [chart.locator("svg .mark-symbol path").count() for chart in charts.all()] == [2, 2, 2]
-    assert [text for text, contrast in view.page.evaluate(CONTRASTS) if contrast < 4.5] == []
-    text = view.page.locator("body").inner_text()
-    for told in ("B is better: <script>", "dvc exp apply seeds-0123abcd-1", "train.lr 75\xa0%", "A: of A", "failed"):
-        assert told in text
-    view.page.close()
 
 
 def test_the_charts_follow_the_colour_scheme(browser: Browser, file: Path) -> None:

@@ -1,24 +1,25 @@
 """`python -m pipeline.seeds`: real experiments of a toy pipeline, reused, failed and stopped."""
 
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+import yaml
 from conftest import Project
 from toy import experiment
+from zc.lockfile import LockFile
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.revisions import experiment_names, experiments
-from pipeline.experiments.running import Ended, Experiment, run_all
+from pipeline.experiments.running import Experiment, run_all
 
 
 def seeds(project: Project, *arguments: str, ok: bool = True) -> str:
@@ -166,23 +167,6 @@ def test_a_bad_override_is_rejected_before_anything_runs(override: str, message:
         run_seeds(2, [override], 1)
 
 
-def test_a_read_only_params_yaml_is_named_and_not_the_override(toy: Project) -> None:
-    """Root may write to a read-only file, unless it gives that capability up."""
-    writer = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
-    file = toy.root / "params.yaml"
-    file.chmod(0o444)
-    try:
-        command = ["python", "-m", "pipeline.seeds", "--n", "2", "-S", "train.lr=2e-3"]
-        out = toy.run(*writer, *command, ok=False)
-        Path("read_only.yaml").write_text("train.lr: [1e-3, 1e-4]\n")
-        searched = toy.run(*writer, "python", "-m", "pipeline.search", "read_only.yaml", "--n", "2", ok=False)
-    finally:
-        file.chmod(0o644)
-        Path("read_only.yaml").unlink(missing_ok=True)
-    for line in (out, searched):
-        assert re.match(r"error: params\.yaml is read-only.*chmod u\+w params\.yaml\"\n\Z", line)
-
-
 def test_the_data_of_many_trials_are_read_once(toy: Project) -> None:
     """But again when they have changed. `open` is audited by Python itself, in a process of its own."""
     file = toy.root / "data" / "own" / "train.csv"
@@ -204,20 +188,15 @@ print(first, len(names))
     shutil.rmtree(file.parent)
 
 
-def test_files_that_change_while_seeds_run_are_not_taken_for_those_of_the_beginning(toy: Project) -> None:
-    wanted = [
-        Experiment(f"{group_name(['train.lr=3e-4'])}-{seed}", ["train.lr=3e-4", f"train.seed={seed}"], "")
-        for seed in (1, 2)
-    ]
-    ended = run_all(wanted, 1)
-    assert next(ended) == Ended(wanted[0].name)
+def test_files_that_changed_since_the_command_began_do_not_run_under_the_old_name(toy: Project) -> None:
+    name = f"{group_name(['train.lr=3e-4'])}-1"
     toy.set("train.epochs", "9")
     try:
         with pytest.raises(UserError, match="has changed since this command began"):
-            next(ended)
+            list(run_all([Experiment(name, ["train.lr=3e-4", "train.seed=1"], "seed 1")], jobs=1))
     finally:
         toy.git("checkout", "--quiet", "params.yaml")
-    assert wanted[1].name not in experiment_names()
+    assert name not in experiment_names()
 
 
 def test_a_directory_of_a_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,49 +211,92 @@ def test_a_failed_run_ends_the_command_with_its_last_lines(toy: Project) -> None
     group = group_name(["train.lr=2"])
     experiment(toy, f"{group}-1", train__lr="2", train__seed="1")
     out = seeds(toy, "--n", "3", "-S", "train.lr=2", ok=False)
-    assert "error: the loss is not a number" in out
-    assert re.search(rf"^error: {group}-2 failed \(error: the loss is not a number\)\n\Z", out, re.M)
+    assert "seed 2 of 3: error: the loss is not a number" in out
+    failure = re.search(rf"^error: {group}-2 failed \(error: the loss is not a number\); see (.*)\n\Z", out, re.M)
+    assert failure and "error: the loss is not a number" in Path(failure[1]).read_text()
     assert list(experiments(group)) == [1]
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_stage_and_leaves_the_workspace_alone(toy: Project) -> None:
-    command = ["python", "-m", "pipeline.seeds", "--n", "2", "-S", "train.epochs=500"]
-    with subprocess.Popen(
-        command, cwd=toy.root, env=toy.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        while "epoch 2/500" not in process.stdout.readline():
-            assert process.poll() is None
+def test_several_runs_at_a_time_keep_their_own_parameters(toy: Project) -> None:
+    """Even if another process uses DVC for longer than DVC waits for it."""
+    command = [sys.executable, "-m", "pipeline.seeds", "--n", "4", "--jobs", "4", "-S", "train.lr=6e-4"]
+    taken = LockFile(str(toy.root / ".dvc" / "tmp" / "lock"))
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
+        lines = []
+        for line in process.stderr or ():
+            lines.append(line)
+            if "another process uses DVC; trying again until it is free" in line:
+                taken.close()
+    assert process.returncode == 0, lines
+    assert sorted(line for line in lines if line.endswith(": done\n")) == [
+        f"seed {n} of 4: done\n" for n in range(1, 5)
+    ]
+    assert any(re.match(r"seed \d of 4, 0:0\d:\d\d: epoch 1/", line) for line in lines), lines
+    for seed, reference in experiments(group_name(["train.lr=6e-4"])).items():
+        recorded = yaml.safe_load(toy.git("show", f"{reference}:dvc.lock"))["stages"]["train"]["params"]["params.yaml"]
+        assert (recorded["train"]["seed"], recorded["train"]["lr"]) == (seed, 6e-4)
+    assert len(experiments(group_name(["train.lr=6e-4"]))) == 4
+    assert toy.git("status", "--porcelain") == ""
+
+
+def lines_until_both_train(process: "subprocess.Popen[str]") -> list[str]:
+    lines: list[str] = []
+    for line in process.stderr or ():
+        lines.append(line)
+        if all(any(told.startswith(f"seed {seed} ") and "epoch 2/" in told for told in lines) for seed in (1, 2)):
+            return lines
+    raise AssertionError(lines)
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_all_runs_and_leaves_the_workspace_alone(toy: Project) -> None:
+    arguments = ["--n", "3", "--jobs", "2", "-S", "train.epochs=500", "-S", "train.warmup_ratio=0.5"]
+    command = [sys.executable, "-m", "pipeline.seeds", *arguments]
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
+        lines_until_both_train(process)
         below = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=20)
+        rest = list(process.stderr or ())
     assert process.returncode == 130
-    assert len(below) >= 2, "dvc and its stage"
+    assert len(below) >= 4, "dvc and its stage, twice"
     assert not psutil.wait_procs(below, timeout=5)[1]
-    assert not experiments(group_name(["train.epochs=500"]))
+    assert not [line for line in rest if line.startswith("seed 3")], "it does not start"
+    assert not [line for line in rest if "failed" in line], rest
+    assert not experiments(group_name(arguments[5::2]))
     assert toy.git("status", "--porcelain") == ""
 
 
 @pytest.mark.slow
-def test_a_run_whose_command_is_killed_ends_as_an_experiment(toy: Project) -> None:
-    """It has more lines to print when nobody reads them."""
-    arguments = ["--n", "2", "-S", "train.epochs=5", "-S", "train.warmup_ratio=0.6"]
-    group = group_name(arguments[3::2])
-    command = ["python", "-m", "pipeline.seeds", *arguments]
+def test_runs_of_a_killed_command_go_on_and_are_not_repeated(toy: Project) -> None:
+    """They have more lines to print when nobody reads them."""
+    arguments = ["--n", "2", "--jobs", "2", "-S", "train.epochs=20", "-S", "train.warmup_ratio=0.8"]
+    command = [sys.executable, "-m", "pipeline.seeds", *arguments]
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        while "epoch 1/5" not in process.stderr.readline():
-            assert process.poll() is None
+        lines_until_both_train(process)
         process.kill()
-    deadline = time.monotonic() + 300
-    while list(experiments(group)) != [1]:
-        assert time.monotonic() < deadline, "the run has not ended as an experiment"
-        time.sleep(0.5)
     out = seeds(toy, *arguments)
-    assert f"{group}: 1 of 2 seeds are finished" in out
-    assert "seed 1 of 2" not in out
-    assert list(experiments(group)) == [1, 2]
+    for seed in (1, 2):
+        assert f"seed {seed} of 2: already running, from another command; waiting for its end" in out
+        assert f"seed {seed} of 2: done" in out
+    assert "Running stage" not in out
+    assert list(experiments(group_name(arguments[5::2]))) == [1, 2]
+    assert not list(Path(".dvc", "tmp", "pipeline").glob(f"{group_name(arguments[5::2])}*")), "their output is removed"
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_with_its_command_runs_again(toy: Project) -> None:
+    arguments = ["--n", "2", "--jobs", "2", "-S", "train.epochs=3", "-S", "train.warmup_ratio=0.7"]
+    command = [sys.executable, "-m", "pipeline.seeds", *arguments]
+    with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
+        lines_until_both_train(process)
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+        process.kill()
+    out = seeds(toy, *arguments)
+    assert re.search(r"seed 1 of 2, \S+ Running stage 'train'", out)
+    assert list(experiments(group_name(arguments[5::2]))) == [1, 2]
+    assert toy.git("status", "--porcelain") == ""
 
 
 def test_without_a_git_user_nothing_runs(toy: Project) -> None:

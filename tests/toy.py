@@ -6,10 +6,8 @@ regression, it is off by that number, the less the higher lr.
 
 import json
 import math
-import os
 import random
 import shutil
-import signal
 import sys
 import time
 from contextlib import chdir
@@ -61,7 +59,6 @@ stages:
     outs: [data/predictions]
     metrics:
       - metrics/diagnostics.json: {cache: false}
-      - metrics/environment.json: {cache: false}
       - metrics/evaluation.json: {cache: false}
 """
 HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
@@ -89,15 +86,12 @@ def task_named(name: str) -> Task:
 
 
 def train(root: Path, params: Params) -> None:
-    """Write a model and its validation score. Seeds 2 and 101 fail if lr > 1, and seed 102 with 4 epochs.
+    """Write a model and its validation score.
 
-    Seed 2 is degenerate after 3 epochs. TOY_KILLED_ONCE: a file; a run that finds it removes it and is killed.
-    warmup_ratio: seconds per epoch. The score is best at an lr of 1e-3, and with more epochs.
+    Seeds 2 and 101 fail if lr > 1, and seed 102 with 4 epochs. Seed 2 is degenerate after 3 epochs. The score is best
+    at an lr of 1e-3, and with more epochs. warmup_ratio: seconds per epoch.
     """
     train = params.train
-    if (once := Path(os.environ.get("TOY_KILLED_ONCE", root / "none"))).exists():
-        once.unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
     if (train.lr > 1 and train.seed in (2, 101)) or (train.epochs == 4 and train.seed == 102):
         sys.exit("error: the loss is not a number")
     for epoch in range(train.epochs):
@@ -124,7 +118,7 @@ def predict(root: Path, params: Params) -> None:
         "checkpoint": {"checkpoint": "a checkpoint", "revision": "0" * 40},
         "code": train.extra.get("code", "0" * 16),
         "data": {"sha256": params.tokenize.max_length},
-        "run": {"seed": train.seed},
+        "run": {"seed": train.seed, "cpu": train.extra.get("note", "a CPU"), "torch": "2.13.0"},
     }
     (root / PREDICTIONS / PROVENANCE).write_text(json.dumps(provenance))
     for split in ("validation", "test"):
@@ -147,9 +141,8 @@ def predict(root: Path, params: Params) -> None:
             found[split] = scores(task.metrics, labels, predicted)
     scored = {split: load_predictions(root / PREDICTIONS, split, task) for split in task.scored}
     diagnostics = {"signature": signature(root / PREDICTIONS, task, scored)}
-    environment = {"cpu": train.extra.get("note", "a CPU"), "torch": "2.13.0"}
     (root / "metrics").mkdir(exist_ok=True)
-    for name, content in (("diagnostics", [diagnostics]), ("environment", [environment]), ("evaluation", found)):
+    for name, content in (("diagnostics", [diagnostics]), ("evaluation", found)):
         (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
 
 

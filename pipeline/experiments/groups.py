@@ -1,4 +1,6 @@
-"""Groups of experiments, one configuration over several seeds: their name, their runs, the table of their scores."""
+"""Seed groups: one configuration with several seeds, and the table of their scores."""
+
+from contextlib import closing
 
 import numpy as np
 
@@ -15,14 +17,15 @@ from pipeline.experiments.running import Experiment, require_identity, run_all
 
 
 def group_name(overrides: list[str]) -> str:
-    """`seeds-<digest>` of all that may determine the results except the seed. Raises UserError as `identity`."""
+    """Return `seeds-<identity>`. Raises UserError as `identity` does."""
     return f"seeds-{identity(overrides)}"
 
 
 def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     """Run the seeds 1 to n that have no experiment yet, `jobs` at a time, and print the table.
 
-    Raises UserError where a run fails.
+    Raises:
+        UserError: if a run fails. Other runs that are under way end first.
     """
     group = group_name(overrides)
     finished = experiments(group)
@@ -31,23 +34,24 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     if missing:
         require_identity()
     wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
-    for ended in run_all(wanted, jobs):
-        if ended.error:
-            raise UserError(ended.error)
+    with closing(run_all(wanted, jobs)) as outcomes:
+        for outcome in outcomes:
+            if outcome.error:
+                raise UserError(outcome.error)
     print("\n".join(_summary(group, n)))
 
 
 def _summary(group: str, n: int) -> list[str]:
-    """The lines of the table over the seeds 1 to n, of the degenerate runs, and of the command to type next."""
+    """Return the lines of the table over the seeds 1 to n, and of what to type next."""
     scores: dict[str, tuple[Metric, list[float]]] = {}
     degenerate, signatures = [], {}
     for seed, reference in experiments(group).items():
         if seed > n:
             continue
         with opened(f"{group}-{seed}", reference) as revision:
-            evaluation = revision.evaluation()
-            signatures[revision.name] = revision.details("diagnostics")["signature"]
-            if revision.details("train")["degenerate"]:
+            evaluation = revision.metrics("evaluation")
+            signatures[revision.name] = revision.metrics("diagnostics")["signature"]
+            if revision.metrics("train")["degenerate"]:
                 degenerate.append(revision.name)
         for title, (metric, score) in by_title(evaluation).items():
             scores.setdefault(title, (metric, []))[1].append(score)

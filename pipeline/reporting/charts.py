@@ -4,10 +4,9 @@ page.js adds the colours, of the page's light or dark scheme, and the styles `in
 also has its own dash or shape.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 
@@ -174,53 +173,6 @@ def slices(found: Sequence[Slice], name: str, overall: float) -> Spec:
     reference = _chart([{"score": overall}]).mark_rule(style="reference").encode(x="score:Q")
     intervals = base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
     return _layered(reference, intervals, points, height=26 * len(rows))
-
-
-def trials(rows: Sequence[Mapping[str, Any]], key: str, title: str, scale: Literal["linear", "log", "point"]) -> Spec:
-    """The score of each trial over the value of a parameter. scale: `point` for choices.
-
-    rows: `value`, `score`, `trial` and `best`: whether it is the best one, which is a large diamond on top.
-    """
-    along = alt.X("value:O", title=key, axis=alt.Axis(labelAngle=0))
-    if scale != "point":
-        axis = alt.Axis(tickCount=5)
-        if scale == "log":
-            axis = _log_axis([row["value"] for row in rows])
-        along = alt.X("value:Q", title=key, axis=axis, scale=alt.Scale(type=scale, padding=12))
-    kinds = ["trial", "the best"]
-    marks = [{**row, "kind": "the best" if row["best"] else "trial"} for row in rows]
-    points = _chart(sorted(marks, key=lambda row: row["best"])).mark_point(filled=True, opacity=0.9)
-    return _layered(
-        points.encode(
-            x=along,
-            y=alt.Y("score:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
-            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds), legend=None),
-            shape=alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=["circle", "diamond"]), legend=None),
-            size=alt.Size("kind:O", sort=kinds, scale=alt.Scale(domain=kinds, range=[60, 240]), legend=None),
-            tooltip=["trial:Q", "value:N", alt.Tooltip("score:Q", format=".4f")],
-        )
-    )
-
-
-def _log_axis(values: Sequence[float]) -> alt.Axis:
-    """Ticks at 1, 2 and 5 times the powers of ten; of more than two of these, at the powers alone."""
-    low, high = min(values), max(values)
-    steps = (1,) if high > 100 * low else (1, 2, 5)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [float(f"{step}e{power}") for power in powers for step in steps]
-    return alt.Axis(values=ticks, format="~e" if low < 0.001 else "~g")
-
-
-def expected_best(scores: Sequence[float], title: str) -> Spec:
-    """The expected best score of 1, 2, ... trials."""
-    rows = [{"trials": number, "score": score} for number, score in enumerate(scores, 1)]
-    line = _chart(rows).mark_line(point={"filled": True, "size": 30})
-    line = line.encode(
-        x=alt.X("trials:Q", axis=alt.Axis(tickMinStep=1, format="d")),
-        y=alt.Y("score:Q", title=f"expected best {title}", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
-        tooltip=["trials:Q", alt.Tooltip("score:Q", format=".4f")],
-    )
-    return _layered(line)
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:

@@ -1,0 +1,62 @@
+"""Child processes that save their work when this command is interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+
+class ChildProcesses:
+    """Processes that receive each signal of this command once; see `forwarding_signals`.
+
+    Attributes:
+        signals: the signals that came so far.
+    """
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.RLock()  # Reentrant, because a signal may interrupt `start` in the main thread.
+
+    def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+        """Start a process in a process group of its own, which a terminal's Ctrl-C does not reach."""
+        with self._lock:
+            process = subprocess.Popen(command, process_group=0, **options)
+            self._processes.append(process)
+        return process
+
+    def forward(self, number: int, _: FrameType | None) -> None:
+        """Handle a signal."""
+        with self._lock:
+            self.signals.append(number)
+            for process in self._processes:
+                if sys.platform != "win32" and process.poll() is None:
+                    # Windows has sent Ctrl-C to all processes of the console.
+                    with suppress(ProcessLookupError):
+                        # SIGTERM would end dvc before its stage has saved a checkpoint.
+                        os.killpg(process.pid, signal.SIGINT)
+
+
+@contextmanager
+def forwarding_signals() -> Iterator[ChildProcesses]:
+    """Forward SIGINT, SIGTERM and SIGHUP to the children for the block; then exit with the status of the first one.
+
+    At the first signal the stage train saves a checkpoint; at a second one it ends at once.
+    """
+    children = ChildProcesses()
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it.
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, children.forward) for number in numbers}
+    try:
+        yield children
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if children.signals:
+        sys.exit(128 + children.signals[0])
