@@ -111,8 +111,7 @@ def _name(source: list[str] | Path) -> str:
 
 
 def _errors_path(source: list[str] | Path, out: Path | None) -> Path:
-    is_file = isinstance(source, Path) and source != _STANDARD_INPUT
-    path = out or (Path(source) if is_file else Path("standard_input"))
+    path = out or (source if isinstance(source, Path) and source != _STANDARD_INPUT else Path("standard_input"))
     return path.with_name(f"{path.stem}.errors.jsonl")
 
 
@@ -134,11 +133,15 @@ def _usable_texts(
 ) -> tuple[Batch, list[list[str]]]:
     """Return the rows that have every text, and these texts by column. The other rows are errors, one each."""
     errors: dict[str, RowError] = {}
-    columns = [texts(batch, name, lambda error: errors.setdefault(error.where, error)).to_pylist() for name in names]
+
+    def add(error: RowError) -> None:
+        errors.setdefault(error.where, error)
+
+    columns = [texts(batch, name, add).to_pylist() for name in names]
     for name, column in zip(names, columns, strict=True):
         for row, text in enumerate(column):
             if not text.strip():
-                errors.setdefault(batch.where(row), batch.error(row, f"has no {name}; fill it in"))
+                add(batch.error(row, f"has no {name}; fill it in"))
     for error in errors.values():
         on_error(error)
     usable = [row for row in range(len(batch.numbers)) if batch.where(row) not in errors]

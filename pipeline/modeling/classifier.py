@@ -76,7 +76,7 @@ class Classifier:
             UserError: Memory runs out, or the model gives NaN.
         """
         settings = self._settings
-        columns = dict(zip(settings.text_columns, texts, strict=True))
+        columns: dict[str, Any] = dict(zip(settings.text_columns, texts, strict=True))
         encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, settings.padding)
         logits = predict_logits(self._trainer, Dataset.from_dict(encoded))
         require_finite_logits(self._directory, logits, self._device.precision)

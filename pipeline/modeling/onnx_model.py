@@ -5,13 +5,15 @@ import io
 import logging
 import warnings
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
 import torch
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.exporters import OnnxConfig, OnnxExporter
+from transformers.exporters.configs import OnnxConfig
+from transformers.exporters.exporter_onnx import OnnxExporter
 
 _MOST_EXAMPLES = 4096  # in a batch
 _BLOCK_SIZE = 128  # weights with the same scale
@@ -23,9 +25,10 @@ def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_lengt
     texts = ["one text", "a longer text"]  # so that the attention mask has padding
     inputs = dict(tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt"))
     shape = {0: torch.export.Dim("batch", max=_MOST_EXAMPLES), 1: torch.export.Dim("tokens", min=2, max=max_length)}
+    exporter: Any = OnnxExporter()  # type: ignore[no-untyped-call]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):  # it reports every step
-        exported = OnnxExporter().export(model.eval(), inputs, OnnxConfig(dynamic_shapes=dict.fromkeys(inputs, shape)))
+        exported = exporter.export(model, inputs, OnnxConfig(dynamic_shapes=dict.fromkeys(inputs, shape)))
     OnnxExporter.save_program(exported.program, path)
 
 

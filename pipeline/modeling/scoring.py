@@ -61,7 +61,8 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     Raises:
         UserError: Memory runs out.
     """
-    inputs = examples.select_columns(trainer.processing_class.model_input_names)
+    tokenizer: Any = trainer.processing_class
+    inputs = examples.select_columns(tokenizer.model_input_names)
     order = longest_first(examples)
     arguments = trainer.args
     precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "fp32"

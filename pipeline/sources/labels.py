@@ -235,7 +235,7 @@ class LabelReader:
     def _labelled_rows(self) -> dict[str, int]:
         """Return how many rows of each split have a label."""
         has_label = np.array([bool(value.labels) for value in self._values])
-        return {split: np.count_nonzero(has_label[codes]) for split, codes in self._codes.items()}
+        return {split: int(np.count_nonzero(has_label[codes])) for split, codes in self._codes.items()}
 
     def _unlabelled(self, problem_type: ProblemType) -> list[str]:
         """Return the splits without labels. Raises UserError if only some labels that train does not have are -1."""

@@ -208,4 +208,5 @@ def _groups_sharing_a_text(hashes: pd.DataFrame) -> Hashes:
     links = coo_array((np.ones(len(first), dtype=np.int8), (first, second)), shape=(len(known), len(known)))
     _, components = connected_components(links, directed=False)
     smallest: Hashes = pd.Series(known).groupby(components).min().to_numpy()
-    return smallest[components[first]]
+    groups: Hashes = smallest[components[first]]
+    return groups

@@ -144,7 +144,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
 
 def _optimizer(model: Any, params: TrainParams) -> torch.optim.Optimizer:
     """Return AdamW without weight decay for biases and layer norms, as the Trainer has it."""
-    decayed, others = [], []
+    decayed: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (decayed if parameter.ndim > 1 and "bias" not in name else others).append(parameter)
     groups = [{"params": decayed, "weight_decay": params.weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -152,10 +153,14 @@ def _optimizer(model: Any, params: TrainParams) -> torch.optim.Optimizer:
 
 
 def _loader(
-    examples: Dataset, inputs: TrainInputs, params: TrainParams, runtime: RuntimeParams, sampler: Sampler | None = None
+    examples: Dataset,
+    inputs: TrainInputs,
+    params: TrainParams,
+    runtime: RuntimeParams,
+    sampler: Sampler[int] | None = None,
 ) -> DataLoader[Any]:
     return DataLoader(
-        examples.select_columns([*inputs.tokenizer.model_input_names, "labels"]),  # type: ignore[arg-type]
+        examples.select_columns([*inputs.tokenizer.model_input_names, "labels"]),
         batch_size=params.batch_size,
         sampler=sampler,
         collate_fn=collator(inputs.tokenizer, inputs.device),

@@ -96,8 +96,8 @@ class CorrectedTrainer(Trainer):
 
     train_dataset: Any
 
-    def __init__(self, *args: Any, summed_loss: SummedLoss, **kwargs: Any) -> None:
-        super().__init__(*args, compute_loss_func=self._mean_loss, **kwargs)
+    def __init__(self, *, summed_loss: SummedLoss, **kwargs: Any) -> None:
+        super().__init__(compute_loss_func=self._mean_loss, **kwargs)
         self._summed_loss = summed_loss
         self._sampler = self._epoch_sampler()
         self.add_callback(_SamplerEpoch(self._sampler))
