@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+from datasets import Dataset
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
 from pipeline.core.details import write_details
 from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, PROVENANCE, RAW, SETTINGS, SWAPPED, TOKENIZED
-from pipeline.core.tables import from_numpy, schema, write_split
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import predicted
@@ -95,9 +94,6 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
     """The first row of each split is hostile, and the surest mistake of a classifier."""
     task, rng = replace(TASKS[kind], **changes), np.random.default_rng(0)
     pairs = synthetic.pairs(sum(sizes.values()))
-    of_label: Any = task.labels or pa.float64()
-    if task.problem_type == "multi_label_classification":
-        of_label = pa.list_(pa.int64(), len(task.labels))
     for directory in (RAW, PREDICTIONS):
         (root / directory).mkdir(parents=True)
         task.write(root / directory)
@@ -108,19 +104,15 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
         labels, logits = labels_and_logits(task, n, rng)
         if task.problem_type == "single_label_classification":
             labels[0], logits[0] = 0, [-7, 0, *[-12] * (len(task.labels) - 2)]
-        types: dict[str, Any] = {"label": of_label, "idx": pa.int32()} | dict.fromkeys(task.text_columns, pa.string())
-        columns: dict[str, Any] = {"label": from_numpy(labels), "idx": np.arange(n, dtype=np.int32)}
+        columns: dict[str, Any] = {"label": labels, "idx": np.arange(n, dtype=np.int32)}
         columns |= {name: [row[at] for row in rows] for at, name in enumerate(task.text_columns)}
         for name in task.slice_columns:
-            types[name], columns[name] = (
-                pa.string(),
-                [f"site {int(at)} {ATTACK if at == 0 else ''}" for at in rng.integers(0, 30, n)],
-            )
+            columns[name] = [f"site {site} {ATTACK if site == 0 else ''}" for site in rng.integers(0, 30, n)]
         if split != "train":
-            types[LEAKAGE], columns[LEAKAGE] = pa.int8(), np.arange(n, dtype=np.int8) % 3
+            columns[LEAKAGE] = np.arange(n, dtype=np.int8) % 3
         if split in task.unlabelled:
-            del types["label"], columns["label"]
-        write_split(pa.table(columns, schema=schema(types)), root / RAW, split)
+            del columns["label"]
+        Dataset.from_dict(columns).to_parquet(root / RAW / f"{split}.parquet")
         counts = (
             []
             if split in task.unlabelled or not task.labels
@@ -136,22 +128,17 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
         cards[split] = SplitCard(rows=n, labels=[int(of) for of in counts], numbers=numbers, repeated=2)
         if split == "train":
             continue
-        types = {"idx": pa.int32(), "label": of_label, "prediction": of_label}
-        columns = {
-            "idx": columns["idx"],
-            "label": from_numpy(labels),
-            "prediction": from_numpy(predicted(task.problem_type, logits)),
-        }
+        columns = {"idx": columns["idx"], "label": labels, "prediction": predicted(task.problem_type, logits)}
         for output in range(task.outputs):
-            types[f"logit_{output}"], columns[f"logit_{output}"] = pa.float64(), from_numpy(logits[:, output])
+            columns[f"logit_{output}"] = logits[:, output]
         if split in task.unlabelled:
-            del types["label"], columns["label"]
-        write_split(pa.table(columns, schema=schema(types)), root / PREDICTIONS, split)
+            del columns["label"]
+        Dataset.from_dict(columns).to_parquet(root / PREDICTIONS / f"{split}.parquet")
         if task.pairs and split in task.scored:
             swapped = predicted(task.problem_type, logits).copy()
             swapped[:3] = 0
-            columns["prediction"] = from_numpy(swapped)
-            write_split(pa.table(columns, schema=schema(types)), root / PREDICTIONS, split + SWAPPED)
+            columns["prediction"] = swapped
+            Dataset.from_dict(columns).to_parquet(root / PREDICTIONS / f"{split}{SWAPPED}.parquet")
     DataCard(
         splits=cards,
         leakage=[Leak(later=split, earlier="train", rows=1, texts=3) for split in task.predicted],

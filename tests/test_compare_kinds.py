@@ -4,15 +4,13 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from datasets import Dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, root_mean_squared_error
 
-from pipeline.core.tables import from_numpy, schema, write_split
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import predicted
 from pipeline.evaluation.predictions import load_predictions
@@ -70,17 +68,14 @@ def made(tmp_path: Path) -> Callable[..., Side]:
                 elif task.problem_type == "regression":
                     labels = truth.uniform(0, 5, size=N)
                 logits = logits_of(task, labels, spread * random.standard_normal((N, 3)))
-                kind: Any = task.labels or pa.float64()
-                kind = pa.list_(pa.int64(), 3) if labels.ndim == 2 else kind
-                columns = {"idx": from_numpy(np.arange(N, dtype=np.int32)[::-1])}
-                types: dict[str, Any] = {"idx": pa.int32()}
+                columns = {
+                    "idx": np.arange(N, dtype=np.int32)[::-1],
+                    "prediction": predicted(task.problem_type, logits),
+                }
                 if split in task.scored:
-                    columns["label"], types["label"] = from_numpy(labels), kind
-                columns["prediction"] = from_numpy(predicted(task.problem_type, logits))
-                types["prediction"] = kind
-                for output in range(task.outputs):
-                    columns[f"logit_{output}"], types[f"logit_{output}"] = from_numpy(logits[:, output]), pa.float64()
-                write_split(pa.table(columns, schema=schema(types)), directory, split)
+                    columns["label"] = labels
+                columns |= {f"logit_{output}": logits[:, output] for output in range(task.outputs)}
+                Dataset.from_dict(columns).to_parquet(directory / f"{split}.parquet")
             texts = [(f"text {row}",) * len(task.text_columns) for row in range(N)]
             runs.append(
                 Run(

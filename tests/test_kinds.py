@@ -22,7 +22,6 @@ from torch.nn import functional
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.run_directory import remove_finished
-from pipeline.core.tables import write_split
 from pipeline.core.task import NO_LABEL, read_task
 from pipeline.evaluate import evaluate
 from pipeline.params import Params, PredictParams, TokenizeParams
@@ -222,6 +221,7 @@ def test_a_label_that_stands_for_none_is_refused(
     raw = shutil.copytree(raw_of("number"), tmp_path / "raw")
     table = pq.read_table(raw / "validation.parquet")
     labels = pa.array([float(NO_LABEL), *table["label"].to_pylist()[1:]])
-    write_split(table.set_column(table.column_names.index("label"), "label", labels), raw, "validation")
+    table = table.set_column(table.column_names.index("label"), "label", labels)
+    pq.write_table(table, raw / "validation.parquet")
     with pytest.raises(UserError, match=r"label -100, .*; shift or scale"):
         tokenize(raw, tiny(), tmp_path / "out", TokenizeParams(max_length=64, padding="dynamic"), 1)

@@ -22,7 +22,6 @@ from pipeline.core.data_card import DATA_CARD
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE, TOKENIZATION
-from pipeline.core.tables import write_split
 from pipeline.core.task import TASK
 from pipeline.modeling.loading import load_tokenizer
 from pipeline.modeling.tokenization import count_words, encode
@@ -205,7 +204,7 @@ def test_texts_that_the_vocabulary_does_not_have_are_reported(
     table = pq.read_table(raw / "validation.parquet")
     for name, text in (("sentence1", "他昨天回家了"), ("sentence2", "It rained on Monday .")):
         table = table.set_column(table.column_names.index(name), name, pa.array([text] * len(table)))
-    write_split(table, foreign, "validation")
+    pq.write_table(table, foreign / "validation.parquet")
     with caplog.at_level(logging.INFO, logger="pipeline"):
         tokenize(foreign, tiny(), tmp_path / "out", params(), num_proc)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -225,7 +224,7 @@ def test_texts_that_fall_apart_into_bytes_are_reported(
     table = pq.read_table(raw / "test.parquet")
     for name in ("sentence1", "sentence2"):
         table = table.set_column(table.column_names.index(name), name, pa.array(["他昨天回家了"] * len(table)))
-    write_split(table, foreign, "test")
+    pq.write_table(table, foreign / "test.parquet")
     with caplog.at_level(logging.INFO, logger="pipeline"):
         tokenize(foreign, tiny("roberta"), tmp_path / "out", params(), 1)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -12,14 +12,13 @@ import sys
 import time
 from contextlib import chdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.paths import PREDICTIONS, PROVENANCE, RAW
-from pipeline.core.tables import schema, write_split
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.predictions import load_predictions
@@ -78,7 +77,7 @@ def download(root: Path, params: Params) -> None:
         rows[7] |= {64: {"label": 0}, 32: {"sentence1": "another"}, 16: {"idx": 999}}.get(change, {})
         if split in task.unlabelled:
             rows = [{name: value for name, value in row.items() if name != "label"} for row in rows]
-        write(root / "data" / "raw", split, rows, task)
+        pq.write_table(pa.Table.from_pylist(rows), root / RAW / f"{split}.parquet")
 
 
 def task_named(name: str) -> Task:
@@ -135,7 +134,7 @@ def predict(root: Path, params: Params) -> None:
                 logits = {"logit_0": prediction}
             known = {name: row[name] for name in ("idx", "label") if name in row}
             rows.append({**known, "prediction": prediction, **logits})
-        write(root / "data" / "predictions", split, rows, task)
+        pq.write_table(pa.Table.from_pylist(rows), root / PREDICTIONS / f"{split}.parquet")
         if split in task.scored:
             labels, predicted = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
             found[split] = scores(task.metrics, labels, predicted)
@@ -144,16 +143,6 @@ def predict(root: Path, params: Params) -> None:
     (root / "metrics").mkdir(exist_ok=True)
     for name, content in (("diagnostics", [diagnostics]), ("evaluation", found)):
         (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
-
-
-def write(directory: Path, split: str, rows: list[dict[str, Any]], task: Task) -> None:
-    label = task.labels or pa.float64()
-    kinds = {"idx": pa.int32(), "label": label, "prediction": label}
-    kinds |= {name: pa.float64() for name in ("logit_0", "logit_1")}
-    kinds |= {name: pa.string() for name in ("sentence1", "sentence2")}
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    directory.mkdir(parents=True, exist_ok=True)
-    write_split(pa.table(columns, schema=schema({name: kinds[name] for name in rows[0]})), directory, split)
 
 
 def toy_project(base: Path) -> "Project":

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import SWAPPED
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Floats, Ints, Values, is_correct, probabilities
@@ -57,8 +58,6 @@ def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
     Raises:
         UserError: if the first is missing, or if one is not a Parquet file.
     """
-    from pipeline.core.tables import read_split, to_numpy
-
     table = read_split(directory, split, "predict")
     logits = np.column_stack([to_numpy(table[f"logit_{output}"]) for output in range(task.outputs)])
     swapped = None

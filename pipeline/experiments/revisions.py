@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError, log
+from pipeline.core.parquet import read_split
 from pipeline.core.paths import METRICS, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.yaml12 import load_yaml
@@ -125,8 +126,6 @@ class Revision:
         return parameters
 
     def _texts(self, task: Task, split: str, predictions: Predictions) -> list[tuple[str, ...]]:
-        from pipeline.core.tables import read_split
-
         with self._local(RAW, f"{split}.parquet") as directory:
             table = read_split(directory, split, "download")
         # With predict.max_samples, only the first examples have predictions.

@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import PROVENANCE, SETTINGS, require
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import Ints
@@ -87,8 +88,6 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
 
 def _read_rows(raw: Path, split: str, task: Task, of: Predictions) -> Rows:
     """The rows of these predictions: the first of the split, where predict.max_samples is set."""
-    from pipeline.core.tables import read_split, to_numpy
-
     rows = read_split(raw, split, "download").slice(0, len(of.labels))
     if not np.array_equal(of.labels, to_numpy(rows["label"])) or not np.array_equal(of.idx, to_numpy(rows["idx"])):
         raise UserError(f'the predictions of {split} are not of the rows in {raw}; run "dvc repro predict"')

@@ -1,0 +1,32 @@
+"""Read the Parquet files of the splits. Unlike `datasets`, pyarrow is quick to import."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipeline.core.messages import UserError
+from pipeline.core.paths import require
+
+
+def read_split(directory: Path, split: str, producer: str) -> pa.Table:
+    """Read `directory/split.parquet`, an output of the stage `producer`.
+
+    Raises:
+        UserError: The file is missing or incomplete.
+    """
+    path = require(directory / f"{split}.parquet", producer)
+    try:
+        with path.open("rb") as file:  # a PermissionError of pyarrow would not name the file
+            return pq.read_table(file)
+    except pa.ArrowException as error:
+        raise UserError(f'{path} is incomplete ({error}); run "dvc repro -f {producer}"') from None
+
+
+def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Convert a column of numbers to an array of shape (n,), or one of lists to shape (n, length)."""
+    values = column.to_numpy()
+    return np.stack(values) if values.dtype == object else values
