@@ -50,7 +50,7 @@ demo: setup ## Run the pipeline in demo/, a clone of HEAD: embedded corpus, smal
 	git -C demo config user.name demo && git -C demo config user.email demo@localhost
 	@# A small model that starts from little needs larger steps, and more of them, than the default one. The directory of
 	@# your data, and settings that name your classes and scores, are not for this corpus.
-	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=sample --set-param model.checkpoint=$(MINILM) \
+	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=demo --set-param model.checkpoint=$(MINILM) \
 	    --set-param train.lr=1e-4 --set-param train.epochs=6 --set-param data.directory=data/empty \
 	    --set-param train.metric_for_best_model=null --set-param train.class_weights=null \
 	    --set-param evaluate.metrics=null

@@ -137,8 +137,8 @@ def fetched(
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["model"]["checkpoint"] = checkpoint
     params["train"] |= {"lr": COURSE_LR, "max_train_samples": max_train_samples}
-    params["predict"]["swapped"] = False  # the other scripts don't score swapped pairs either
-    for task in ("mrpc", "sample"):
+    params["predict"]["score_swapped_pairs"] = False  # the other scripts don't score swapped pairs either
+    for task in ("mrpc", "demo"):
         params["data"]["task"] = task
         project = clone(scratch / task, params)
         stages = subprocess.run(["dvc", "repro", "tokenize"], cwd=project, env=env, capture_output=True, text=True)

@@ -29,10 +29,10 @@ print(pipeline("text-classification", model="models/classifier")({"text": "It ra
 def prepared(project: Path, env: dict[str, str], pairs: int) -> None:
     """A clone of HEAD with a model, and `pairs` rows in test."""
     subprocess.run(["git", "clone", "--quiet", ROOT, project], check=True)
-    write_shards(project / "data" / "own", SCORED)
+    write_shards(project / "data" / "custom", SCORED)
     # Predict and classify score the same rows: those of the first shard.
     write_shards(project / "data" / "more", pairs)
-    (project / "data" / "more" / "train-00000-of-00001.parquet").replace(project / "data" / "own" / "test.parquet")
+    (project / "data" / "more" / "train-00000-of-00001.parquet").replace(project / "data" / "custom" / "test.parquet")
     trained(project, env)
 
 
@@ -53,7 +53,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="classify ") as directory:
             project = Path(directory, "project")
             prepared(project, env, rows)
-            file = ["--file", "data/own/test.parquet", "--out", "answered.parquet"]
+            file = ["--file", "data/custom/test.parquet", "--out", "answered.parquet"]
             by_classify = timed([*classify, *file], project, env)
             by_predict = timed([sys.executable, "-m", "pipeline.predict"], project, env)
             print(f"| {rows:,} | {shown(by_classify, rows)} | {shown(by_predict, rows + SCORED)} |", flush=True)

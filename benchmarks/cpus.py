@@ -75,7 +75,7 @@ def timed_runs(
         yield "course", peer([], source, params, seed, env)
         own = ours(scratch, params, seed, env)
         yield "ours", own
-    yield "demo", ours(scratch, changed(params, data={"task": "sample"}, train=SAMPLE), 42, env)
+    yield "demo", ours(scratch, changed(params, data={"task": "demo"}, train=SAMPLE), 42, env)
     if own.precision == "fp32":
         few = {"max_train_samples": arguments.emulated_samples}
         for precision in ("fp32", "bf16"):

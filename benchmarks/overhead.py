@@ -43,7 +43,7 @@ def main() -> None:
     rounds = range(parser.parse_args().rounds)
     env: dict[str, Any] = dict(os.environ)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["data"]["task"], params["model"]["checkpoint"], params["train"]["epochs"] = "sample", MINILM, 1
+    params["data"]["task"], params["model"]["checkpoint"], params["train"]["epochs"] = "demo", MINILM, 1
 
     def seconds(command: list[str], cwd: Path) -> float:
         took = timed(command, cwd, env)

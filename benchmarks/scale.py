@@ -35,12 +35,12 @@ def write_shards(directory: Path, pairs: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipeline.sources import synthetic
+    from pipeline.sources import demo
 
     directory.mkdir(parents=True, exist_ok=True)
     for file in directory.glob("*.parquet"):
         file.unlink()
-    told = list(synthetic.pairs(_BATCH))
+    told = list(demo.pairs(_BATCH))
     numbers = itertools.count()
     shards = -(-pairs // _SHARD)
     files = {f"train-{at:05}-of-{shards:05}": min(_SHARD, pairs - at * _SHARD) for at in range(shards)}
@@ -56,10 +56,11 @@ def write_shards(directory: Path, pairs: int) -> None:
 
 
 def trained(project: Path, env: dict[str, str]) -> None:
-    """Run the pipeline in a clone of HEAD on the files of data/own, with a few steps of training."""
+    """Run the pipeline in a clone of HEAD on the files of data/custom, with a few steps of training."""
     overrides = {
-        "data.task": "own", "data.text_column_names": "[question,answer]", "data.label_column_name": "verdict",
-        "model.checkpoint": MINILM, "train.max_train_samples": "64", "train.epochs": "1", "predict.swapped": "false",
+        "data.task": "custom", "data.text_column_names": "[question,answer]", "data.label_column_name": "verdict",
+        "model.checkpoint": MINILM, "train.max_train_samples": "64", "train.epochs": "1",
+        "predict.score_swapped_pairs": "false",
     }  # fmt: skip
     settings = [argument for of in overrides.items() for argument in ("--set-param", "=".join(of))]
     subprocess.run(["dvc", "exp", "run", *settings], cwd=project, env=env, check=True, capture_output=True)
@@ -131,10 +132,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="scale ") as directory:
         project = Path(directory, "project")
         subprocess.run(["git", "clone", "--quiet", ROOT, project], check=True)
-        write_shards(project / "data" / "own", SCORED)
+        write_shards(project / "data" / "custom", SCORED)
         trained(project, env)
         for pairs in arguments.sizes:
-            write_shards(project / "data" / "own", pairs)
+            write_shards(project / "data" / "custom", pairs)
             for stage in STAGES:
                 command = [sys.executable, __file__, "--only", stage]
                 took = timed(command, project, env)

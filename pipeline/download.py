@@ -19,14 +19,14 @@ from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources.corpus import Corpus, describe_rows, drop_incomplete
+from pipeline.sources.custom import load_custom
+from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
 from pipeline.sources.glue import GLUE, load_glue
-from pipeline.sources.own import load_own
 from pipeline.sources.survey import survey
-from pipeline.sources.synthetic import load_sample
 
 # Published corpora by `data.task`.
-CORPORA: dict[str, Callable[[], Corpus]] = {**{name: partial(load_glue, name) for name in GLUE}, "sample": load_sample}
+CORPORA: dict[str, Callable[[], Corpus]] = {**{name: partial(load_glue, name) for name in GLUE}, "demo": load_demo}
 
 
 def download(out: Path, params: DataParams) -> None:
@@ -49,7 +49,7 @@ def download(out: Path, params: DataParams) -> None:
             leaked = hashes[TRAIN]["row"].isin(later_rows)
             if leaked.any():
                 description = f"rows that validation or test have too: {describe_rows(splits[TRAIN]['idx'][leaked])}"
-                if params.on_leakage == "refuse":
+                if params.on_leakage == "error":
                     raise UserError(f"{task.name}: train: {description}; remove them, or set data.on_leakage=drop")
                 warnings.append(f"train: dropped {description}")
                 splits = {**splits, TRAIN: splits[TRAIN][~leaked]}
@@ -70,8 +70,8 @@ def download(out: Path, params: DataParams) -> None:
 
 def _load(params: DataParams) -> Corpus:
     """Load the rows that have all texts and a label."""
-    if params.task == "own":
-        return load_own(params)
+    if params.task == "custom":
+        return load_custom(params)
     corpus = CORPORA[params.task]()
     warnings: list[str] = []
     splits = {
@@ -86,7 +86,7 @@ def _require_rows(task: Task, splits: dict[str, pd.DataFrame], params: DataParam
         if splits[split].empty:
             raise UserError(
                 f"{task.name}: {split} would have no rows: there are too few, or too few groups, for data.split.type "
-                f"{params.split.type}, data.split.probabilities, data.on_missing and data.on_leakage"
+                f"{params.split.type}, data.split.fractions, data.on_missing and data.on_leakage"
             )
 
 

@@ -36,6 +36,14 @@ RENAMED = {
     "report_to": "runtime.report_to",
 }
 
+# Words of earlier versions, and what they are called now.
+_FORMER_KEYS = {
+    "data.split.probabilities": "data.split.fractions",
+    "predict.swapped": "predict.score_swapped_pairs",
+    "train.extra": "train.training_args",
+}
+_FORMER_VALUES = {"own": "custom", "sample": "demo", "refuse": "error"}
+
 
 def _check_path(path: str) -> str:
     if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in path):
@@ -63,14 +71,14 @@ class Section(BaseModel):
 class SplitParams(Section):
     type: Literal["fixed", "random", "stratify", "group", "datetime", "hash"]
     column: str | None
-    probabilities: list[float]
+    fractions: list[float]
     seed: Seed
 
 
 class DataParams(Section):
     """All keys but `task`, `on_missing` and `on_leakage` are about the user's own files."""
 
-    task: Literal["own", "sample", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
+    task: Literal["custom", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
     directory: PathText
     text_column_names: list[str]
     label_column_name: str | list[str]
@@ -78,8 +86,8 @@ class DataParams(Section):
     id2label: dict[str, str] | list[str] | None
     split: SplitParams
     slice_columns: list[str]
-    on_missing: Literal["refuse", "drop"]
-    on_leakage: Literal["warn", "refuse", "drop"]
+    on_missing: Literal["error", "drop"]
+    on_leakage: Literal["error", "warn", "drop"]
 
     @property
     def label_columns(self) -> list[str]:
@@ -88,7 +96,7 @@ class DataParams(Section):
 
     @model_validator(mode="after")
     def _check_custom_data(self) -> Self:
-        if self.task == "own":
+        if self.task == "custom":
             self._check_columns()
             self._check_labels()
             self._check_split()
@@ -128,10 +136,10 @@ class DataParams(Section):
             raise _mistake("data.id2label", f"must name each of the columns {quoted(columns)}", id2label)
 
     def _check_split(self) -> None:
-        fractions = self.split.probabilities
+        fractions = self.split.fractions
         if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6 or fractions[0] == 0:
             form = "must be the fractions of train, validation and test, such as [0.8, 0.1, 0.1], which sum to 1"
-            raise _mistake("data.split.probabilities", form, fractions)
+            raise _mistake("data.split.fractions", form, fractions)
         if self.split.type == "datetime" and self.split.column is None:
             form = 'must name the column with the times if data.split.type is "datetime"'
             raise _mistake("data.split.column", form, None)
@@ -176,12 +184,12 @@ class TrainParams(Section):
     class_weights: Literal["balanced"] | dict[str, Positive] | None
     max_train_samples: Count | None
     num_threads: Processes | None
-    extra: dict[str, Any]
+    training_args: dict[str, Any]
 
 
 class PredictParams(Section):
     batch_size: BatchSize
-    swapped: bool
+    score_swapped_pairs: bool
     max_samples: Count | None
 
 
@@ -260,17 +268,22 @@ def _explain(error: ValidationError) -> str:
     deepest = max(same_key, key=lambda mistake: len(mistake["loc"]))
     value, entry = deepest["input"], deepest["loc"][len(keys) + ("anyOf" in schema) :]
     where = f" for entry {quoted(entry[0])}" if entry else ""
-    meant = closest_match(value, schema["enum"]) if "enum" in schema and isinstance(value, str) else None
+    meant = None
+    if "enum" in schema and isinstance(value, str):
+        current = _FORMER_VALUES.get(value)
+        meant = current if current in schema["enum"] else closest_match(value, schema["enum"])
     hint = f' Did you mean "{meant}"?' if meant else ""
     return f"{key or 'the file'} must be {describe(schema)}, got {quoted(value)}{where}.{hint}"
 
 
 def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
+    if current := _FORMER_KEYS.get(f"{section}.{name}"):
+        return f"{section}.{name} is now called {current}. Rename it."
     choices = {key: f"{section}.{key}".lstrip(".") for key in keys} | (RENAMED if section == "train" else {})
     message = f"{section}.{printable(name)[:60]} is not a parameter.".lstrip(".")
     if meant := closest_match(name, choices):
         return f'{message} Did you mean "{choices[meant]}"?'
-    rest = " Other fields of TrainingArguments go into train.extra." if section == "train" else ""
+    rest = " Other fields of TrainingArguments go into train.training_args." if section == "train" else ""
     return f"{message} The keys are {', '.join(keys)}.{rest}"
 
 

@@ -50,9 +50,9 @@ def predict(
     """Write the predictions for each split but train to `out/<split>.parquet`, in the order of the examples.
 
     The columns are `idx`, `label` (if it is known), `prediction`, and `logit_0`, `logit_1` and so on. With
-    `params.swapped`, `<split>_swapped.parquet` has the same pairs with their texts swapped. Next to them are task.json
-    and the model's provenance.json. The time goes to `metrics/timing.json`. With several processes, each one scores a
-    part of the examples, and rank 0 alone writes.
+    `params.score_swapped_pairs`, `<split>_swapped.parquet` has the same pairs with their texts swapped. Next to them
+    are task.json and the model's provenance.json. The time goes to `metrics/timing.json`. With several processes, each
+    one scores a part of the examples, and rank 0 alone writes.
 
     Args:
         precision: "auto" is the one that the model was trained in, if this machine has it.
@@ -67,7 +67,7 @@ def predict(
     device = set_up_device(precision, num_threads)
     model, tokenizer = load_classifier(classifier, device.type, trained=True), load_tokenizer(classifier)
     trainer = scoring_trainer(model, tokenizer, device, params.batch_size)
-    splits = [*task.predicted, *(split + SWAPPED for split in task.scored if params.swapped and task.pairs)]
+    splits = [*task.predicted, *(split + SWAPPED for split in task.scored if params.score_swapped_pairs and task.pairs)]
     examples_scored = 0
     writing: Any = atomic_output(out) if distributed.rank() == 0 else nullcontext()
     with writing as draft, Stopwatch() as watch:

@@ -28,7 +28,7 @@ import psutil
 import yaml
 
 SETTINGS: dict[str, Any] = {
-    "data.task": "sample",
+    "data.task": "demo",
     "data.directory": "data/empty",  # not the user's
     "model.checkpoint": "sentence-transformers/all-MiniLM-L6-v2",
     "train.lr": 1e-4,

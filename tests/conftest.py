@@ -24,7 +24,7 @@ from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
 from pipeline.download import download
 from pipeline.params import DataParams, Params, RuntimeParams, TokenizeParams, TrainParams, load_params, parse_params
-from pipeline.sources import synthetic
+from pipeline.sources import demo
 from pipeline.tokenize_data import tokenize
 
 ROOT = Path(__file__).parents[1]
@@ -123,7 +123,7 @@ def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
     import transformers
     from tokenizers import ByteLevelBPETokenizer
 
-    text = [sentence for pair in synthetic.pairs(300) for sentence in pair[:2]]
+    text = [sentence for pair in demo.pairs(300) for sentence in pair[:2]]
     bert = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     special = {"bert": bert, "distilbert": bert, "mpnet": ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"]}
     if kind == "roberta":
@@ -177,8 +177,8 @@ def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded corpus, as the download stage writes it."""
-    out = tmp_path_factory.mktemp("sample") / "raw"
-    download(out, data_params(task="sample"))
+    out = tmp_path_factory.mktemp("demo") / "raw"
+    download(out, data_params(task="demo"))
     return out
 
 
@@ -213,13 +213,13 @@ class Project:
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, text=True
         ).split("\0")
         for name in names:
-            excluded = name.startswith(("tests/", "metrics/", "data/own")) or name in ("dvc.lock", "params.yaml")
+            excluded = name.startswith(("tests/", "metrics/", "data/custom")) or name in ("dvc.lock", "params.yaml")
             excluded = excluded or name.endswith(".dvc")  # the user's data
             if (ROOT / name).is_file() and (name in READ_METRICS or not excluded):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
-        (root / "data" / "own").mkdir(parents=True)
-        (root / "data" / "own" / ".gitkeep").touch()
+        (root / "data" / "custom").mkdir(parents=True)
+        (root / "data" / "custom" / ".gitkeep").touch()
         home.mkdir()
         self.env = {
             **os.environ,

@@ -12,11 +12,11 @@ from conftest import data_params
 
 from pipeline.core.task import Task
 from pipeline.download import download
-from pipeline.sources import synthetic
+from pipeline.sources import demo
 
 SIZES = {"train": 240, "validation": 60, "test": 60}
 CITIES = ["Boston", "Chicago", "Denver"]
-_OF_ALL: dict[str, Any] = {"name": "own", "predicted": ["validation", "test"]}
+_OF_ALL: dict[str, Any] = {"name": "custom", "predicted": ["validation", "test"]}
 TASKS = {
     "classes": Task(
         problem_type="single_label_classification", text_columns=["text"], labels=[*CITIES, "elsewhere"],
@@ -36,7 +36,7 @@ TASKS = {
 def rows_of(kind: str) -> Iterator[tuple[str, str, Any]]:
     """Two texts and a label, which is a fact of the first: the cities in it, or how long it is."""
     random = np.random.default_rng(0)
-    for first, second, _ in synthetic.pairs(2000):
+    for first, second, _ in demo.pairs(2000):
         if kind == "number":
             yield first, second, len(first.split()) / 10
         elif not any(city in first for city in CITIES):
@@ -62,5 +62,5 @@ def download_kind(kind: str, directory: Path) -> Path:
                 writer.writeheader()
                 writer.writerows(texts)
     own = {"directory": str(directory), "text_column_names": task.text_columns}
-    download(directory / "raw", data_params(task="own", **own))
+    download(directory / "raw", data_params(task="custom", **own))
     return directory / "raw"

@@ -24,13 +24,13 @@ def csv(of: list[tuple[Any, ...]], header: str = "text,label") -> str:
 
 
 def own(files: dict[str, str | bytes], **changes: Any) -> Path:
-    """Write the files to data/own in the working directory, and run download. Returns its output."""
+    """Write the files to data/custom in the working directory, and run download. Returns its output."""
     for name, content in files.items():
-        path = Path("data/own", name)
+        path = Path("data/custom", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     split = {**data_params().split.model_dump(), **changes.pop("split", {})}
-    download(Path("data/raw"), data_params(task="own", split=split, **changes))
+    download(Path("data/raw"), data_params(task="custom", split=split, **changes))
     return Path("data/raw")
 
 

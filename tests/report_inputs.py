@@ -16,15 +16,15 @@ from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import predicted
 from pipeline.report import report
-from pipeline.sources import synthetic
-from pipeline.sources.synthetic import SAMPLE
+from pipeline.sources import demo
+from pipeline.sources.demo import DEMO
 
 SIZES = {"train": 60, "validation": 30, "test": 60, "validation_mismatched": 40, "test_mismatched": 20}
 ATTACK = "<script>document.title = 'taken'</script> </script><img src=x onerror=\"document.title = 'taken'\">"
 HOSTILE = (f"{ATTACK} {{{{ 7 * 7 }}}} <!-- &amp; ' \"", "<style>* {{ display: none }}</style> " + "unbroken" * 30)
 WARNINGS = ["train: duplicates of earlier rows: 2 (idx 3, 7)", f"test: rows that are also in train: 1 (idx 0) {ATTACK}"]
 TASKS = {
-    "pairs": SAMPLE,
+    "pairs": DEMO,
     "text": Task(
         name="cola", problem_type="single_label_classification", text_columns=["sentence"],
         labels=["unacceptable", "acceptable"], metrics=["matthews_correlation"],
@@ -37,18 +37,18 @@ TASKS = {
         unlabelled=["test", "test_mismatched"],
     ),
     "classes": Task(
-        name="own", problem_type="single_label_classification", text_columns=["text"],
+        name="custom", problem_type="single_label_classification", text_columns=["text"],
         labels=[f"topic {number} of the forum" for number in range(20)],
         metrics=["accuracy", "f1_macro", "matthews_correlation"], metric_for_best_model="f1_macro",
         predicted=["validation", "test"], slice_columns=["source", "Source"],
     ),
     "several": Task(
-        name="own", problem_type="multi_label_classification", text_columns=["question", "answer"],
+        name="custom", problem_type="multi_label_classification", text_columns=["question", "answer"],
         labels=["rude", "off_topic", "spam"], metrics=["f1_micro", "f1_macro", "accuracy"],
         metric_for_best_model="f1_micro", predicted=["validation"],
     ),
     "number": Task(
-        name="own", problem_type="regression", text_columns=["one", "two"], labels=[],
+        name="custom", problem_type="regression", text_columns=["one", "two"], labels=[],
         metrics=["pearson", "spearmanr", "rmse"], metric_for_best_model="pearson", predicted=["validation", "test"],
         slice_columns=["source"],
     ),
@@ -93,7 +93,7 @@ def history(task: Task) -> str:
 def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES, **changes: Any) -> None:
     """The first row of each split is hostile, and the surest mistake of a classifier."""
     task, rng = replace(TASKS[kind], **changes), np.random.default_rng(0)
-    pairs = synthetic.pairs(sum(sizes.values()))
+    pairs = demo.pairs(sum(sizes.values()))
     for directory in (RAW, PREDICTIONS):
         (root / directory).mkdir(parents=True)
         task.write(root / directory)
@@ -151,7 +151,7 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
         "data": {"task": task.name, "sha256": dict.fromkeys(task.splits, "0f" * 32)},
         "run": {
             "keep": "best", "seed": 42, "lr": 3e-05, "batch_size": 16, "gradient_accumulation_steps": 1, "epochs": 3,
-            "precision": "bf16", "max_train_samples": None, "extra": {"label_smoothing_factor": 0.1},
+            "precision": "bf16", "max_train_samples": None, "training_args": {"label_smoothing_factor": 0.1},
             "torch": "2.13.0", "threads": 2, "processes": 1,
         },
     }  # fmt: skip

@@ -29,7 +29,7 @@ def changed(params: Params, section: str, **values: Any) -> Params:
 @pytest.fixture
 def project(tiny: TinyMaker, tmp_path: Path) -> Path:
     """A directory with a params.yaml, a dvc.yaml and the scores of an earlier model."""
-    params_file(tmp_path, {"data.task": "sample", "model.checkpoint": tiny()})
+    params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny()})
     outputs = {"metrics": [{"scores.json": {"cache": False}}], "plots": [{"roc.csv": {"cache": False}}]}
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"evaluate": outputs}}))
     for name in ("scores.json", "roc.csv"):
@@ -39,7 +39,10 @@ def project(tiny: TinyMaker, tmp_path: Path) -> Path:
 
 def test_the_scores_of_the_previous_model_go_and_the_output_does_not_depend_on_the_values(project: Path) -> None:
     outputs = []
-    for values in ({}, {"train.lr": "1.0", "train.extra": "{label_smoothing_factor: 1, include_for_metrics: [loss]}"}):
+    for values in (
+        {},
+        {"train.lr": "1.0", "train.training_args": "{label_smoothing_factor: 1, include_for_metrics: [loss]}"},
+    ):
         for key, text in values.items():
             edit(project / "params.yaml", key, text)
         assert run_stage("check", project).returncode == 0
@@ -49,11 +52,11 @@ def test_the_scores_of_the_previous_model_go_and_the_output_does_not_depend_on_t
 
 
 def test_a_bad_value_keeps_the_scores_of_the_previous_model(project: Path) -> None:
-    edit(project / "params.yaml", "train.extra", "{label_smoothing_factor: fast}")
+    edit(project / "params.yaml", "train.training_args", "{label_smoothing_factor: fast}")
     done = run_stage("check", project)
     assert done.returncode == 1
     assert done.stderr == (
-        "error: params.yaml: train.extra.label_smoothing_factor must be a number of at least 0 and at most 1, "
+        "error: params.yaml: train.training_args.label_smoothing_factor must be a number of at least 0 and at most 1, "
         'got "fast".\n'
     )
     assert (project / "scores.json").exists() and not (project / CHECKED).exists()
@@ -74,19 +77,27 @@ def test_a_missing_dvc_yaml_is_one_line(project: Path) -> None:
         ("runtime", {"report_to": "tensorbord"}, r'runtime\.report_to .*"tensorbord"\. Did you mean "tensorboard"'),
         (
             "train",
-            {"extra": {"label_smoothing": 0.1}},
-            r'train\.extra .*got "label_smoothing"\. Did you mean "label_smoothing_factor"\?',
+            {"training_args": {"label_smoothing": 0.1}},
+            r'train\.training_args .*got "label_smoothing"\. Did you mean "label_smoothing_factor"\?',
         ),
         (
             "train",
-            {"extra": {"learning_rate": 0.1}},
-            r'train\.extra must not set "learning_rate", which train\.lr sets',
+            {"training_args": {"learning_rate": 0.1}},
+            r'train\.training_args must not set "learning_rate", which train\.lr sets',
         ),
-        ("train", {"extra": {"label_smoothing_factor": 5}}, r"label_smoothing_factor must be .*at most 1, got 5"),
-        ("train", {"extra": {"neftune_noise_alpha": -5}}, r"neftune_noise_alpha must be .* at least 0 or null, got -5"),
-        ("train", {"extra": {"optim_args": 5}}, r"optim_args must be a string or null, got 5"),
-        ("train", {"extra": {"adam_beta2": None}}, r"adam_beta2 must be a number, got null"),
-        ("train", {"extra": {"include_for_metrics": "loss"}}, r"must be a list of strings, got \"loss\""),
+        (
+            "train",
+            {"training_args": {"label_smoothing_factor": 5}},
+            r"label_smoothing_factor must be .*at most 1, got 5",
+        ),
+        (
+            "train",
+            {"training_args": {"neftune_noise_alpha": -5}},
+            r"neftune_noise_alpha must be .* at least 0 or null, got -5",
+        ),
+        ("train", {"training_args": {"optim_args": 5}}, r"optim_args must be a string or null, got 5"),
+        ("train", {"training_args": {"adam_beta2": None}}, r"adam_beta2 must be a number, got null"),
+        ("train", {"training_args": {"include_for_metrics": "loss"}}, r"must be a list of strings, got \"loss\""),
         ("train", {"engine": "loop", "torch_compile": True}, r"torch_compile must be false with .*loop, got true"),
         ("runtime", {"report_to": "dvclive"}, r"runtime\.report_to must not be dvclive"),
         ("train", {"precision": "fp16"}, r"train\.precision is fp16; .*no GPU.* bf16 or fp32"),
@@ -121,8 +132,8 @@ def test_precision_is_not_checked_where_other_machines_train(good: Params) -> No
 @pytest.mark.parametrize(("field", "key"), RENAMED.items())
 def test_every_renamed_field_is_set_by_its_key(params: Params, tmp_path: Path, field: str, key: str) -> None:
     device = Device("cpu", "fp32")
-    with pytest.raises(UserError, match=rf'train\.extra must not set "{field}", which {re.escape(key)} sets'):
-        training_arguments(*sections(params, extra={field: 1}), device, tmp_path, "f1")
+    with pytest.raises(UserError, match=rf'train\.training_args must not set "{field}", which {re.escape(key)} sets'):
+        training_arguments(*sections(params, training_args={field: 1}), device, tmp_path, "f1")
 
 
 def test_the_installed_packages_match_the_lock() -> None:

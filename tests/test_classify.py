@@ -46,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: Tiny
         tokenize(raw, tiny(), out / "tokenized", TokenizeParams(max_length=24, padding="dynamic"), 1)
         settings = sections(params, max_train_samples=None, batch_size=8, epochs=2, lr=2e-3, precision=precision)
         train(out / "tokenized", tiny(), out / "classifier", out / "metrics", out / "checkpoints", *settings)
-        scoring = PredictParams(batch_size=64, swapped=False, max_samples=None)
+        scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
         predict(out / "tokenized", out / "classifier", out / "predictions", out / "metrics", scoring, precision, None)
         return out
 

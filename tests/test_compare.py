@@ -48,7 +48,9 @@ def compared(a: str, b: str) -> Comparison:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = toy_project(tmp_path_factory.mktemp("toy"))
-    project.run("dvc", "exp", "run", "--temp", "--name", "worse", "-S", "train.lr=4e-4", "-S", "+train.extra.note=1")
+    project.run(
+        "dvc", "exp", "run", "--temp", "--name", "worse", "-S", "train.lr=4e-4", "-S", "+train.training_args.note=1"
+    )
     for group, lr, seeds in (("low", "5e-4", "12"), ("high", "2e-3", "12"), ("late", "2e-3", "34")):
         for seed in seeds:
             experiment(project, f"{group}-{seed}", train__lr=lr, train__seed=seed)
@@ -90,7 +92,7 @@ def test_scores_and_changed_pairs_match_the_predictions(toy: Project, tmp_path: 
     of_label = [pair.b for pair in test.broken]
     assert of_label == sorted(of_label), "B's most confident mistake comes first"
     assert test.broken[0].texts[1] == HOSTILE
-    assert found.parameters == {"train.lr": (1e-3, 4e-4), "train.extra": ({}, {"note": 1})}
+    assert found.parameters == {"train.lr": (1e-3, 4e-4), "train.training_args": ({}, {"note": 1})}
     assert found.environment == {"cpu": ("a CPU", 1)}
     assert found.code == {}
 
@@ -119,7 +121,7 @@ def test_the_verdict_on_two_single_runs_is_only_whether_they_differ(toy: Project
 
 def test_the_text_has_columns_and_a_verdict(toy: Project) -> None:
     text = as_text(compared("main", "worse"))
-    signed = r"   task:sample\|metrics:accuracy\+f1\|test:300@\w{8}\|validation:100@\w{8}\|seed:42\|checkpoint:a .*"
+    signed = r"   task:demo\|metrics:accuracy\+f1\|test:300@\w{8}\|validation:100@\w{8}\|seed:42\|checkpoint:a .*"
     of_main = rf"A: main \({toy.git('rev-parse', 'main')[:7]}\)\n({signed})\n"
     assert re.match(of_main + r"B: worse \(\w{7}\)\n\1\n\n", text)
     assert re.search(r"^test accuracy +\d\d\.\d\d +\d\d\.\d\d +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d$", text, re.M)
@@ -273,7 +275,7 @@ def test_a_regression_without_test_labels_is_judged_on_validation(toy: Project) 
         assert "this rests on validation. The epoch is chosen on validation too" in text
         assert re.search(r"^\d+ validation pairs closer to the label in B.*; the most:$", text, re.M)
         assert re.search(r"^  \d+  [01]: predicted -?\d\.\d\d in A, -?\d\.\d\d in B$", text, re.M)
-    with pytest.raises(UserError, match=r"main and near-1 are of different tasks: .*name sample and stsb"):
+    with pytest.raises(UserError, match=r"main and near-1 are of different tasks: .*name demo and stsb"):
         compared("main", "near-1")
 
 
@@ -542,7 +544,7 @@ def test_several_candidates_are_shown_next_to_the_baseline(toy: Project) -> None
     done = gate(toy, "low", "high", "late")
     assert re.search(r"^A: low +\d\d\.\d\d *\nhigh +\d\d\.\d\d +\+\d.* passes\nlate +\d.* passes", done.stdout, re.M)
     assert "the best of 2 may look better by chance" in done.stdout
-    assert re.search(r"^A: task:sample.*\nhigh: task:sample.*\|seed:1,2\|.*\nlate: task:sample", done.stdout, re.M)
+    assert re.search(r"^A: task:demo.*\nhigh: task:demo.*\|seed:1,2\|.*\nlate: task:demo", done.stdout, re.M)
     assert done.returncode == 0
 
 

@@ -21,7 +21,7 @@ from pipeline.sources.glue import task_of
 
 N = 300
 SEVERAL = Task(
-    name="own", problem_type="multi_label_classification", text_columns=["text"], labels=["red", "green", "blue"],
+    name="custom", problem_type="multi_label_classification", text_columns=["text"], labels=["red", "green", "blue"],
     metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro", predicted=["validation", "test"],
 )  # fmt: skip
 SIGNATURE = dict.fromkeys(("task", "metrics", "checkpoint", "code"), "-")

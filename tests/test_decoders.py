@@ -34,7 +34,7 @@ def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere
         settings = sections(params, engine=engine, max_train_samples=64, lr=3e-3)
         train(data, tiny(kind), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
     assert sum("padded with the end-of-text token <|endoftext|>" in message for message in caplog.messages) == 1
-    scoring = PredictParams(batch_size=64, swapped=False, max_samples=None)
+    scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
     predict(data, model, tmp_path / "predictions", tmp_path / "metrics", scoring, "fp32", None)
     rows = pq.read_table(raw / "test.parquet").slice(0, 40)
     predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").slice(0, 40)

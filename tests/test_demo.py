@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, committed, sections
-from test_sample import best_threshold_accuracy, overlap
+from test_demo_corpus import best_threshold_accuracy, overlap
 
 from pipeline.params import ModelParams, load_params
 from pipeline.predict import predict

@@ -35,11 +35,11 @@ from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.pretrained import pretrained
 from pipeline.sources.corpus import Corpus, table_of
-from pipeline.sources.synthetic import SAMPLE
+from pipeline.sources.demo import DEMO
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
-PREDICT = PredictParams(batch_size=64, swapped=True, max_samples=None)
+PREDICT = PredictParams(batch_size=64, score_swapped_pairs=True, max_samples=None)
 
 Tokenized = Callable[..., Path]
 
@@ -144,7 +144,7 @@ def test_a_full_or_read_only_disk_is_reported_in_one_line_and_has_no_partial_out
     disk = small_disk("8k" if stage in ("predict", "evaluate") else "32k")
     out = disk / "out"
     stages: dict[str, Callable[[], None]] = {
-        "download": lambda: download(out, data_params(task="sample")),
+        "download": lambda: download(out, data_params(task="demo")),
         "pretrained": lambda: pretrained(out, ModelParams(checkpoint=str(tiny()))),
         "tokenize": lambda: tokenize(raw, tiny(), out, TokenizeParams(max_length=96, padding="dynamic"), 1),
         "train": lambda: train(data, tiny(), out, tmp_path / "metrics", tmp_path / "checkpoints", *sections(params)),
@@ -411,16 +411,16 @@ TEXTS = [
 
 def corpus_of(pairs: list[tuple[str, str]]) -> Corpus:
     """Three splits of these pairs, with the labels 0, 1, 0, ... and the idx 0, 1, ..."""
-    table = table_of(SAMPLE, pairs, [n % 2 for n in range(len(pairs))], range(len(pairs)))
-    return Corpus(SAMPLE, dict.fromkeys(SAMPLE.splits, table), {})
+    table = table_of(DEMO, pairs, [n % 2 for n in range(len(pairs))], range(len(pairs)))
+    return Corpus(DEMO, dict.fromkeys(DEMO.splits, table), {})
 
 
 def test_any_text_passes_through_all_stages_in_order(
     raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = list(itertools.product(TEXTS, repeat=2))
-    monkeypatch.setitem(CORPORA, "sample", lambda: corpus_of(pairs))
-    download(tmp_path / "raw", data_params(task="sample"))
+    monkeypatch.setitem(CORPORA, "demo", lambda: corpus_of(pairs))
+    download(tmp_path / "raw", data_params(task="demo"))
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
     assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs
     tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize, 1)
@@ -431,7 +431,7 @@ def test_any_text_passes_through_all_stages_in_order(
         out,
         tmp_path / "predictions",
         tmp_path,
-        PredictParams(batch_size=5, swapped=True, max_samples=None),
+        PredictParams(batch_size=5, score_swapped_pairs=True, max_samples=None),
         "fp32",
         1,
     )
@@ -444,7 +444,7 @@ def test_an_empty_sentence_is_rejected_with_its_row(
     empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [("a sentence", "another"), ("a sentence", empty)]
-    monkeypatch.setitem(CORPORA, "sample", lambda: corpus_of(pairs))
-    with pytest.raises(UserError, match=r"sample: train: rows without sentence2: 1 \(idx 1\); .*data\.on_missing=drop"):
-        download(tmp_path / "raw", data_params(task="sample"))
+    monkeypatch.setitem(CORPORA, "demo", lambda: corpus_of(pairs))
+    with pytest.raises(UserError, match=r"demo: train: rows without sentence2: 1 \(idx 1\); .*data\.on_missing=drop"):
+        download(tmp_path / "raw", data_params(task="demo"))
     assert not (tmp_path / "raw").exists()

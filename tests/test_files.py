@@ -66,8 +66,8 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
     shards = {f"train-{at:05}-of-00003.parquet": parquet(FEW[10 * at : 10 * at + 10]) for at in range(3)}
     raw = own({**shards, "dev.csv": CSV}, split=FIXED)
     assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [(at, FEW[at][0]) for at in range(30)]
-    Path("data/own/train-00001-of-00003.parquet").unlink()
-    with pytest.raises(UserError, match=r"data/own: the 3 files .*no train-00001-of-00003\.parquet; add"):
+    Path("data/custom/train-00001-of-00003.parquet").unlink()
+    with pytest.raises(UserError, match=r"data/custom: the 3 files .*no train-00001-of-00003\.parquet; add"):
         own({})
 
 
@@ -83,10 +83,10 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
 )
 def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, message: str) -> None:
     shards = {f"train-{number:05}-of-{total:05}.parquet": parquet(FEW) for number in numbers}
-    with pytest.raises(UserError, match=rf"data/own.*{message}"):
+    with pytest.raises(UserError, match=rf"data/custom.*{message}"):
         own({**shards, "dev.csv": CSV}, split=FIXED)
-    shutil.rmtree("data/own")
-    with pytest.raises(UserError, match=rf"data/own/train: .*{message}"):
+    shutil.rmtree("data/custom")
+    with pytest.raises(UserError, match=rf"data/custom/train: .*{message}"):
         own({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
 
 
@@ -156,13 +156,16 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.csv": csv([(*row, 1) for row in FEW], "text,label,label")},
         r"2 columns label; rename",
     ),
-    "two candidates": ({"train.csv": CSV, "train.tsv": CSV}, r"data/own has train\.csv, train\.tsv.* train; leave one"),
+    "two candidates": (
+        {"train.csv": CSV, "train.tsv": CSV},
+        r"data/custom has train\.csv, train\.tsv.* train; leave one",
+    ),
     "two names of a split": (
         {"train.csv": CSV, "val.csv": CSV, "dev.csv": CSV},
         r"dev\.csv, val\.csv.* validation; leave",
     ),
-    "no train file": ({"my.csv": CSV}, r"data\.directory: data/own has no train file, but my\.csv; put train\.csv"),
-    "nothing": ({}, r"data\.directory: data/own has no train file; put train\.csv"),
+    "no train file": ({"my.csv": CSV}, r"data\.directory: data/custom has no train file, but my\.csv; put train\.csv"),
+    "nothing": ({}, r"data\.directory: data/custom has no train file; put train\.csv"),
     "an unknown ending": ({"train.xlsx": "x"}, r"train\.xlsx cannot be read; save .* \.csv"),
     "another encoding": (
         {"train.csv": CSV.encode() + "café,good\n".encode("cp1252")},
@@ -229,9 +232,9 @@ def test_a_bad_file_is_told_in_one_line(fault: str) -> None:
 
 
 def test_a_link_to_nowhere_is_told_in_one_line() -> None:
-    Path("data/own").mkdir(parents=True)
-    Path("data/own/train.csv").symlink_to("moved.csv")
-    with pytest.raises(UserError, match=r"^data/own/train\.csv cannot be read: No such file or directory$"):
+    Path("data/custom").mkdir(parents=True)
+    Path("data/custom/train.csv").symlink_to("moved.csv")
+    with pytest.raises(UserError, match=r"^data/custom/train\.csv cannot be read: No such file or directory$"):
         own({})
 
 
@@ -248,8 +251,8 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.Mo
             file.write("one more,good\n")
         return sha256
 
-    monkeypatch.setattr("pipeline.sources.own.file_sha256", append_after_hashing)
-    with pytest.raises(UserError, match=r"^data/own/train\.csv was changed while it was read; run again$"):
+    monkeypatch.setattr("pipeline.sources.custom.file_sha256", append_after_hashing)
+    with pytest.raises(UserError, match=r"^data/custom/train\.csv was changed while it was read; run again$"):
         own({"train.csv": CSV})
 
 

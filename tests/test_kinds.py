@@ -88,7 +88,7 @@ def test_a_kind_goes_through_the_stages_and_beats_its_baseline(
 
     epochs = 40 if kind == "several" else 20  # with several labels, some seeds learn little in 20
     task, out = TASKS[kind], run(kind, "run", epochs=epochs, lr=2e-3, warmup_ratio=0.1)
-    settings = PredictParams(batch_size=64, swapped=True, max_samples=None)
+    settings = PredictParams(batch_size=64, score_swapped_pairs=True, max_samples=None)
     predict(data(kind), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
     evaluate(tmp_path / "predictions", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
@@ -191,7 +191,7 @@ def test_wrong_weights_and_metrics_are_refused_in_one_line(run: Callable[..., Pa
     with pytest.raises(UserError, match=r"best_model is pearson; .* loss, accuracy, f1_macro, f1_micro, or null"):
         run("several", "run", metric_for_best_model="pearson")
     with pytest.raises(UserError, match=r"label_smoothing_factor .* regression: remove it"):
-        run("number", "run", extra={"label_smoothing_factor": 0.1})
+        run("number", "run", training_args={"label_smoothing_factor": 0.1})
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])

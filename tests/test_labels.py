@@ -156,11 +156,11 @@ def test_several_columns_of_0_and_1_are_a_label_each(values: tuple[str, str]) ->
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_several_columns_of_other_files_are_a_label_each(form: str) -> None:
     examples = [{"text": text, "toxic": bool(toxic), "insult": insult} for text, (toxic, insult) in rows(60, CELLS)]
-    Path("data/own").mkdir(parents=True)
+    Path("data/custom").mkdir(parents=True)
     if form == "jsonl":
-        Path("data/own/train.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
+        Path("data/custom/train.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
     else:
-        pq.write_table(pa.Table.from_pylist(examples), "data/own/train.parquet")
+        pq.write_table(pa.Table.from_pylist(examples), "data/custom/train.parquet")
     raw = own({}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
     assert read_task(raw, "download").labels == ["Insult", "Toxic"]
     assert labels_by_row(raw)[0] == [1, 0]
@@ -204,9 +204,9 @@ def test_columns_that_are_not_of_0_and_1_are_named(
 
 
 def test_params_yaml_takes_a_list_of_columns_and_a_list_of_names(tmp_path: Path) -> None:
-    Path("data/own").mkdir(parents=True)
-    Path("data/own/train.csv").write_text(columns_csv(CELLS))
-    changes = {"data.task": "own", "data.label_column_name": "[toxic, insult]", "data.id2label": "[Toxic, Insult]"}
+    Path("data/custom").mkdir(parents=True)
+    Path("data/custom/train.csv").write_text(columns_csv(CELLS))
+    changes = {"data.task": "custom", "data.label_column_name": "[toxic, insult]", "data.id2label": "[Toxic, Insult]"}
     params_file(tmp_path, changes)
     done = run_stage("download", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -291,8 +291,8 @@ def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: 
 
     caplog.set_level("INFO")
     train, test = rows(60, ["no", "yes"]), rows(10, ["no", "yes"], 1)
-    datasets_parquet("data/own/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
-    datasets_parquet("data/own/test.parquet", test, ClassLabel(names=["no", "yes"]))
+    datasets_parquet("data/custom/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
+    datasets_parquet("data/custom/test.parquet", test, ClassLabel(names=["no", "yes"]))
     raw = own({})
     assert read_task(raw, "download").labels == ["yes", "no"], "in the order of train's schema"
     assert names_by_text(raw) == dict(train + test)
@@ -304,11 +304,11 @@ def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: 
 def test_minus_one_of_a_class_label_is_missing() -> None:
     from datasets import ClassLabel
 
-    datasets_parquet("data/own/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
-    datasets_parquet("data/own/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
+    datasets_parquet("data/custom/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
+    datasets_parquet("data/custom/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
     task = read_task(own({}), "download")
     assert (task.labels, task.unlabelled) == (["c", "b", "a"], ["test"])
-    datasets_parquet("data/own/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
+    datasets_parquet("data/custom/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
     assert "test: rows without label: 5 (idx 1, 3" in rejected({})
 
 
@@ -316,10 +316,10 @@ def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_
     from datasets import ClassLabel, Sequence
 
     names = [str(number) for number in range(30)]
-    datasets_parquet("data/own/train.parquet", rows(90, names), ClassLabel(names=names))
+    datasets_parquet("data/custom/train.parquet", rows(90, names), ClassLabel(names=names))
     assert read_task(own({}), "download").labels == names
     lists = Sequence(ClassLabel(names=["b; c", "a"]))
-    datasets_parquet("data/own/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
+    datasets_parquet("data/custom/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
     raw = own({})
     assert read_task(raw, "download").labels == ["b; c", "a"]
     assert labels_by_row(raw)[:3] == [[1, 0], [1, 1], [0, 1]]
@@ -329,12 +329,12 @@ def test_a_class_number_without_a_name_is_named() -> None:
     train = pa.table({"text": [text for text, _ in rows(60, [0])], "label": [0, 1, 2] * 20})
     features = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": ["a", "b"], "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    Path("data/own").mkdir(parents=True)
-    pq.write_table(train.replace_schema_metadata(metadata), "data/own/train.parquet")
+    Path("data/custom").mkdir(parents=True)
+    pq.write_table(train.replace_schema_metadata(metadata), "data/custom/train.parquet")
     message = rejected({})
     assert "train.parquet row 2" in message and "label is 2" in message
     for broken in ("not JSON", "[]", '{"info": null}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}'):
-        pq.write_table(train.replace_schema_metadata({"huggingface": broken}), "data/own/train.parquet")
+        pq.write_table(train.replace_schema_metadata({"huggingface": broken}), "data/custom/train.parquet")
         assert read_task(own({}), "download").labels == ["0", "1", "2"]
 
 

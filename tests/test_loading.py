@@ -64,7 +64,7 @@ def config(file: str = "config.json", **entries: Any) -> Damage:
 def settings(**changed: Any) -> InferenceSettings:
     """The settings of a trained model with the names that transformers gives."""
     entries = {
-        "task": "own", "problem_type": "single_label_classification", "text_columns": ["text"],
+        "task": "custom", "problem_type": "single_label_classification", "text_columns": ["text"],
         "labels": ["LABEL_0", "LABEL_1"], "max_length": 24, "padding": "dynamic", "precision": "fp32", **changed,
     }  # fmt: skip
     return InferenceSettings(**entries)

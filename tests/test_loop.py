@@ -68,7 +68,7 @@ def test_the_loop_and_the_trainer_give_the_same_bytes(
         ),
         ({"torch_compile": True}, "train.torch_compile must be false with train.engine loop, got true"),
         ({"report_to": "tensorboard"}, 'runtime.report_to must be "none" with train.engine loop, got "tensorboard"'),
-        ({"extra": {"neftune_noise_alpha": 5}}, "train.extra must be {} with train.engine loop, got {"),
+        ({"training_args": {"neftune_noise_alpha": 5}}, "train.training_args must be {} with train.engine loop, got {"),
     ],
 )
 def test_settings_that_the_loop_lacks_are_rejected_in_one_line(

@@ -13,7 +13,7 @@ from pipeline.core.text import aligned, code
 from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.results import Results
-from pipeline.sources.synthetic import SAMPLE
+from pipeline.sources.demo import DEMO
 
 HOSTILE = "| <img src=x onerror=alert(1)> `tick` @everyone https://example.org [a](b) __b__ #1 &amp; $x$ \\ ---"
 
@@ -39,7 +39,7 @@ def test_an_ordinary_name_stays_readable(name: str) -> None:
 def test_names_add_no_markup_to_the_model_card() -> None:
     labels = [f"no {HOSTILE}", f"yes {HOSTILE}\n---\n# a heading"]
     source = {"checkpoint": f"me/{HOSTILE}", "revision": "0" * 40}
-    task = dataclasses.replace(SAMPLE, name=f"pairs {HOSTILE}", labels=labels)
+    task = dataclasses.replace(DEMO, name=f"pairs {HOSTILE}", labels=labels)
     provenance = {
         "data": {"task": f"pairs {HOSTILE}"},
         "checkpoint": source,

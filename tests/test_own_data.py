@@ -135,8 +135,8 @@ def test_pairs_slices_and_other_types_of_a_parquet_file() -> None:
         "verdict": pa.array([1.0, 0.0, None] * 20),
         "source": pa.array(["web", None, "book"] * 20, pa.large_string()),
     }
-    Path("data/own").mkdir(parents=True)
-    pq.write_table(pa.table(columns), "data/own/train.parquet")
+    Path("data/custom").mkdir(parents=True)
+    pq.write_table(pa.table(columns), "data/custom/train.parquet")
     names = {"text_column_names": ["question", "answer"], "label_column_name": "verdict", "slice_columns": ["source"]}
     raw = own({}, **names, problem_type=CLASSES, on_missing="drop")
     found = sorted(
@@ -226,7 +226,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "NaN of JSON, which is missing": (
         {"train.jsonl": jsonl([*TEXTS, (float("nan"), "good"), ("a", float("nan"))])},
         {},
-        r"own: train: rows without text: 1 \(idx 40\), .* label: 1 \(idx 41\)",
+        r"custom: train: rows without text: 1 \(idx 40\), .* label: 1 \(idx 41\)",
     ),
     "infinity": (
         {"train.jsonl": jsonl(rows(30, [1.5, 2.5, float("inf")]))},
@@ -286,12 +286,12 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "missing": (
         {"train.csv": csv([*TEXTS, ("", "good"), (" ", "bad"), ("a", "")])},
         {},
-        r"own: train: rows without text: 2 \(idx 40, 41\), .* label: 1 \(idx 42\); complete.*data\.on_missing=drop",
+        r"custom: train: rows without text: 2 \(idx 40, 41\), .* label: 1 \(idx 42\); complete.*data\.on_missing=drop",
     ),
     "leaking": (
         {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7])},
-        {"on_leakage": "refuse", "split": {"type": "fixed"}},
-        r"own: train: rows that validation or test have too: 2 \(idx 5, 6\); remove.*data\.on_leakage=drop",
+        {"on_leakage": "error", "split": {"type": "fixed"}},
+        r"custom: train: rows that validation or test have too: 2 \(idx 5, 6\); remove.*data\.on_leakage=drop",
     ),
 }
 
@@ -447,7 +447,7 @@ def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labe
     ],
 )
 def test_a_split_of_which_nothing_is_left_is_refused(files: dict[str, str | bytes], changes: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"own: train would have no rows: .*data\.on_missing and data\.on_leakage"):
+    with pytest.raises(UserError, match=r"custom: train would have no rows: .*data\.on_missing and data\.on_leakage"):
         own(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
 
 
@@ -508,18 +508,18 @@ def test_origin_and_card_are_the_same_for_the_same_files() -> None:
 
 
 def test_as_a_stage_a_fault_is_one_line(tmp_path: Path) -> None:
-    params_file(tmp_path, {"data.task": "own"})
+    params_file(tmp_path, {"data.task": "custom"})
     done = run_stage("download", tmp_path)
     assert done.returncode == 1
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: data.directory: data/own ")
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: data.directory: data/custom ")
 
 
 @pytest.mark.slow
 def test_an_edited_file_reruns_download_and_an_untracked_one_is_told_in_an_experiment(project: Project) -> None:
-    file = project.root / "data" / "own" / "train.csv"
-    assert project.repro("download") == ["check", "download"], "the sample needs no files of the user's"
+    file = project.root / "data" / "custom" / "train.csv"
+    assert project.repro("download") == ["check", "download"], "the demo corpus needs no files of the user's"
     file.write_text(csv(TEXTS))
-    project.set("data.task", "own")
+    project.set("data.task", "custom")
     assert project.repro("download") == ["check", "download"]
     assert project.repro("download") == []
     with file.open("a") as more:
@@ -530,16 +530,16 @@ def test_an_edited_file_reruns_download_and_an_untracked_one_is_told_in_an_exper
     project.git("config", "user.name", "A")
     project.git("config", "user.email", "a@example.org")
     project.commit("before")
-    project.git("rm", "--quiet", "--cached", "data/own/train.csv")
+    project.git("rm", "--quiet", "--cached", "data/custom/train.csv")
     project.git("commit", "--quiet", "--message", "untracked")
     out = project.run("dvc", "exp", "run", "--temp", "--set-param", "data.split.seed=1", "download", ok=False)
     assert re.search(
-        r'^error: data/own/train\.csv is not in the copy .*not tracked; run "dvc add data/own/train\.csv && git add '
-        r'data/own/train\.csv\.dvc data/own/\.gitignore", or "git add data/own/train\.csv"$',
+        r'^error: data/custom/train\.csv is not in the copy .*not tracked; run "dvc add data/custom/train\.csv && '
+        r'git add data/custom/train\.csv\.dvc data/custom/\.gitignore", or "git add data/custom/train\.csv"$',
         out, re.M,
     )  # fmt: skip
     assert "Traceback" not in out
-    project.run("dvc", "add", "data/own/train.csv")
-    project.git("add", "data/own/train.csv.dvc", "data/own/.gitignore")
+    project.run("dvc", "add", "data/custom/train.csv")
+    project.git("add", "data/custom/train.csv.dvc", "data/custom/.gitignore")
     project.commit("tracked")
     project.run("dvc", "exp", "run", "--temp", "--name", "apart", "--set-param", "data.split.seed=1", "download")

@@ -48,7 +48,7 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
         ("train.keep", "[best]", 'one of "best", "last"', '["best"]'),
         ("train.num_threads", "all", "a whole number of at least 1 and at most 1,024 or null", '"all"'),
         ("train.group_by_length", "1", "true or false", "1"),
-        ("train.extra", "none", "a section of keys", '"none"'),
+        ("train.training_args", "none", "a section of keys", '"none"'),
         ("train.class_weights", "3", '"balanced" or a section of numbers greater than 0 or null', "3"),
         (
             "train.class_weights", "{good: 1, bad: 0}", '"balanced" or a section of numbers greater than 0 or null',
@@ -73,8 +73,8 @@ def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str,
     ("key", "text", "choices", "meant"),
     [
         ("train.lr_scheduler_type", "cosin", "linear", "cosine"),
-        ("data.task", "mrcp", "sample", "mrpc"),
-        ("data.task", "imdb", "sample", None),
+        ("data.task", "mrcp", "demo", "mrpc"),
+        ("data.task", "imdb", "demo", None),
     ],
 )
 def test_a_misspelled_choice_is_reported_with_a_suggestion(
@@ -195,12 +195,42 @@ def test_a_long_value_is_shortened_in_the_message(tmp_path: Path, length: int, s
     [
         ("learning_rate", r'train\.learning_rate is not a parameter\. Did you mean "train\.lr"\?'),
         ("per_device_eval_batch_size", r'train\.per_device_eval_batch_size .*Did you mean "predict\.batch_size"\?'),
-        ("label_smoothing_factor", r"train\.label_smoothing_factor .* keys are engine, seed, .*\. .* train\.extra\."),
+        (
+            "label_smoothing_factor",
+            r"train\.label_smoothing_factor .* keys are engine, seed, .*\. .* train\.training_args\.",
+        ),
     ],
 )
 def test_a_field_of_training_arguments_is_reported_with_its_key(tmp_path: Path, key: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_params(params_file(tmp_path, {"train.lr": f"1e-5\n  {key}: 1"}))
+
+
+@pytest.mark.parametrize(
+    ("former", "current"),
+    [
+        ("train.extra", "train.training_args"),
+        ("predict.swapped", "predict.score_swapped_pairs"),
+        ("data.split.probabilities", "data.split.fractions"),
+    ],
+)
+def test_the_former_name_of_a_key_is_reported_with_the_current_one(tmp_path: Path, former: str, current: str) -> None:
+    path = params_file(tmp_path, {})
+    names = [key.rpartition(".")[2] for key in (current, former)]
+    path.write_text(path.read_text().replace(*(f" {name}:" for name in names)))
+    with pytest.raises(UserError, match=re.escape(f"{former} is now called {current}. Rename it.")):
+        load_params(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "former", "current"),
+    [("data.task", "own", "custom"), ("data.task", "sample", "demo"), ("data.on_leakage", "refuse", "error")],
+)
+def test_the_former_name_of_a_value_is_reported_with_the_current_one(
+    tmp_path: Path, key: str, former: str, current: str
+) -> None:
+    with pytest.raises(UserError, match=rf'got "{former}"\. Did you mean "{current}"\?$'):
+        load_params(params_file(tmp_path, {key: former}))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +308,7 @@ def test_any_value_of_any_key_loads_or_is_reported_in_one_line(key: tuple[str, s
 
 @given(st.text() | TREES.map(yaml.safe_dump))
 @example("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n")  # a small billion-laughs bomb
-@example("train: &train\n  extra: *train\n")  # an alias that contains itself
+@example("train: &train\n  training_args: *train\n")  # an alias that contains itself
 @example("[" * 2_000)
 @example("{a: " * 2_000)
 @example("a: 1\n" * 5_000)
@@ -297,12 +327,12 @@ def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data: {task: mrpc}\ndata: {task: sample}", "the key data is given twice .*line 2"),
+        ("data: {task: mrpc}\ndata: {task: demo}", "the key data is given twice .*line 2"),
         ("data: {task: mrpc}\nmodel: {}\nmodel: {}", "the key model is given twice .*line 3"),
         ("data: !!map [1]", "expected a mapping node, but found sequence in line 1"),
         ("data: &d {task: mrpc}\nmodel: *d", r"\*d is an alias; write the value out"),
         ("true: 2", "the key true is not text; quote it"),
-        ("train: {extra: {1.5: 2}}", "the key 1.5 is not text; quote it"),
+        ("train: {training_args: {1.5: 2}}", "the key 1.5 is not text; quote it"),
     ],
 )
 def test_ambiguous_yaml_is_rejected(tmp_path: Path, text: str, message: str) -> None:

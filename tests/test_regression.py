@@ -41,12 +41,12 @@ def run(params: Params, tiny: TinyMaker, tmp_path: Path) -> Run:
             with (out / "files" / f"{split}.csv").open("w", newline="") as file:
                 texts = ((text, label(value)) for text, _, value in itertools.islice(rows, size))
                 csv.writer(file).writerows([("text", "label"), *texts])
-        data = data_params(task="own", directory=str(out / "files"), problem_type="regression")
+        data = data_params(task="custom", directory=str(out / "files"), problem_type="regression")
         download(out / "raw", data)
         tokenize(out / "raw", checkpoint, out / "tokenized", TokenizeParams(max_length=64, padding="dynamic"), 1)
         settings = sections(params, **{"max_train_samples": None, "logging_steps": 1, **changes})
         train(out / "tokenized", checkpoint, out / "classifier", out / "metrics", out / "checkpoints", *settings)
-        scoring = PredictParams(batch_size=64, swapped=False, max_samples=None)
+        scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
         predict(out / "tokenized", out / "classifier", out / "predictions", out / "metrics", scoring, "fp32", 1)
         return out
 

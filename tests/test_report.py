@@ -86,7 +86,7 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
     assert results.keys() == {(split, name) for split in TASK.scored for name in ("accuracy", "f1")}
     for (split, name), result in results.items():
         assert result.metric_value == evaluation[split][name]
-        assert result.dataset_type == "sample"
+        assert result.dataset_type == "demo"
     assert card.data.pipeline_tag == "text-classification"
     for name in ("accuracy", "f1", "loss"):
         limits = [intervals[split].get(name) for split in TASK.scored]
@@ -218,7 +218,7 @@ def test_the_run_is_told_by_what_it_was_asked_for_and_what_that_came_to(inputs: 
     told = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
     assert told == {
         "learning rate": "3e-05", "batch": "16 pairs", "epochs": "3", "seed": "42", "numeric precision": "bf16",
-        "checkpoint": "a local directory", "data": "sample",
+        "checkpoint": "a local directory", "data": "demo",
     }  # fmt: skip
 
     provenance = tmp_path / CLASSIFIER / "provenance.json"
@@ -865,7 +865,7 @@ def test_the_page_shows_the_metrics(browser: Browser, inputs: Path, file: Path) 
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()
     page.evaluate(UNFOLD)
-    expect(page.get_by_role("row", name='extra {"label_smoothing_factor": 0.1}')).to_be_visible()
+    expect(page.get_by_role("row", name='training_args {"label_smoothing_factor": 0.1}')).to_be_visible()
     expect(page.get_by_role("row", name="max_train_samples null")).to_be_visible()
     expect(page.get_by_role("region", name="Parameters of the training")).not_to_contain_text("torch")
     expect(page.locator("#versions")).to_contain_text("a local directory")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 import torch
 from conftest import ROOT
-
 from pipeline.core.tables import open_arrow
+
 from pipeline.modeling.device import set_up_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 

@@ -31,15 +31,15 @@ def numbers(table: str, title: str) -> list[float]:
 
 
 def test_an_edited_data_file_makes_another_group(toy: Project) -> None:
-    file = toy.root / "data" / "own" / "train.csv"
+    file = toy.root / "data" / "custom" / "train.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
     names = []
     for content in ("text,label\n", "text,label\na,b\n"):
         file.write_text(content)
         file.with_name("train.csv.dvc").write_text(content)  # DVC's own, as .gitignore is git's
-        names.append([group_name(["data.task=own"]), group_name([])])
+        names.append([group_name(["data.task=custom"]), group_name([])])
     file.with_name(".gitignore").write_text("train.csv")
-    assert group_name(["data.task=own"]) == names[1][0] != names[0][0]
+    assert group_name(["data.task=custom"]) == names[1][0] != names[0][0]
     assert names[0][1] == names[1][1], "where the task is another, they are not read"
     shutil.rmtree(file.parent)
 
@@ -70,7 +70,7 @@ def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     assert deviation == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=0.01)
     assert high - mean == pytest.approx(mean - low, abs=0.02)
     assert f"Degenerate, one prediction for all of validation: 1 of 2 ({group}-2), counted above" in table
-    assert re.search(r"^Signature: task:sample\|.*\|seed:1,2\|checkpoint:a checkpoint@", table, re.M)
+    assert re.search(r"^Signature: task:demo\|.*\|seed:1,2\|checkpoint:a checkpoint@", table, re.M)
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 
@@ -98,7 +98,7 @@ def test_a_groups_name_depends_on_all_that_determines_its_results_but_the_seed(
         packages.write("# a change\n")
     assert group_name([]) == name, "only the check and the report depend on these packages"
     toy.git("checkout", "--quiet", "requirements.lock")
-    others = {group_name(["train.lr=2e-3"]), group_name(["+train.extra.note=1"])}
+    others = {group_name(["train.lr=2e-3"]), group_name(["+train.training_args.note=1"])}
     assert group_name(["train.lr=0.002"]) in others, "the same number in another notation"
     for file in ("toy.py", "dvc.yaml"):
         with Path(file).open("a") as code:
@@ -169,7 +169,7 @@ def test_a_bad_override_is_rejected_before_anything_runs(override: str, message:
 
 def test_the_data_of_many_trials_are_read_once(toy: Project) -> None:
     """But again when they have changed. `open` is audited by Python itself, in a process of its own."""
-    file = toy.root / "data" / "own" / "train.csv"
+    file = toy.root / "data" / "custom" / "train.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("text,label\na,b\n")
     count = """
@@ -178,10 +178,10 @@ from pathlib import Path
 from pipeline.experiments.identity import identity
 opened = []
 sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
-names = {identity([f"train.lr={number}e-4", "data.task=own"]) for number in range(1, 8)}
-first = opened.count("data/own/train.csv")
-Path("data/own/train.csv").write_text("text,label\\nc,d\\n")
-names.add(identity(["train.lr=1e-4", "data.task=own"]))
+names = {identity([f"train.lr={number}e-4", "data.task=custom"]) for number in range(1, 8)}
+first = opened.count("data/custom/train.csv")
+Path("data/custom/train.csv").write_text("text,label\\nc,d\\n")
+names.add(identity(["train.lr=1e-4", "data.task=custom"]))
 print(first, len(names))
 """
     assert toy.run("python", "-c", count) == "1 8\n"

@@ -61,7 +61,7 @@ def test_stratify_keeps_rows_of_each_rare_class_in_train(shares: list[float], co
     plain = [*rows(90, ["a", "b"]), *((f"text {at}", label) for at, label in enumerate(RARE))]
     files = {"train.csv": csv([(*row, "xy"[at % 2]) for at, row in enumerate(plain)], "text,label,source")}
     for seed in range(12):
-        split = {"seed": seed, "probabilities": shares, "column": column}
+        split = {"seed": seed, "fractions": shares, "column": column}
         train = labels_of(own(files, split=split))["train"]  # type: ignore[arg-type]
         assert [train[label] >= least for label, least in (("one", 1), ("two", 1), ("three", 2), ("four", 2))] == 4 * [
             True
@@ -114,7 +114,7 @@ def test_stratify_by_a_column() -> None:
 )
 def test_only_what_has_no_file_is_made(given: dict[str, int], shares: list[float], expected: tuple[int, ...]) -> None:
     files = {f"{name}.csv": csv(rows(size, ["a", "b"], 1)) for name, size in given.items()}
-    raw = own({"train.csv": csv(rows(200, ["a", "b"])), **files}, split={"probabilities": shares})
+    raw = own({"train.csv": csv(rows(200, ["a", "b"])), **files}, split={"fractions": shares})
     assert sizes(raw) == expected
     assert content(raw, "task")["predicted"] == list(members(raw))[1:]
 
@@ -170,7 +170,7 @@ def test_by_time_the_latest_rows_are_test(time: Any) -> None:
 def in_time(times: list[str]) -> list[int]:
     """The `idx` of rows with these times, by which they become train, validation and test rows."""
     made = [(text, label, time) for (text, label), time in zip(rows(len(times), ["a", "b"]), times, strict=True)]
-    split = {"type": "datetime", "column": "when", "probabilities": [0.5, 0.25, 0.25]}
+    split = {"type": "datetime", "column": "when", "fractions": [0.5, 0.25, 0.25]}
     return list(chain.from_iterable(members(own({"train.csv": csv(made, "text,label,when")}, split=split)).values()))
 
 
@@ -238,18 +238,18 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     ),
     "no share": (
         {"train.csv": PLAIN},
-        {"probabilities": [0.9, 0, 0.1]},
-        r"data\.split: .*no validation.*data\.split\.probabilities",
+        {"fractions": [0.9, 0, 0.1]},
+        r"data\.split: .*no validation.*data\.split\.fractions",
     ),
     "shares beyond 1": (
         {"train.csv": PLAIN},
-        {"probabilities": [0.8, 0.2, 0.2]},
-        r"data\.split\.probabilities must .*sum to 1, got \[0\.8, 0\.2, 0\.2\]",
+        {"fractions": [0.8, 0.2, 0.2]},
+        r"data\.split\.fractions must .*sum to 1, got \[0\.8, 0\.2, 0\.2\]",
     ),
     "two shares": (
         {"train.csv": PLAIN},
-        {"probabilities": [0.8, 0.2]},
-        r"data\.split\.probabilities must .*got \[0\.8, 0\.2\]",
+        {"fractions": [0.8, 0.2]},
+        r"data\.split\.fractions must .*got \[0\.8, 0\.2\]",
     ),
     "no column of times": (
         {"train.csv": PLAIN},
@@ -285,7 +285,7 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "one group": (
         {"train.csv": DATED},
         {"type": "group", "column": "when"},
-        r"validation would have no rows.*data\.split\.probabilities",
+        r"validation would have no rows.*data\.split\.fractions",
     ),
     "a split twice": (
         {"train.csv": csv([(*row, "dev") for row in rows(9, ["a", "b"])], "text,label,part"), "dev.csv": PLAIN},

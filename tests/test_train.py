@@ -196,23 +196,23 @@ def test_max_train_samples_takes_the_first_pairs(trained: Trained) -> None:
 
 
 def test_extra_training_arguments_reach_trainer(trained: Trained) -> None:
-    plain, smoothed = trained(logging_steps=1), trained(logging_steps=1, extra={"label_smoothing_factor": 0.5})
+    plain, smoothed = trained(logging_steps=1), trained(logging_steps=1, training_args={"label_smoothing_factor": 0.5})
     assert losses(plain) != losses(smoothed)
-    assert losses(plain) != losses(trained(logging_steps=1, extra={"adam_beta1": 0.5}))
+    assert losses(plain) != losses(trained(logging_steps=1, training_args={"adam_beta1": 0.5}))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"extra": {"learning_rate": 1}}, r'must not set "learning_rate", which train\.lr sets\. Remove it'),
-        ({"extra": {"output_dir": "x"}}, r'"output_dir", which the pipeline sets'),
-        ({"extra": {"dataloader_drop_last": True}}, r'"dataloader_drop_last", whose default the pipeline needs'),
-        ({"extra": {"data_seed": 1}}, r'"data_seed", whose default the pipeline needs'),
-        ({"extra": {"gradient_checkpointing": True}}, r"which train\.gradient_checkpointing sets"),
-        ({"extra": {"adam_beta": 0.9}}, r'a field of TrainingArguments, got "adam_beta"\. Did you mean "adam_beta'),
-        ({"extra": {"torch_empty_cache_steps": -1}}, r"TrainingArguments rejects a value"),
-        ({"extra": {"fsdp": True}}, r"must not set fsdp .* process would train a whole copy"),
-        ({"extra": {"deepspeed": {"zero_optimization": {"stage": 2}}}}, r'"deepspeed", whose default'),
+        ({"training_args": {"learning_rate": 1}}, r'must not set "learning_rate", which train\.lr sets\. Remove it'),
+        ({"training_args": {"output_dir": "x"}}, r'"output_dir", which the pipeline sets'),
+        ({"training_args": {"dataloader_drop_last": True}}, r'"dataloader_drop_last", whose default'),
+        ({"training_args": {"data_seed": 1}}, r'"data_seed", whose default the pipeline needs'),
+        ({"training_args": {"gradient_checkpointing": True}}, r"which train\.gradient_checkpointing sets"),
+        ({"training_args": {"adam_beta": 0.9}}, r'got "adam_beta"\. Did you mean "adam_beta'),
+        ({"training_args": {"torch_empty_cache_steps": -1}}, r"TrainingArguments rejects a value"),
+        ({"training_args": {"fsdp": True}}, r"must not set fsdp .* process would train a whole copy"),
+        ({"training_args": {"deepspeed": {"zero_optimization": {"stage": 2}}}}, r'"deepspeed", whose default'),
         ({"optim": "adamw_troch"}, r'train\.optim must be .*"adamw_troch"\. Did you mean "adamw_torch"'),
         ({"report_to": "wandbb"}, r'runtime\.report_to must be a tracker, got "wandbb"\. Did you mean "wandb"'),
         ({"report_to": "dvclive"}, r"runtime\.report_to must not be dvclive, which rewrites dvc\.yaml"),
@@ -227,7 +227,7 @@ def test_a_wrong_argument_is_reported_in_one_line(trained: Trained, change: dict
 
 def test_a_compiled_model_is_saved_under_the_names_of_transformers(trained: Trained) -> None:
     """By torch.compile, but without its C++, which takes long."""
-    changes = {"torch_compile": True, "extra": {"torch_compile_backend": "eager"}, "max_train_samples": 16}
+    changes = {"torch_compile": True, "training_args": {"torch_compile_backend": "eager"}, "max_train_samples": 16}
     load_classifier(trained(**changes) / "classifier", "cpu", trained=True)
 
 
@@ -246,7 +246,7 @@ def test_a_config_of_accelerate_decides_nothing(
 def test_fsdp_reaches_accelerate_on_a_gpu(params: Params, tmp_path: Path) -> None:
     """As far as a CPU allows."""
     fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
-    arguments = training_arguments(*sections(params, extra=fsdp), Device("cuda", "fp32"), tmp_path, "f1")
+    arguments = training_arguments(*sections(params, training_args=fsdp), Device("cuda", "fp32"), tmp_path, "f1")
     assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
 
 
@@ -361,7 +361,7 @@ def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -
             out / "classifier",
             tmp_path / "predictions",
             tmp_path / "metrics",
-            PredictParams(batch_size=batch_size, swapped=swapped, max_samples=max_samples),
+            PredictParams(batch_size=batch_size, score_swapped_pairs=swapped, max_samples=max_samples),
             precision,  # type: ignore[arg-type]
             1,
         )
@@ -529,7 +529,7 @@ def test_a_checkpoint_that_does_not_load_is_reported_in_one_line(
     [
         {"lr_scheduler_type": "warmup_stable_decay"},
         {"lr_scheduler_type": "cosine_with_min_lr"},
-        {"lr_scheduler_type": "linear", "extra": {"lr_scheduler_kwargs": {"nonsense": 1}}},
+        {"lr_scheduler_type": "linear", "training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}},
         {"optim": "adamw_8bit"},
     ],
 )
@@ -547,7 +547,7 @@ def test_reduce_lr_on_plateau_watches_the_metric(params: Params, tmp_path: Path)
     arguments = training_arguments(plateau, params.runtime, device, tmp_path, "f1")
     assert arguments.lr_scheduler_kwargs == {"mode": "max"}
     assert arguments.metric_for_best_model == "f1"
-    patient = plateau.model_copy(update={"extra": {"lr_scheduler_kwargs": {"patience": 1}}})
+    patient = plateau.model_copy(update={"training_args": {"lr_scheduler_kwargs": {"patience": 1}}})
     assert training_arguments(patient, params.runtime, device, tmp_path, "f1").lr_scheduler_kwargs == {
         "mode": "max",
         "patience": 1,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Project, TinyMaker
 
-from pipeline.sources import synthetic
+from pipeline.sources import demo
 
 ROWS = 200
 
@@ -33,7 +33,7 @@ def test_the_commands_lead_from_a_csv_to_a_report(
     with (root / "my.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["question", "answer", "verdict"])
-        rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in synthetic.pairs(ROWS))
+        rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in demo.pairs(ROWS))
     block = re.search(r"```\n(\. \.venv.*?)```", (ROOT / "docs" / "your_data.md").read_text(), re.DOTALL)
     assert block
     commands = block[1].replace("\\\n", "").strip().splitlines()
@@ -76,7 +76,7 @@ def test_verify_demo_and_tests_work_in_a_repository_with_the_users_data(tiny: Ti
     with (root / "my.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["question", "answer", "verdict"])
-        rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in synthetic.pairs(ROWS))
+        rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in demo.pairs(ROWS))
     block = re.search(r"```\n(cp my\.csv.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert block
     small = f"-S 'model.checkpoint={tiny()}' -S train.epochs=1 -S train.metric_for_best_model=accuracy"
@@ -86,7 +86,7 @@ def test_verify_demo_and_tests_work_in_a_repository_with_the_users_data(tiny: Ti
         f"PATH=$PWD/.venv/bin:$PATH\n{block[1].strip()} {small} -S 'train.class_weights={{no: 1, yes: 2}}'",
     )
     out = make("verify", ok=False)  # the data are committed, the run on them is not
-    assert re.search(r'^error: HEAD .*data/own \(stage .*download\).*run "dvc repro" and commit', out, re.M)
+    assert re.search(r'^error: HEAD .*data/custom \(stage .*download\).*run "dvc repro" and commit', out, re.M)
     assert "Running stage" not in out
     run("git", "commit", "--quiet", "--all", "--message", "Settings for my data")
     assert "byte for byte" in make("verify")

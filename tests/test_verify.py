@@ -297,22 +297,22 @@ def test_a_file_that_git_stores_with_other_line_endings_is_named(
     assert copying(sys.executable, "-m", "pipeline.verify").returncode == 0
 
 
-@pytest.mark.parametrize("added", ["data/own/train.csv", "data/own"])
+@pytest.mark.parametrize("added", ["data/custom/train.csv", "data/custom"])
 def test_data_that_dvc_tracks_come_from_the_users_cache(
     added: str, copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     root = tmp_path / "copying"
-    (root / "data" / "own").mkdir(parents=True)
-    (root / "data" / "own" / "train.csv").write_text("text,label\n")
+    (root / "data" / "custom").mkdir(parents=True)
+    (root / "data" / "custom" / "train.csv").write_text("text,label\n")
     (root / "unrelated.bin").write_text("no stage reads it")
     for path in (added, "unrelated.bin"):
         assert copying("dvc", "add", path).returncode == 0
     pipeline = yaml.safe_load((root / "dvc.yaml").read_text())
-    pipeline["stages"]["download"]["deps"].append("data/own")
+    pipeline["stages"]["download"]["deps"].append("data/custom")
     (root / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     assert copying("dvc", "repro").returncode == 0
     commit(copying)
-    shutil.rmtree(root / "data" / "own")
+    shutil.rmtree(root / "data" / "custom")
     (root / "unrelated.bin").unlink()
     done = copying(sys.executable, "-m", "pipeline.verify")
     assert done.returncode == 0, done.stderr

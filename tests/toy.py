@@ -24,8 +24,8 @@ from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.predictions import load_predictions
 from pipeline.evaluation.signature import signature
 from pipeline.params import Params, load_params
+from pipeline.sources.demo import DEMO
 from pipeline.sources.glue import task_of
-from pipeline.sources.synthetic import SAMPLE
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -81,7 +81,7 @@ def download(root: Path, params: Params) -> None:
 
 
 def task_named(name: str) -> Task:
-    return SAMPLE if name == "sample" else task_of(name)
+    return DEMO if name == "demo" else task_of(name)
 
 
 def train(root: Path, params: Params) -> None:
@@ -115,9 +115,9 @@ def predict(root: Path, params: Params) -> None:
     task.write(root / PREDICTIONS)
     provenance = {
         "checkpoint": {"checkpoint": "a checkpoint", "revision": "0" * 40},
-        "code": train.extra.get("code", "0" * 16),
+        "code": train.training_args.get("code", "0" * 16),
         "data": {"sha256": params.tokenize.max_length},
-        "run": {"seed": train.seed, "cpu": train.extra.get("note", "a CPU"), "torch": "2.13.0"},
+        "run": {"seed": train.seed, "cpu": train.training_args.get("note", "a CPU"), "torch": "2.13.0"},
     }
     (root / PREDICTIONS / PROVENANCE).write_text(json.dumps(provenance))
     for split in ("validation", "test"):

@@ -45,7 +45,7 @@ def identity(overrides: list[str]) -> str:
     if users_path(params["model"]["checkpoint"]).is_dir():  # Its files may change without a new name.
         digest.update(_base_model().encode())
     files = _code()
-    if params["data"]["task"] == "own":
+    if params["data"]["task"] == "custom":
         files += _data_files(Path(params["data"]["directory"]))
     for file in files:
         state = file.stat()
@@ -84,7 +84,7 @@ def overridden(overrides: list[str]) -> Params:
                 reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
                 raise UserError(
                     f"-S {override}: {reason}; use key=value, with a key of {PARAMS}; put quotes around unusual text, "
-                    "and a plus before a new key, such as +train.extra.NAME=value"
+                    "and a plus before a new key, such as +train.training_args.NAME=value"
                 ) from None
         try:
             return load_params(copy)

@@ -45,7 +45,7 @@ def describe_rows(idx: "pd.Series") -> str:
 
 
 def drop_incomplete(
-    split: str, rows: "pd.DataFrame", task: Task, on_missing: Literal["refuse", "drop"], warnings: list[str]
+    split: str, rows: "pd.DataFrame", task: Task, on_missing: Literal["error", "drop"], warnings: list[str]
 ) -> "pd.DataFrame":
     """Return the rows that have all texts and a label, and add a warning about the others.
 
@@ -60,7 +60,7 @@ def drop_incomplete(
     ]
     if not descriptions:
         return rows
-    if on_missing == "refuse":
+    if on_missing == "error":
         raise UserError(
             f"{task.name}: {split}: {', '.join(descriptions)}; complete these, or set data.on_missing=drop (idx counts "
             "from 0)"

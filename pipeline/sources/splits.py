@@ -36,7 +36,7 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
     Raises:
         UserError: There would be two sources of a split, or no validation split.
     """
-    fractions = dict(zip(MADE, params.split.probabilities, strict=True))
+    fractions = dict(zip(MADE, params.split.fractions, strict=True))
     if params.split.type == "fixed":
         fractions = {TRAIN: 1.0} | {MADE[code]: 1.0 for code in ([] if keys is None else np.unique(keys))}
         if twice := sorted(fractions.keys() & set(files) - {TRAIN}):
@@ -48,7 +48,7 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
     if "validation" not in {*files, *made}:
         raise UserError(
             f"data.split: {params.directory} has no validation file, and test is not used for it; add one, or set "
-            "data.split.type=stratify and a share in data.split.probabilities"
+            "data.split.type=stratify and a share in data.split.fractions"
         )
     return {name: value / sum(made.values()) for name, value in made.items()}
 

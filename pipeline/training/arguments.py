@@ -24,7 +24,7 @@ LOOP: dict[str, tuple[Any, ...]] = {
         "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
     ),
     "torch_compile": (False,),
-    "extra": ({},),
+    "training_args": ({},),
 }  # fmt: skip
 
 # Fields that keep transformers' default, because the pipeline relies on it.
@@ -55,13 +55,13 @@ def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
         _require_name("train.metric_for_best_model", params.metric_for_best_model, ["loss", *METRICS], "a metric")
     if params.engine == "loop":
         check_loop(params, runtime)
-    elif params.extra or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
+    elif params.training_args or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
         # This imports transformers, which takes seconds. Any metric will do; the task's own is not known yet.
         training_arguments(params, runtime, usable_device(params.precision), Path("unused"), "loss")
-        if params.extra.get("fsdp"):
+        if params.training_args.get("fsdp"):
             raise UserError(
-                "params.yaml: train.extra.fsdp shards the model over several processes, but runtime.launcher starts "
-                "only one. See docs/several_machines.md."
+                "params.yaml: train.training_args.fsdp shards the model over several processes, but runtime.launcher "
+                "starts only one. See docs/several_machines.md."
             )
 
 
@@ -86,7 +86,7 @@ def training_arguments(
         metric: the validation score that chooses the epoch, a name in `METRICS` or "loss".
 
     Raises:
-        UserError: a name or a value is wrong, or `train.extra` has a field that is not its to set.
+        UserError: a name or a value is wrong, or `train.training_args` has a field that is not its to set.
     """
     from transformers import TrainingArguments
 
@@ -131,13 +131,15 @@ def training_arguments(
         "tf32": False,  # torch.compile would switch it on, in fp32 too.
     }
     try:
-        arguments = TrainingArguments(**{**fields, **optional, **params.extra})
+        arguments = TrainingArguments(**{**fields, **optional, **params.training_args})
         if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default it takes a rise of the score for a plateau.
             mode = "max" if arguments.greater_is_better else "min"
             arguments.lr_scheduler_kwargs = {"mode": mode, **(arguments.lr_scheduler_kwargs or {})}  # type: ignore[dict-item]
     except (TypeError, ValueError, NotImplementedError, ImportError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"params.yaml: TrainingArguments rejects a value of train or train.extra: {reason}") from error
+        raise UserError(
+            f"params.yaml: TrainingArguments rejects a value of train or train.training_args: {reason}"
+        ) from error
     # One process computes on one GPU. With several visible GPUs the Trainer would split each batch over all of them
     # (DataParallel), and the effective batch size would depend on the machine.
     arguments._n_gpu = min(arguments.n_gpu, 1)
@@ -145,28 +147,28 @@ def training_arguments(
 
 
 def _check_extra(params: TrainParams, fields: Collection[str], device: Device) -> None:
-    """Raise UserError for a field of `train.extra` that the pipeline sets, or a value on which training would fail."""
+    """Raise UserError for a field in `train.training_args` that the pipeline sets, or a value that training rejects."""
     from transformers import TrainingArguments
 
     hints = typing.get_type_hints(TrainingArguments) | _BOUNDED
-    for field, value in params.extra.items():
+    for field, value in params.training_args.items():
         owner = f"train.{field}" if field in TrainParams.model_fields else RENAMED.get(field)
         if owner or field in fields or field in _RESERVED:
             reason = (
                 "whose default the pipeline needs" if field in _RESERVED else f"which {owner or 'the pipeline'} sets"
             )
-            raise UserError(f"params.yaml: train.extra must not set {quoted(field)}, {reason}. Remove it.")
-        _require_name("train.extra", field, hints, "a field of TrainingArguments")
+            raise UserError(f"params.yaml: train.training_args must not set {quoted(field)}, {reason}. Remove it.")
+        _require_name("train.training_args", field, hints, "a field of TrainingArguments")
         accepted = TypeAdapter(hints[field])
         try:
             accepted.validate_python(value, strict=True)
         except ValidationError:
             form = describe(accepted.json_schema())
-            raise UserError(f"params.yaml: train.extra.{field} must be {form}, got {quoted(value)}.") from None
-    if params.extra.get("fsdp") and device.type == "cpu":
+            raise UserError(f"params.yaml: train.training_args.{field} must be {form}, got {quoted(value)}.") from None
+    if params.training_args.get("fsdp") and device.type == "cpu":
         raise UserError(
-            "params.yaml: train.extra must not set fsdp on CPUs. Accelerate would ignore it without a word, and each "
-            "process would train a whole copy of the model. Remove it."
+            "params.yaml: train.training_args must not set fsdp on CPUs. Accelerate would ignore it silently, and "
+            "each process would train a whole copy of the model. Remove it."
         )
 
 

@@ -17,7 +17,7 @@ def set_up_tracker(arguments: TrainingArguments, run_key: str) -> None:
     The working directory would not do: DVC removes it after `dvc exp run --temp`.
 
     Args:
-        arguments: Their `run_name` is set, unless `train.extra` has set it.
+        arguments: Their `run_name` is set, unless `train.training_args` has set it.
         run_key: Hash of everything that determines the run's weights.
 
     Raises:

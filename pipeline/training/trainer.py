@@ -43,8 +43,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     arguments = training_arguments(params, runtime, inputs.device, home, task.metric_for_best_model)
     if arguments.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise UserError(
-            "params.yaml: train.extra.label_smoothing_factor smooths the one class of an example, and this task is a "
-            f"{task.problem_type}; remove it"
+            "params.yaml: train.training_args.label_smoothing_factor smooths the one class of an example, and this "
+            f"task is a {task.problem_type}; remove it"
         )
     if runtime.report_to != "none":
         set_up_tracker(arguments, home.name)

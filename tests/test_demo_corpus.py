@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from pipeline.evaluation.metrics import scores
-from pipeline.sources import synthetic
+from pipeline.sources import demo
 from pipeline.sources.corpus import rows_sha256
 
 CHECKSUM = "3103c1a1962545483bbb79f1228d32d70fb63eb60de885ebd06166b0fb9b14cc"
@@ -33,7 +33,7 @@ def best_threshold_accuracy(values: np.ndarray, labels: np.ndarray) -> float:
 
 
 def test_the_corpus_is_the_same_everywhere() -> None:
-    assert rows_sha256(pd.concat(synthetic.load_sample().splits.values())) == CHECKSUM
+    assert rows_sha256(pd.concat(demo.load_demo().splits.values())) == CHECKSUM
 
 
 def test_size_balance_and_schema_are_like_mrpcs(raw: Path) -> None:
@@ -48,7 +48,7 @@ def test_size_balance_and_schema_are_like_mrpcs(raw: Path) -> None:
 
 
 def test_word_overlap_does_not_predict_the_label() -> None:
-    rows = list(synthetic.pairs(synthetic.SIZE))
+    rows = list(demo.pairs(demo.SIZE))
     labels = np.array([label for _, _, label in rows])
     shared = np.array([overlap(one, other) for one, other, _ in rows])
     assert best_threshold_accuracy(shared, labels) < labels.mean() + 0.07
@@ -57,7 +57,7 @@ def test_word_overlap_does_not_predict_the_label() -> None:
 def test_a_million_pairs_take_no_more_memory_than_a_thousand() -> None:
     def peak(count: int) -> int:
         tracemalloc.start()
-        for _ in islice(synthetic.pairs(1_000_000), count):
+        for _ in islice(demo.pairs(1_000_000), count):
             pass
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -34,7 +34,7 @@ class _FileRows(NamedTuple):
     class_names: list[str]
 
 
-def load_own(params: DataParams) -> Corpus:
+def load_custom(params: DataParams) -> Corpus:
     """Read the files of data.directory, and make the splits for which there is no file.
 
     Raises:

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pipeline.sources.corpus import Corpus, published_origin, table_of
 from pipeline.sources.glue import task_of
 
-SIZE = 1000  # pairs for data.task=sample
-SAMPLE = replace(task_of("mrpc"), name="sample")
+SIZE = 1000  # pairs for data.task=demo
+DEMO = replace(task_of("mrpc"), name="demo")
 EQUIVALENT = 0.675  # proportion of paraphrases, as in MRPC
 
 
@@ -176,10 +176,10 @@ def _tell(event: _Event, style: _Style) -> str:
     return f"{told[0].upper()}{told[1:]} ."
 
 
-def load_sample() -> Corpus:
+def load_demo() -> Corpus:
     """Make `SIZE` pairs, split in about MRPC's proportions."""
     rows = list(pairs(SIZE))
-    table = table_of(SAMPLE, [row[:2] for row in rows], [row[2] for row in rows], range(SIZE))
+    table = table_of(DEMO, [row[:2] for row in rows], [row[2] for row in rows], range(SIZE))
     bounds = [0, int(0.64 * SIZE), int(0.76 * SIZE), SIZE]
-    splits = {split: table[start:end] for split, (start, end) in zip(SAMPLE.splits, pairwise(bounds), strict=True)}
-    return Corpus(SAMPLE, splits, published_origin(splits))
+    splits = {split: table[start:end] for split, (start, end) in zip(DEMO.splits, pairwise(bounds), strict=True)}
+    return Corpus(DEMO, splits, published_origin(splits))
