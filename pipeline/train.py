@@ -66,15 +66,21 @@ def train(
     else:
         from pipeline.training.trainer import fit  # and with it all the code that the weights depend on, for the key
 
-    surroundings, code = environment(device), code_digest()
-    ingredients = {**params.model_dump(), **surroundings}  # with the precision that `auto` has become
+    # The one record of what the model is made from. All commands read it.
+    provenance = {
+        "checkpoint": checkpoint,
+        "code": code_digest(),
+        "data": data,
+        "environment": environment(device),
+        "parameters": params.model_dump(),
+    }
     if distributed.rank() > 0:
         home = distributed.broadcast(checkpoints)
         fit(load_inputs(task, tokenized, pretrained, params, device), home, params, runtime, lambda history: None)
         return
     warn_if_busy()
     with (
-        own_directory(checkpoints, run_key({**ingredients, "code": code}, [tokenized, pretrained]), fresh) as home,
+        own_directory(checkpoints, run_key(provenance, [tokenized, pretrained]), fresh) as home,
         live_curves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
@@ -94,7 +100,6 @@ def train(
                 inputs.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # how it reports a full disk
                 raise UserError(f"{classifier} cannot be written: {error}") from error
-            provenance = {"checkpoint": checkpoint, "code": code, "data": data, "run": ingredients}
             InferenceSettings(
                 task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
                 precision=device.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
@@ -103,7 +108,7 @@ def train(
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # also where training was resumed after its last step
         _write_report(metrics, result, kept, task, effective_batch_size, params.epochs)
-        write_details(metrics / "environment.json", surroundings)
+        write_details(metrics / "environment.json", provenance["environment"])
         epochs_run = len(epochs_scored(result.history))
         result.watch.write(metrics / "timing.json", "train", samples=rows * epochs_run)
 

@@ -149,10 +149,10 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
         "checkpoint": {"checkpoint": "a local directory", "revision": None},
         "code": "0123456789abcdef",
         "data": {"task": task.name, "sha256": dict.fromkeys(task.splits, "0f" * 32)},
-        "run": {
+        "environment": {"torch": "2.13.0", "threads": 2, "processes": 1, "precision": "bf16"},
+        "parameters": {
             "keep": "best", "seed": 42, "lr": 3e-05, "batch_size": 16, "gradient_accumulation_steps": 1, "epochs": 3,
-            "precision": "bf16", "max_train_samples": None, "training_args": {"label_smoothing_factor": 0.1},
-            "torch": "2.13.0", "threads": 2, "processes": 1,
+            "precision": "auto", "max_train_samples": None, "training_args": {"label_smoothing_factor": 0.1},
         },
     }  # fmt: skip
     for directory in (PREDICTIONS, CLASSIFIER):
@@ -160,8 +160,6 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
     evaluate(root / PREDICTIONS, root / METRICS)
     shutil.copy(root / METRICS / "evaluation.json", root / METRICS / "baseline.json")
     write(root / METRICS / "plots" / "history.csv", history(task))
-    environment = {"torch": "2.13.0", "threads": 2, "processes": 1, "precision": "bf16"}
-    write_details(root / METRICS / "environment.json", environment)
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
     training |= {"metric_for_best_model": task.metric_for_best_model}
     write_details(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})

@@ -151,7 +151,7 @@ MADE = {
     "checkpoint": {"checkpoint": "me/mine", "revision": "0123456789abcdef"},
     "code": "fedcba9876543210",
     "data": {"sha256": {"test": "0f"}},
-    "run": {"seed": 7},
+    "parameters": {"seed": 7},
 }
 
 

@@ -43,7 +43,7 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     provenance = {
         "data": {"task": f"pairs {HOSTILE}"},
         "checkpoint": source,
-        "run": {"keep": "best", "seed": f"```{HOSTILE}", "max_train_samples": None},
+        "parameters": {"keep": "best", "seed": f"```{HOSTILE}", "max_train_samples": None},
     }
     scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
     limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored}

@@ -117,7 +117,8 @@ def predict(root: Path, params: Params) -> None:
         "checkpoint": {"checkpoint": "a checkpoint", "revision": "0" * 40},
         "code": train.training_args.get("code", "0" * 16),
         "data": {"sha256": params.tokenize.max_length},
-        "run": {"seed": train.seed, "cpu": train.training_args.get("note", "a CPU"), "torch": "2.13.0"},
+        "environment": {"cpu": train.training_args.get("note", "a CPU"), "torch": "2.13.0"},
+        "parameters": {"seed": train.seed},
     }
     (root / PREDICTIONS / PROVENANCE).write_text(json.dumps(provenance))
     for split in ("validation", "test"):

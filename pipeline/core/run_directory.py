@@ -27,10 +27,10 @@ def code_digest() -> str:
     return _digest(b"", [file for file in modules - _FOUNDATIONS if file.is_relative_to(_PACKAGE)])
 
 
-def run_key(ingredients: dict[str, Any], directories: list[Path]) -> str:
-    """Hash all that determines the weights: `ingredients`, the code's digest among them, and files of `directories`."""
+def run_key(provenance: dict[str, Any], directories: list[Path]) -> str:
+    """Hash all that determines the weights: the provenance, and the files in `directories`."""
     files = [file for directory in directories for file in directory.rglob("*") if file.is_file()]
-    return _digest(json.dumps(ingredients, sort_keys=True).encode(), files)
+    return _digest(json.dumps(provenance, sort_keys=True).encode(), files)
 
 
 def _digest(start: bytes, files: list[Path]) -> str:

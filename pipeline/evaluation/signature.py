@@ -38,7 +38,7 @@ def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) ->
         entries[split] = f"{len(examples.idx)}@{digest}"
     return {
         **entries,
-        _SEED: str(provenance["run"]["seed"]),
+        _SEED: str(provenance["parameters"]["seed"]),
         "checkpoint": f"{checkpoint['checkpoint']}@{(checkpoint['revision'] or _digest(checkpoint))[:_DIGITS]}",
         "code": provenance["code"][:_DIGITS],
     }

@@ -74,13 +74,10 @@ class Revision:
             origin = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
             predictions = {split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored}
             signed = signature(directory, task, predictions)
-        # origin["run"] has the environment, with the precision that "auto" stood for, next to train's parameters.
-        keys = [key for key in origin["run"] if f"train.{key}" not in parameters or key == "precision"]
-        environment = {key: origin["run"][key] for key in keys}
         parameters |= {"data": _digest(origin["data"]), "base model": _digest(origin["checkpoint"])}
         texts = {split: self._texts(task, split, predictions[split]) for split in task.scored}
         code = {"training code": origin["code"]}
-        return Run(self.name, self.commit, parameters, code, environment, task, signed, predictions, texts)
+        return Run(self.name, self.commit, parameters, code, origin["environment"], task, signed, predictions, texts)
 
     def metrics(self, name: str) -> dict[str, Any]:
         """Read `metrics/name.json`, a metric or details. Raises UserError if there is no such file."""

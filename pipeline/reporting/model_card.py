@@ -71,7 +71,7 @@ def model_card(results: Results) -> str:
         start=start if published else "a local checkpoint",
         scores="\n".join(table(["", *task.scored], rows)),
         signature=code(as_line(results.metrics["diagnostics"]["signature"])),
-        chosen=_chosen(task) if results.provenance["run"]["keep"] == "best" else "",
+        chosen=_chosen(task) if results.provenance["parameters"]["keep"] == "best" else "",
         text='{"text": "One text.", "text_pair": "Another text."}' if task.pairs else '"A text."',
         options=", top_k=None" if task.problem_type == "multi_label_classification" else "",
         outputs=_OUTPUTS[task.problem_type],
@@ -100,7 +100,7 @@ def _does(task: Task) -> str:
 
 
 def _trained_on(results: Results) -> str:
-    first, noun = results.provenance["run"]["max_train_samples"], results.task.noun
+    first, noun = results.provenance["parameters"]["max_train_samples"], results.task.noun
     return f"the {noun}" if first is None or first >= results.card.splits[TRAIN].rows else f"the first {first:,} {noun}"
 
 

@@ -30,7 +30,6 @@ def page(results: Results) -> str:
 
     task, predictions, plots = results.task, results.predictions, results.plots
     evaluation, training = results.metrics["evaluation"], results.metrics["train"]
-    run, environment = results.provenance["run"], results.metrics["environment"]
     main, chosen = task.verdict_split, training["metric_for_best_model"]
     splits = sorted(task.scored, key=lambda split: split != main)
     curve_names = [name for name in METRICS if name in plots["history"][0]]
@@ -102,7 +101,6 @@ def page(results: Results) -> str:
         ),
         related=related,
         right=right,
-        run=run,
         scales={name: metric.scale for name, metric in METRICS.items()},
         signature=as_line(results.metrics["diagnostics"]["signature"]),
         slice_names=slices.slice_metrics(task),
@@ -110,13 +108,13 @@ def page(results: Results) -> str:
         splits=splits,
         task=task,
         training=training,
-        # `run` holds the environment too, and `precision` belongs to both.
-        parameters={name: value for name, value in run.items() if name == "precision" or name not in environment},
+        environment=results.provenance["environment"],
+        parameters=results.provenance["parameters"],
         versions={
             "The corpus": results.provenance["data"],
             "The pretrained checkpoint": results.provenance["checkpoint"],
             "The training run": training,
-            "Where it was trained": environment,
+            "Where it was trained": results.provenance["environment"],
             "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
         },
     )

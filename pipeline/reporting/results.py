@@ -19,7 +19,7 @@ from pipeline.evaluation.metrics import Ints
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 # By the stage that writes them.
-_DETAILS = {"evaluate": ("diagnostics", "intervals"), "train": ("environment", "train")}
+_DETAILS = {"evaluate": ("diagnostics", "intervals"), "train": ("train",)}
 _PLOTS = {"evaluate": ("precision_recall", "reliability", "residuals", "roc"), "train": ("history",)}
 
 
