@@ -38,7 +38,7 @@ lock: ## Write requirements.lock and compute.lock anew, with the newest versions
 	.lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	.lock/bin/python -m pip install --quiet --group dev .lock/project
 	@# Without the build of torch, and what a GPU's build of it brings.
-	.lock/bin/python -m pip freeze --exclude mrpc-pipeline | sed '/^nvidia-/d; /^triton==/d; s/+.*//' > .lock/all
+	.lock/bin/python -m pip freeze --exclude dvc-trainer | sed '/^nvidia-/d; /^triton==/d; s/+.*//' > .lock/all
 	sed -n 's/^\([A-Za-z0-9_.-]*\)==.*/^\1==/p' compute.lock > .lock/names
 	{ grep '^#' compute.lock; grep -f .lock/names .lock/all; } > .lock/compute
 	{ grep '^[#-]' requirements.lock; grep -v -f .lock/names .lock/all; } > .lock/rest
