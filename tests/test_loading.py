@@ -131,9 +131,7 @@ def test_no_weight_of_a_trained_model_is_drawn_at_random(tiny: TinyMaker, tmp_pa
     weights = load_file(directory / "model.safetensors")
     renamed = {f"0.auto_model.{name}": tensor for name, tensor in weights.items()}
     save_file(renamed, directory / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(
-        UserError, match=r"model: its weights lack .* and \d+ more, most of the model"
-    ):
+    with pytest.raises(UserError, match=r"model: its weights lack .* and \d+ more, most of the model"):
         load_classifier(directory, "cpu")
 
 
