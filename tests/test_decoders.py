@@ -26,8 +26,8 @@ from pipeline.train import train
 @pytest.mark.parametrize("model_type", ["gpt2", "llama"])
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
 def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere(
-    model_type: str, engine: str, params: Params, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    model_type: str, engine: str, params: Params, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path],
+    tmp_path: Path, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     data, model = tokenized(tiny(model_type)), tmp_path / "classifier"
     with caplog.at_level(logging.INFO, logger="pipeline"):
