@@ -1,12 +1,16 @@
 """Stage tokenize: turn the texts into token ids with the base model's tokenizer."""
 
+import ctypes
 import os
 import shutil
+import signal
+import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from datasets import Dataset, List, Value
+from transformers import PreTrainedTokenizerBase
 
 from pipeline.cli import run
 from pipeline.core.dataset_files import read_parquet, save
@@ -16,11 +20,12 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZATION, TOKENIZED, require
 from pipeline.core.task import NO_LABEL, TASK, Task, read_task
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.modeling.tokenization import encode, length_range, pair_separator
+from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
 from pipeline.params import TokenizeParams, keys_of, load_params
 
-_MOST_UNKNOWN = 0.02  # of the tokens
+_MOST_UNKNOWN = 0.02  # proportion of the tokens
 _MOST_TOKENS_PER_WORD = 3  # MRPC, with an English vocabulary, has 1.1
+_PR_SET_PDEATHSIG = 1  # of prctl.h
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
@@ -45,7 +50,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     if task.pairs and pair_separator(tokenizer):
         log.info("the tokenizer has no token that separates the texts of a pair, so the second one starts a new line")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # num_proc alone sets the number of cores
-    processes = _processes(num_proc)
+    processes = min(num_proc, os.cpu_count() or 1)
     lengths = {}
     with atomic_output(out) as draft:
         for split in task.splits:
@@ -55,42 +60,22 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
                 orders[split + SWAPPED] = task.text_columns[::-1]
             for name, text_columns in orders.items():
                 tokenized = examples.map(
-                    _encode,
+                    encode,
                     batched=True,
                     num_proc=processes if processes > 1 else None,
-                    fn_kwargs={
-                        "stage": os.getpid(),
-                        "tokenizer": tokenizer,
-                        "text_columns": text_columns,
-                        **params.model_dump(),
-                    },
+                    fn_kwargs={"tokenizer": tokenizer, "text_columns": text_columns, **params.model_dump()},
                     remove_columns=[column for column in examples.column_names if column not in ("idx", "labels")],
                     new_fingerprint=name,
                     desc=f"tokenizing {name}",
                 )
                 if name == split:
-                    lengths[split] = _log_lengths(split, tokenized, tokenizer, task)
-                save(tokenized.remove_columns(["truncated", "unknown_tokens", "words"]), draft / name)
+                    lengths[split] = _log_lengths(split, tokenized, task)
+                    _log_vocabulary_fit(split, examples, tokenized, tokenizer, task)
+                save(tokenized.remove_columns("truncated"), draft / name)
         write_json(draft / "lengths.json", lengths)
         write_json(draft / TOKENIZATION, params.model_dump())
         for file in (SOURCE, TASK):
             shutil.copy(require(raw / file, "download"), draft)
-
-
-def _encode(examples: dict[str, list[Any]], stage: int, **settings: Any) -> dict[str, list[Any]]:
-    """Tokenize a batch. A worker process ends itself if the stage, which has the process number `stage`, was killed."""
-    if stage not in (os.getpid(), os.getppid()):
-        os._exit(1)
-    return encode(examples, **settings)
-
-
-def _processes(num_proc: int) -> int:
-    cores = os.cpu_count() or 1
-    if num_proc > cores:  # not an error: the number does not change the result, and a team's machines differ
-        log.warning(
-            "warning: runtime.num_proc is %d, and this machine has %d cores; %d are used", num_proc, cores, cores
-        )
-    return min(num_proc, cores)
 
 
 def _with_model_labels(examples: Dataset, task: Task) -> Dataset:
@@ -105,11 +90,10 @@ def _with_model_labels(examples: Dataset, task: Task) -> Dataset:
     return examples
 
 
-def _log_lengths(split: str, tokenized: Dataset, tokenizer: Any, task: Task) -> dict[str, float]:
-    """Log the lengths of a split, and how well the vocabulary of the base model fits its texts."""
+def _log_lengths(split: str, tokenized: Dataset, task: Task) -> dict[str, float]:
+    """Log the lengths of a split, and return them for lengths.json."""
     columns = tokenized.with_format("numpy")
     lengths, truncated = columns["length"][:], columns["truncated"][:]
-    unknown, words = int(columns["unknown_tokens"][:].sum()), int(columns["words"][:].sum())
     summary = {
         "rows": len(lengths), "mean": float(lengths.mean()), "longest": int(lengths.max()),
         "truncated": int(truncated.sum()),
@@ -119,22 +103,37 @@ def _log_lengths(split: str, tokenized: Dataset, tokenizer: Any, task: Task) -> 
         split, len(lengths), task.noun, summary["mean"], summary["longest"],
         summary["truncated"], 100 * truncated.mean(),
     )  # fmt: skip
-    text_lengths = lengths - tokenizer.num_special_tokens_to_add(pair=task.pairs)
-    tokens = int(text_lengths.sum())
+    return summary
+
+
+def _log_vocabulary_fit(
+    split: str, examples: Dataset, tokenized: Dataset, tokenizer: PreTrainedTokenizerBase, task: Task
+) -> None:
+    """Log how well the vocabulary of the base model fits the texts of a split, with a warning if it does not."""
+    columns = tokenized.with_format("numpy")
+    lengths = columns["length"][:] - tokenizer.num_special_tokens_to_add(pair=task.pairs)
+    tokens = int(lengths.sum())
+    unknown = count_unknown_tokens(tokenized.data.table["input_ids"], tokenizer)
     fit = f"{unknown / max(tokens, 1):.1%} of the tokens ({unknown:,} of {tokens:,}) are unknown"
-    tokens_per_word = int(text_lengths[~truncated].sum()) / max(words, 1)
-    if words:  # else all examples were truncated
+    # The tokens of a truncated example do not cover all of its words.
+    complete = ~columns["truncated"][:]
+    texts = examples.data.table.select(task.text_columns).filter(pa.array(complete))
+    words = sum(count_words(column) for column in texts.columns)
+    tokens_per_word = int(lengths[complete].sum()) / max(words, 1)
+    if words:
         fit += f", {tokens_per_word:.1f} tokens per word"
     if unknown > _MOST_UNKNOWN * tokens or tokens_per_word > _MOST_TOKENS_PER_WORD:
-        log.warning("warning: %s: %s; use a base model whose vocabulary fits the language of these texts", split, fit)
+        log.warning("warning: %s: %s. Use a base model whose vocabulary fits the language of these texts.", split, fit)
     else:
         log.info("%s: %s", split, fit)
-    return summary
 
 
 def main() -> None:
     require_locked()
     params = load_params()
+    if sys.platform == "linux":  # The worker processes of `map` would wait forever if this one were killed.
+        prctl = ctypes.CDLL(None).prctl
+        os.register_at_fork(after_in_child=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
     tokenize(RAW, PRETRAINED, TOKENIZED, params.tokenize, params.runtime.num_proc)
 
 

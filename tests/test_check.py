@@ -100,7 +100,7 @@ def test_a_missing_dvc_yaml_is_one_line(project: Path) -> None:
         ("train", {"training_args": {"include_for_metrics": "loss"}}, r"must be a list of strings, got \"loss\""),
         ("train", {"engine": "loop", "torch_compile": True}, r"torch_compile must be false with .*loop, got true"),
         ("runtime", {"report_to": "dvclive"}, r"runtime\.report_to must not be dvclive"),
-        ("train", {"precision": "fp16"}, r"train\.precision is fp16; .*no GPU.* bf16 or fp32"),
+        ("train", {"precision": "fp16"}, r"train\.precision must be auto, (bf16|fp32) or .*, got fp16"),
         ("model", {"checkpoint": "gpt2"}, r"model\.checkpoint is gpt2, .*gpt2@"),
     ],
 )

@@ -42,9 +42,9 @@ def test_fast_dropout_follows_the_seed_and_ends_with_its_context() -> None:
 
     before = draw()
     with fast_dropout():
-        fast, again = draw(), draw()
-    assert torch.equal(fast, again)
-    assert not torch.equal(fast, before)
+        first, second = draw(), draw()
+    assert torch.equal(first, second)
+    assert not torch.equal(first, before)
     assert torch.equal(draw(), before)
 
 

@@ -23,16 +23,16 @@ from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("model_type", ["gpt2", "llama"])
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
 def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere(
-    kind: str, engine: str, params: Params, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    model_type: str, engine: str, params: Params, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path],
+    tmp_path: Path, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    data, model = tokenized(tiny(kind)), tmp_path / "classifier"
+    data, model = tokenized(tiny(model_type)), tmp_path / "classifier"
     with caplog.at_level(logging.INFO, logger="pipeline"):
         settings = sections(params, engine=engine, max_train_samples=64, lr=3e-3)
-        train(data, tiny(kind), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
+        train(data, tiny(model_type), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
     assert sum("padded with the end-of-text token <|endoftext|>" in message for message in caplog.messages) == 1
     scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
     predict(data, model, tmp_path / "predictions", tmp_path / "metrics", scoring, "fp32", None)
@@ -88,22 +88,22 @@ def test_the_engines_give_the_same_weights(
     assert written[0] == written[1]
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert", "roberta"])
+@pytest.mark.parametrize("model_type", ["gpt2", "bert", "roberta"])
 def test_the_texts_of_a_pair_are_separated(
-    kind: str, raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    model_type: str, raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        tokenize(raw, tiny(kind), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
-    tokenizer = AutoTokenizer.from_pretrained(tiny(kind))
+        tokenize(raw, tiny(model_type), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
+    tokenizer = AutoTokenizer.from_pretrained(tiny(model_type))
     ids = load_split(tmp_path / "out", "test", "tokenize")["input_ids"][0]
     pair = pq.read_table(raw / "test.parquet").to_pylist()[0]
-    told = [message for message in caplog.messages if "separates" in message]
-    if kind == "gpt2":
+    messages = [message for message in caplog.messages if "separates" in message]
+    if model_type == "gpt2":
         assert tokenizer.decode(ids) == f"{pair['sentence1']}\n{pair['sentence2']}"
-        assert len(told) == 1
+        assert len(messages) == 1
     else:
         assert ids == tokenizer(pair["sentence1"], pair["sentence2"])["input_ids"]
-        assert not told
+        assert not messages
 
 
 def test_a_tokenizer_with_neither_token_is_rejected(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:

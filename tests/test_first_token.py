@@ -17,9 +17,11 @@ CONFIGS = {
 READ_ALL = {"albert": BERT_LIKE | {"embedding_size": 16}}  # one layer, applied again and again
 
 
-def classifier(kind: str, config: dict[str, Any]) -> Any:
+def classifier(model_type: str, config: dict[str, Any]) -> Any:
     torch.manual_seed(0)
-    settings = transformers.AutoConfig.for_model(kind, vocab_size=50, pad_token_id=1, initializer_range=0.5, **config)
+    settings = transformers.AutoConfig.for_model(
+        model_type, vocab_size=50, pad_token_id=1, initializer_range=0.5, **config
+    )
     return transformers.AutoModelForSequenceClassification.from_config(settings).eval()
 
 
@@ -40,17 +42,17 @@ def positions(model: Any) -> int:
     return int(model.base_model(**batch()).last_hidden_state.shape[1])
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_logits_and_gradients_stay(kind: str) -> None:
-    model = classifier(kind, CONFIGS[kind])
+@pytest.mark.parametrize("model_type", CONFIGS)
+def test_logits_and_gradients_stay(model_type: str) -> None:
+    model = classifier(model_type, CONFIGS[model_type])
     spared = copy.deepcopy(model)
     first_token_only(spared)
     assert (positions(model), positions(spared)) == (9, 1)
     torch.testing.assert_close(gradients(spared), gradients(model), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", READ_ALL)
-def test_another_model_is_left_alone(kind: str) -> None:
-    model = classifier(kind, READ_ALL[kind])
+@pytest.mark.parametrize("model_type", READ_ALL)
+def test_another_model_is_left_alone(model_type: str) -> None:
+    model = classifier(model_type, READ_ALL[model_type])
     first_token_only(model)
     assert positions(model) == 9

@@ -19,7 +19,7 @@ NAMES = ["contradiction", "neutral", "entailment"]
 
 def fine_tuned(base: Path, out: Path, labels: list[str]) -> Path:
     """Save a sequence classifier with random weights in its head."""
-    names = {"id2label": dict(enumerate(labels)), "label2id": {name: at for at, name in enumerate(labels)}}
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: position for position, name in enumerate(labels)}}
     torch.manual_seed(1)
     model = AutoModelForSequenceClassification.from_pretrained(base, **names)
     for parameter in model.parameters():
@@ -30,7 +30,7 @@ def fine_tuned(base: Path, out: Path, labels: list[str]) -> Path:
 
 def load(directory: Path, labels: list[str]) -> Any:
     set_seed(42)
-    names = {"id2label": dict(enumerate(labels)), "label2id": {name: at for at, name in enumerate(labels)}}
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: position for position, name in enumerate(labels)}}
     return load_classifier(directory, "cpu", **(names if labels else {"num_labels": 1}))
 
 
@@ -40,25 +40,25 @@ def answers(model: Any) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
+@pytest.mark.parametrize("model_type", ["bert", "distilbert", "mpnet", "roberta"])
 def test_a_head_for_the_same_labels_answers_by_their_names(
-    kind: str, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    model_type: str, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    base = fine_tuned(tiny(kind), tmp_path / "base", NAMES)
+    base = fine_tuned(tiny(model_type), tmp_path / "base", NAMES)
     before = answers(AutoModelForSequenceClassification.from_pretrained(base))
     with caplog.at_level(logging.INFO, logger="pipeline"):
         assert torch.allclose(answers(load(base, NAMES)), before, atol=1e-6)
         assert "kept" in caplog.messages.pop()
-        turned = load(base, [NAMES[2], NAMES[0], NAMES[1]])
-        assert torch.allclose(answers(turned), before[:, [2, 0, 1]], atol=1e-6)
+        reordered = load(base, [NAMES[2], NAMES[0], NAMES[1]])
+        assert torch.allclose(answers(reordered), before[:, [2, 0, 1]], atol=1e-6)
         assert "reordered" in caplog.messages.pop()
-    turned.save_pretrained(tmp_path / "saved")
+    reordered.save_pretrained(tmp_path / "saved")
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
     assert saved.config.id2label == {0: "entailment", 1: "contradiction", 2: "neutral"}
     assert torch.allclose(answers(saved), before[:, [2, 0, 1]], atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("model_type", ["bert", "roberta"])
 @pytest.mark.parametrize(
     ("inherited", "labels"),
     [
@@ -72,10 +72,10 @@ def test_a_head_for_the_same_labels_answers_by_their_names(
     ids=str,
 )
 def test_a_head_for_other_labels_is_as_new_as_for_a_checkpoint_without_one(
-    kind: str, inherited: list[str], labels: list[str], tiny: TinyMaker, tmp_path: Path,
+    model_type: str, inherited: list[str], labels: list[str], tiny: TinyMaker, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    base = fine_tuned(tiny(kind), tmp_path / "base", inherited)
+    base = fine_tuned(tiny(model_type), tmp_path / "base", inherited)
     AutoModelForSequenceClassification.from_pretrained(base).base_model.save_pretrained(tmp_path / "without")
     with caplog.at_level(logging.INFO, logger="pipeline"):
         model = load(base, labels)

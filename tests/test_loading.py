@@ -91,13 +91,11 @@ REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "
         (config(hidden_size=-3), "negative dimension"),
         (config(vocab_size=10), r"its tokenizer has \d+ tokens, its model 10"),
         (config(num_hidden_layers=1), r"encoder\.layer\.1\..*, a layer more than config\.json asks for"),
-        (config(num_hidden_layers=0), "0 as num_hidden_layers"),
-        (config(num_attention_heads=0), "0 as num_attention_heads"),
         (config(pad_token_id=99999), "Padding_idx"),
         (config(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "bitsandbytes"),
-        (changed(lambda weight: weight * torch.nan), r"NaN or infinite numbers, in bert\.embeddings"),
+        (changed(lambda weight: weight * torch.nan), r"NaN or infinite numbers, in embeddings\.word"),
         (changed(lambda weight: weight / 0), "NaN or infinite"),
-        (changed(lambda weight: weight.to(torch.int32)), "numbers of type I32"),
+        (changed(lambda weight: weight.to(torch.int32)), r"numbers of type torch\.int32"),
         (lambda directory: (directory / "tokenizer.json").unlink(), r"no tokenizer\.json"),
         (config("tokenizer.json", model={"type": "WordPiece", "vocab": {}}), "missing field"),
         (config("tokenizer_config.json", model_input_names=["input_ids"]), "attention_mask"),
@@ -128,14 +126,12 @@ def test_no_weight_of_a_trained_model_is_drawn_at_random(tiny: TinyMaker, tmp_pa
     shutil.copytree(tiny(), directory)
     load_classifier(directory, "cpu")
     settings().write(directory)
-    with pytest.raises(UserError, match=r"model: its weights lack classifier\.\w+.* run .dvc repro., or name another$"):
+    with pytest.raises(UserError, match=r"model: its weights lack classifier\.\w+ and \d+ more, .*dvc repro"):
         load_classifier(directory, "cpu", trained=True)
     weights = load_file(directory / "model.safetensors")
     renamed = {f"0.auto_model.{name}": tensor for name, tensor in weights.items()}
     save_file(renamed, directory / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(
-        UserError, match=r"model: its weights lack .* and \d+ more, most of the model; take a checkpoint"
-    ):
+    with pytest.raises(UserError, match=r"model: its weights lack .* and \d+ more, most of the model"):
         load_classifier(directory, "cpu")
 
 

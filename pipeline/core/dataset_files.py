@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from datasets import Dataset, load_from_disk
+from datasets.exceptions import DatasetGenerationError
 from pyarrow import ArrowException
 
-from pipeline.core.messages import UserError
+from pipeline.core.parquet import incomplete
 from pipeline.core.paths import require
 
 _MOST_IN_MEMORY = 256 * 2**20  # bytes
@@ -22,9 +24,10 @@ def read_parquet(directory: Path, split: str, producer: str, cache: Path) -> Dat
     """
     path = require(directory / f"{split}.parquet", producer)
     try:
+        pq.read_schema(path)  # `datasets` would also log its failure
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
-    except (ArrowException, OSError, ValueError) as error:
-        raise _incomplete(path, producer, error) from None
+    except (ArrowException, OSError, ValueError, DatasetGenerationError) as error:
+        raise incomplete(path, producer, error) from None
 
 
 def save(examples: Dataset, path: Path) -> None:
@@ -47,9 +50,4 @@ def load_split(directory: Path, split: str, producer: str) -> Dataset:
         # A file that changes while it is mapped changes the examples, and ends the process if it is truncated.
         return load_from_disk(path, keep_in_memory=size < _MOST_IN_MEMORY)
     except (ArrowException, OSError, ValueError, KeyError) as error:
-        raise _incomplete(path, producer, error) from None
-
-
-def _incomplete(path: Path, producer: str, error: Exception) -> UserError:
-    reason = " ".join(str(error).split())
-    return UserError(f'{path} is incomplete ({reason}); run "dvc repro -f {producer}"')
+        raise incomplete(path, producer, error) from None

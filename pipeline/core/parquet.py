@@ -23,7 +23,13 @@ def read_split(directory: Path, split: str, producer: str) -> pa.Table:
         with path.open("rb") as file:  # a PermissionError of pyarrow would not name the file
             return pq.read_table(file)
     except pa.ArrowException as error:
-        raise UserError(f'{path} is incomplete ({error}); run "dvc repro -f {producer}"') from None
+        raise incomplete(path, producer, error) from None
+
+
+def incomplete(path: Path, producer: str, error: Exception) -> UserError:
+    """Return the error for an output of the stage `producer` that cannot be read."""
+    reason = " ".join(str(error).split()).rstrip(".")
+    return UserError(f'{path} is incomplete: {reason}. Run "dvc repro --force {producer}".')
 
 
 def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:

@@ -4,6 +4,8 @@ import os
 import platform
 from typing import Any
 
+import torch
+
 from pipeline.core import packages
 from pipeline.modeling import distributed
 from pipeline.modeling.device import Device, cpu_bf16, cpu_model
@@ -28,8 +30,6 @@ _KERNELS = (
 
 def environment(device: Device) -> dict[str, Any]:
     """Return versions, processor, device, threads and processes of this run. Call it after `set_up_device`."""
-    import torch
-
     entries = {
         "cpu": cpu_model(),
         "device": "cpu",

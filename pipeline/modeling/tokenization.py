@@ -1,11 +1,12 @@
 """Turn texts into token ids: those of a corpus in the stage tokenize, and new texts in classify."""
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 
@@ -25,8 +26,7 @@ def encode(
         padding: "dynamic" leaves padding to the data collator; "max_length" pads every example.
 
     Returns:
-        The model's inputs, and for each example its `length` in tokens without padding, whether it was `truncated`,
-        its number of `unknown_tokens`, and its number of `words` if it was not truncated, else 0.
+        The model's inputs, and for each example its `length` in tokens without padding, and whether it was `truncated`.
     """
     separators = ("", pair_separator(tokenizer))
     texts = [
@@ -38,37 +38,32 @@ def encode(
     )
     encodings = encoded.encodings
     assert encodings is not None  # `load_tokenizer` returns fast tokenizers only
-    whole = [not encoding.overflowing for encoding in encodings]
-    words = [sum(map(count_words, parts)) for parts in zip(*(examples[column] for column in text_columns), strict=True)]
-    unknown = _unknown_token(tokenizer)
     return {
         **encoded,
         "length": [sum(mask) for mask in encoded["attention_mask"]],
-        "truncated": [not complete for complete in whole],
-        "unknown_tokens": [0 if unknown is None else ids.count(unknown) for ids in encoded["input_ids"]],
-        "words": [count if complete else 0 for count, complete in zip(words, whole, strict=True)],
+        "truncated": [bool(encoding.overflowing) for encoding in encodings],
     }
 
 
-def _unknown_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Return the id of the unknown token, or None if the tokenizer splits unknown text into bytes.
+def count_unknown_tokens(input_ids: pa.ChunkedArray, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Count the unknown tokens of tokenized examples. There are none if the tokenizer splits unknown text into bytes.
 
     GPT-2 then has a token of this name that marks the end of a text, and may pad it.
     """
-    marks = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
-    return None if tokenizer.unk_token_id in marks else tokenizer.unk_token_id
+    unknown = tokenizer.unk_token_id
+    if unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
+        return 0
+    return pc.sum(pc.equal(pc.list_flatten(input_ids), unknown), min_count=0).as_py()  # type: ignore[no-any-return]
 
 
-# Thai and Lao, Burmese, Khmer, Japanese and Chinese.
-_WITHOUT_SPACES = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
+# Thai and Lao, Burmese, Khmer, Japanese and Chinese do not write spaces between words.
+_SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
 
-def count_words(text: str) -> int:
+def count_words(texts: pa.ChunkedArray) -> int:
     """Count the words between spaces. In a script that does not write spaces, two characters count as a word."""
-    spaced, characters = _WITHOUT_SPACES.subn(" ", text)
-    return len(spaced.split()) + (characters + 1) // 2
+    words = pc.count_substring_regex(texts, f"[{_SPACELESS}]{{1,2}}|[^\\s{_SPACELESS}]+")
+    return pc.sum(words, min_count=0).as_py()  # type: ignore[no-any-return]
 
 
 def pair_separator(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -133,6 +133,10 @@ class CorrectedTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         return self._sampler
 
+    def _get_eval_sampler(self, eval_dataset: Any) -> None:
+        # None is the order of the dataset. With length groups, the Trainer would return predictions in another order.
+        return None
+
     def train(self, *args: Any, **kwargs: Any) -> Any:
         if self.args.process_index:  # otherwise all ranks would drop the same units
             torch.manual_seed(self.args.seed + self.args.process_index)

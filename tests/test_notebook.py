@@ -1,0 +1,85 @@
+"""The parts as a notebook uses them: datasets from disk, and the pipeline's Trainer with its own methods."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import TinyMaker, sections
+from datasets import load_from_disk
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
+
+from pipeline.core.details import parse_details
+from pipeline.core.task import read_task
+from pipeline.evaluate import evaluate
+from pipeline.modeling.device import Device
+from pipeline.params import Params, PredictParams
+from pipeline.predict import predict
+from pipeline.train import train
+from pipeline.training.arguments import training_arguments
+from pipeline.training.history import validation_scores
+from pipeline.training.losses import SummedLoss
+from pipeline.training.trainer import CorrectedTrainer
+
+
+@pytest.fixture(scope="module")
+def results(
+    tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
+) -> Path:
+    """The outputs of the stages from tokenize to evaluate."""
+    root = tmp_path_factory.mktemp("results")
+    (root / "tokenized").symlink_to(tokenized(tiny()))
+    settings = sections(params, epochs=4, max_train_samples=None, lr=3e-3, keep="last")
+    train(root / "tokenized", tiny(), root / "classifier", root / "metrics", root / "checkpoints", *settings)
+    scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
+    predict(root / "tokenized", root / "classifier", root / "predictions", root / "metrics", scoring, "fp32", None)
+    evaluate(root / "predictions", root / "metrics")
+    return root
+
+
+@pytest.fixture(scope="module")
+def trainer(results: Path, params: Params) -> CorrectedTrainer:
+    task = read_task(results / "tokenized", "tokenize")
+    settings = sections(params, group_by_length=True)
+    tokenizer = AutoTokenizer.from_pretrained(results / "classifier")
+    return CorrectedTrainer(
+        model=AutoModelForSequenceClassification.from_pretrained(results / "classifier"),
+        args=training_arguments(*settings, Device("cpu", "fp32"), results / "notebook", task.metric_for_best_model),
+        data_collator=DataCollatorWithPadding(tokenizer),
+        train_dataset=load_from_disk(results / "tokenized" / "train"),
+        eval_dataset=load_from_disk(results / "tokenized" / "validation"),
+        processing_class=tokenizer,
+        compute_metrics=lambda scored: validation_scores(task, scored.predictions, scored.label_ids),
+        summed_loss=SummedLoss(task.problem_type, None, 1.0),
+    )
+
+
+def test_evaluate_gives_the_metrics_of_the_stages(trainer: CorrectedTrainer, results: Path) -> None:
+    scores = trainer.evaluate()
+    expected = json.loads((results / "metrics" / "evaluation.json").read_text())["validation"]
+    task = read_task(results / "tokenized", "tokenize")
+    for name in (*task.metrics, "loss"):
+        assert scores[f"eval_{name}"] == pytest.approx(expected[name], abs=1e-5)
+    with (results / "metrics" / "plots" / "history.csv").open() as file:
+        last = [row for row in csv.DictReader(file) if row["split"] == "validation"][-1]
+    assert scores["eval_loss"] == pytest.approx(float(last["loss"]), abs=1e-5)
+    assert scores[f"eval_{task.metric_for_best_model}"] == pytest.approx(
+        parse_details((results / "metrics" / "train.json").read_text())["score"], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_predict_keeps_the_order_of_the_rows_despite_length_groups(
+    split: str, trainer: CorrectedTrainer, results: Path
+) -> None:
+    assert trainer.args.train_sampling_strategy == "group_by_length"
+    examples = load_from_disk(results / "tokenized" / split)
+    logits = trainer.predict(examples).predictions
+    assert len(np.unique(logits.round(5), axis=0)) > len(logits) / 2, "rows can be told apart"
+    table = pq.read_table(results / "predictions" / f"{split}.parquet")
+    assert table["idx"].to_pylist() == examples["idx"][:]
+    expected = np.column_stack([table["logit_0"], table["logit_1"]])
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
