@@ -70,6 +70,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         pad_token_id=tokenizer.pad_token_id,  # GPT-2, Llama and others find the last token of a text by it
         **names if task.labels else {"num_labels": 1},
     )
+    model.config.use_cache = False  # as the Trainer does; the engines write the same config.json
     scale = 1.0
     if task.problem_type == "regression":
         scale = _standardize(model, _labels(training))
