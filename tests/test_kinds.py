@@ -75,10 +75,14 @@ def run(params: Params, tiny: TinyMaker, data: Callable[[str], Path], tmp_path: 
 
 
 def contents(out: Path) -> dict[str, bytes]:
+    """Return the bytes of all files, except what the engines do differently.
+
+    provenance.json names the engine, and has its code's hash. The Trainer counts epochs in forward passes, the loop in
+    optimizer steps.
+    """
     files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
-    # provenance.json names the engine, and has its code's hash.
-    named = re.compile(rb'"(code|engine)": "\w+"')
-    return {str(file.relative_to(out)): named.sub(b"", file.read_bytes()) for file in files}
+    different = re.compile(rb'"(code|engine)": "\w+"|(?<=\n)\d+,[\d.]+(?=,(train|validation))')
+    return {str(file.relative_to(out)): different.sub(b"", file.read_bytes()) for file in files}
 
 
 def test_a_kind_goes_through_the_stages_and_beats_its_baseline(
@@ -184,13 +188,13 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
 
 
 def test_wrong_weights_and_metrics_are_refused_in_one_line(run: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r"class_weights names Paris; the classes are Boston, Chicago"):
+    with pytest.raises(UserError, match=r'class_weights names "Paris"\. The classes are Boston, Chicago'):
         run("classes", "run", class_weights={"Paris": 2.0})
-    with pytest.raises(UserError, match=r"train\.class_weights is set, .*regression; set it to null"):
+    with pytest.raises(UserError, match=r"train\.class_weights must be null for a regression"):
         run("number", "run", class_weights="balanced")
-    with pytest.raises(UserError, match=r"best_model is pearson; .* loss, accuracy, f1_macro, f1_micro, or null"):
+    with pytest.raises(UserError, match=r'best_model .* must be one of loss, accuracy, .*got "pearson"'):
         run("several", "run", metric_for_best_model="pearson")
-    with pytest.raises(UserError, match=r"label_smoothing_factor .* regression: remove it"):
+    with pytest.raises(UserError, match=r"label_smoothing_factor .* regression"):
         run("number", "run", training_args={"label_smoothing_factor": 0.1})
 
 

@@ -535,7 +535,7 @@ def test_a_checkpoint_that_does_not_load_is_reported_in_one_line(
 def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
     trained: Trained, change: dict[str, Any]
 ) -> None:
-    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type lacks something: ") as error:
+    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type fails: ") as error:
         trained(**change)
     assert "\n" not in str(error.value)
 
