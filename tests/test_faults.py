@@ -277,11 +277,11 @@ def test_a_killed_run_resumes_while_its_data_loader_workers_live_on(stage_direct
     process.wait()
     with launched(stage_directory) as second:
         assert second.stderr
-        found = next(line for line in second.stderr if "resuming from" in line or "another run" in line)
+        line = next(line for line in second.stderr if "resuming from" in line or "another run" in line)
         second.kill()
     for loader in loaders:
         loader.kill()
-    assert "resuming from" in found
+    assert "resuming from" in line
 
 
 @pytest.mark.slow
@@ -318,18 +318,20 @@ def test_a_second_process_with_the_same_inputs_neither_waits_nor_interferes(
 ) -> None:
     """As two experiments do that run side by side in temporary directories."""
     edit(stage_directory / "params.yaml", "train.epochs", 3)
-    other = tmp_path_factory.mktemp("other")
-    shutil.copytree(stage_directory, other, symlinks=True, dirs_exist_ok=True)
+    second_directory = tmp_path_factory.mktemp("other")
+    shutil.copytree(stage_directory, second_directory, symlinks=True, dirs_exist_ok=True)
     first = started(stage_directory)
     first.send_signal(signal.SIGSTOP)
-    second = started(other, DVC_ROOT=str(stage_directory))
+    second = started(second_directory, DVC_ROOT=str(stage_directory))
     log = second.communicate()[1]
     assert second.returncode == 0, log
     assert "another run with the same inputs is under way" in log
     first.send_signal(signal.SIGCONT)
     log = first.communicate()[1]
     assert first.returncode == 0, log
-    models = [(place / "models/classifier/model.safetensors").read_bytes() for place in (stage_directory, other)]
+    models = [
+        (place / "models/classifier/model.safetensors").read_bytes() for place in (stage_directory, second_directory)
+    ]
     assert models[0] == models[1]
     assert len(list((stage_directory / "models/.checkpoints").iterdir())) == 1, "nothing is left of the second"
 
@@ -339,7 +341,7 @@ DAMAGES = pytest.mark.parametrize(
 )
 
 
-def at_the_first(owner: Any, name: str, do: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def do_at_first_call(owner: Any, name: str, do: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Call `do` at the first call of a method."""
     original = getattr(owner, name)
 
@@ -363,7 +365,7 @@ def test_an_input_damaged_while_train_runs_changes_nothing(
     train(data, model, expected, tmp_path / "expected", tmp_path / "c", *sections(params))
     remove_finished(tmp_path / "c")
     target = model / name if name == "model.safetensors" else data / name / "data-00000-of-00001.arrow"
-    at_the_first(torch.optim.AdamW, "step", lambda: damage(target), monkeypatch)
+    do_at_first_call(torch.optim.AdamW, "step", lambda: damage(target), monkeypatch)
     train(data, model, tmp_path / "classifier", tmp_path / "metrics", tmp_path / "c", *sections(params))
     assert (tmp_path / "classifier" / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
 
@@ -381,7 +383,7 @@ def test_an_input_damaged_while_predict_runs_changes_nothing(
     (model / PROVENANCE).write_text("{}")
     target = model / name if name == "model.safetensors" else data / name / "data-00000-of-00001.arrow"
     predict(data, model, tmp_path / "expected", tmp_path, PREDICT, "fp32", 1)
-    at_the_first(BertForSequenceClassification, "forward", lambda: damage(target), monkeypatch)
+    do_at_first_call(BertForSequenceClassification, "forward", lambda: damage(target), monkeypatch)
     predict(data, model, tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
     for file in ("validation.parquet", "test.parquet", "test_swapped.parquet"):
         assert (tmp_path / "out" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()
@@ -393,7 +395,7 @@ def test_an_input_damaged_while_tokenize_runs_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     shutil.copytree(raw, tmp_path / "raw")
-    at_the_first(tokenizing, "encode", lambda: damage(tmp_path / "raw" / "test.parquet"), monkeypatch)
+    do_at_first_call(tokenizing, "encode", lambda: damage(tmp_path / "raw" / "test.parquet"), monkeypatch)
     with pytest.raises(UserError, match=r'test\.parquet is (missing|incomplete).*; run "dvc repro'):
         tokenize(tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     assert not (tmp_path / "out").exists()
@@ -409,7 +411,7 @@ TEXTS = [
 ]
 
 
-def corpus_of(pairs: list[tuple[str, str]]) -> Corpus:
+def make_corpus(pairs: list[tuple[str, str]]) -> Corpus:
     """Three splits of these pairs, with the labels 0, 1, 0, ... and the idx 0, 1, ..."""
     table = table_of(DEMO, pairs, [n % 2 for n in range(len(pairs))], range(len(pairs)))
     return Corpus(DEMO, dict.fromkeys(DEMO.splits, table), {})
@@ -419,7 +421,7 @@ def test_any_text_passes_through_all_stages_in_order(
     raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = list(itertools.product(TEXTS, repeat=2))
-    monkeypatch.setitem(CORPORA, "demo", lambda: corpus_of(pairs))
+    monkeypatch.setitem(CORPORA, "demo", lambda: make_corpus(pairs))
     download(tmp_path / "raw", data_params(task="demo"))
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
     assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs
@@ -444,7 +446,7 @@ def test_an_empty_sentence_is_rejected_with_its_row(
     empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [("a sentence", "another"), ("a sentence", empty)]
-    monkeypatch.setitem(CORPORA, "demo", lambda: corpus_of(pairs))
+    monkeypatch.setitem(CORPORA, "demo", lambda: make_corpus(pairs))
     with pytest.raises(UserError, match=r"demo: train: rows without sentence2: 1 \(idx 1\); .*data\.on_missing=drop"):
         download(tmp_path / "raw", data_params(task="demo"))
     assert not (tmp_path / "raw").exists()

@@ -111,8 +111,10 @@ KilledAt = Callable[..., AbstractContextManager[None]]
 
 
 # 60 pairs in batches of 8: 8 steps an epoch, the last one of 4 pairs; a point of the training curve every 3 steps.
-@pytest.mark.parametrize("kills", [[2], [9], [16], pytest.param([4, 5, 8], marks=pytest.mark.slow)])
-@pytest.mark.parametrize("keep", ["best", "last"])
+@pytest.mark.parametrize(
+    ("kills", "keep"),
+    [([2], "last"), ([9], "best"), ([16], "best"), pytest.param([4, 5, 8], "last", marks=pytest.mark.slow)],
+)
 def test_a_killed_run_resumes_to_the_same_bytes(
     kills: list[int], keep: str, run: Run, killed_at: KilledAt, tmp_path: Path
 ) -> None:
@@ -158,7 +160,7 @@ def test_a_directory_in_use_is_left_alone_and_a_second_one_created(tmp_path: Pat
     assert first.exists()
 
 
-@pytest.mark.parametrize("kills", [[1], [8], [9], [4, 5, 8]])
+@pytest.mark.parametrize("kills", [[1], [9], [4, 5, 8]])
 def test_the_loop_resumes_to_the_same_bytes(
     kills: list[int], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,7 +201,7 @@ def test_other_batches_and_precisions_resume_to_the_same_bytes(
     assert resumed == run("uninterrupted", **settings)
 
 
-@pytest.mark.parametrize("write", [1, 4, 5, 8])
+@pytest.mark.parametrize("write", [1, 8])
 def test_an_incomplete_checkpoint_is_skipped_for_the_one_before(
     write: int, run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -212,7 +214,7 @@ def test_an_incomplete_checkpoint_is_skipped_for_the_one_before(
         run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
-    assert "is incomplete" in caplog.text
+    assert re.search(r"removed \S*checkpoint-\d, because .* is incomplete", caplog.text)
     assert ("resuming from" in caplog.text) == (write > 4)
     assert resumed == run("uninterrupted")
 
@@ -287,7 +289,7 @@ def test_an_unwritable_checkpoint_directory_is_reported_in_one_line(run: Run, tm
         run()
 
 
-@pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}, {"max_grad_norm": 0.5}], ids=str)
+@pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"num_threads": 2}], ids=str)
 def test_changed_parameters_start_from_scratch(
     changed: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,7 +39,7 @@ def saving(home: Path, step: int) -> Iterator[None]:
 
 def complete(path: Path) -> None:
     """Write the files of a checkpoint to the disk, then mark it as complete."""
-    with saving(path.parent, step_of(path)):
+    with saving(path.parent, saved_step(path)):
         sizes = {}
         for file in path.rglob("*"):  # Sharded weights are a directory.
             if file.is_file():
@@ -54,13 +54,13 @@ def newest(home: Path) -> Path | None:
     return distributed.broadcast(_newest(home) if distributed.rank() == 0 else None)
 
 
-def step_of(checkpoint: Path) -> int:
+def saved_step(checkpoint: Path) -> int:
     """Return the number of optimizer steps that a checkpoint was saved after."""
     return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def _newest(home: Path) -> Path | None:
-    for path in sorted(home.glob("checkpoint-*"), key=step_of, reverse=True):
+    for path in sorted(home.glob("checkpoint-*"), key=saved_step, reverse=True):
         if _is_complete(path):
             best = TrainerState.load_from_json(str(path / TRAINER_STATE_NAME)).best_global_step
             if best is None or _is_complete(home / f"checkpoint-{best}"):

@@ -30,7 +30,7 @@ from pipeline.modeling.failures import out_of_memory, require_finite
 from pipeline.modeling.scoring import collator, longest_first
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
-from pipeline.training.checkpointing import complete, newest, saving, step_of
+from pipeline.training.checkpointing import complete, newest, saved_step, saving
 from pipeline.training.history import Curves, epochs_scored, kept_epoch, log_epoch, mean_loss, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption, ignore_signals
@@ -141,7 +141,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     if params.keep == "best" and state.best_global_step != state.global_step:
         weights = load_file(home / f"checkpoint-{state.best_global_step}" / "model.safetensors")
     history = state.log_history
-    return TrainResult(weights, history, mean_loss(history), watch, step_of(checkpoint) if checkpoint else 0)
+    return TrainResult(weights, history, mean_loss(history), watch, saved_step(checkpoint) if checkpoint else 0)
 
 
 def _optimizer(model: Any, params: TrainParams) -> torch.optim.Optimizer:

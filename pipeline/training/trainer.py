@@ -20,7 +20,7 @@ from pipeline.modeling.failures import out_of_memory, require_finite
 from pipeline.modeling.scoring import collator, longest_first
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
-from pipeline.training.checkpointing import complete, newest, saving, step_of
+from pipeline.training.checkpointing import complete, newest, saved_step, saving
 from pipeline.training.history import Curves, log_epoch, mean_loss, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption, ignore_signals
@@ -43,8 +43,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     arguments = training_arguments(params, runtime, inputs.device, home, task.metric_for_best_model)
     if arguments.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise UserError(
-            "params.yaml: train.training_args.label_smoothing_factor smooths the one class of an example, and this "
-            f"task is a {task.problem_type}; remove it"
+            "params.yaml: train.training_args.label_smoothing_factor needs examples with one class each, and this task "
+            f"is a {task.problem_type}. Remove it."
         )
     if runtime.report_to != "none":
         set_up_tracker(arguments, home.name)
@@ -75,7 +75,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     # Not from `model_wrapped`: if it is compiled, its weights have another prefix.
     weights = trainer.accelerator.get_state_dict(trainer.model)
     history = trainer.state.log_history
-    return TrainResult(weights, history, mean_loss(history), watch, step_of(checkpoint) if checkpoint else 0)
+    return TrainResult(weights, history, mean_loss(history), watch, saved_step(checkpoint) if checkpoint else 0)
 
 
 class CorrectedTrainer(Trainer):
