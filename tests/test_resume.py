@@ -1,6 +1,7 @@
 """A training run that is stopped at any point resumes to the same model and scores as an uninterrupted one."""
 
 import itertools
+import json
 import logging
 import os
 import re
@@ -255,6 +256,8 @@ def test_a_signal_after_the_last_step_writes_no_output(
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
     assert re.search(r"resuming from \S*checkpoint-16", caplog.text)
+    timing = json.loads((tmp_path / "run" / "metrics" / "timing.json").read_text())
+    assert timing["train"]["samples_per_second"] == 0, "only samples of this process count"
     assert resumed == run("uninterrupted")
 
 

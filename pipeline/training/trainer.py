@@ -129,7 +129,7 @@ class CorrectedTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         loader = super().get_train_dataloader()
-        loader.worker_init_fn = ignore_signals
+        loader.base_dataloader.worker_init_fn = ignore_signals  # Accelerate's loader wraps the one with the workers.
         return loader
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
