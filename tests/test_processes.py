@@ -117,7 +117,7 @@ def test_two_processes_match_the_losses_of_one_where_a_row_has_several_labels(
     expected = history(tmp_path / "alone")
     assert len(expected) == 5 + 1
     for engine in ("trainer", "loop"):
-        ended(start(engine, TORCHRUN, batch_size=8, engine=engine, **settings))
+        ended(start(engine, TORCHRUN, batch_size=4, gradient_accumulation_steps=2, engine=engine, **settings))
         for row, alone in zip(history(tmp_path / engine), expected, strict=True):
             assert row == pytest.approx(alone, abs=1e-5)
 
