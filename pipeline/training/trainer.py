@@ -128,7 +128,7 @@ class CorrectedTrainer(Trainer):
         return self._sampler
 
     def get_train_dataloader(self) -> Any:
-        loader = super().get_train_dataloader()
+        loader: Any = super().get_train_dataloader()
         loader.base_dataloader.worker_init_fn = ignore_signals  # Accelerate's loader wraps the one with the workers.
         return loader
 
