@@ -225,7 +225,7 @@ def keys_of(*names: str) -> list[str]:
 
 
 def load_params(path: Path = PARAMS) -> Params:
-    """Read and check `params.yaml`. Raises UserError: one line with the key, what it must be, and what was found."""
+    """Read and check `params.yaml`. Raises UserError that names the key, what it must be, and what was found."""
     tree = read_yaml(path)
     # With aliases, a short text could make a huge tree, or one that contains itself.
     for event in yaml.parse(path.read_text(encoding="utf-8")):
@@ -247,33 +247,46 @@ def _explain(error: ValidationError) -> str:
     mistakes = error.errors(include_url=False)
     # A misspelled key is also a missing key, but the misspelling says more.
     mistake = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
+    keys, schema = _find_schema(mistake["loc"])
+    key = ".".join(keys)
+    match mistake["type"]:
+        case "missing":
+            return f"{key} is missing. Every parameter must be in the file."
+        case "extra_forbidden":
+            return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
+        case "value_error":  # It comes from a check of this module.
+            reason, value = mistake["ctx"]["error"], mistake["input"]
+            return str(reason) if isinstance(value, dict) else f"{key} {reason}, got {quoted(value)}."
+    # Of a union, pydantic reports a mistake for each type. The deepest one is about an entry of the value.
+    mistakes = [mistake for mistake in mistakes if mistake["loc"][: len(keys)] == tuple(keys)]
+    mistake = max(mistakes, key=lambda mistake: len(mistake["loc"]))
+    value = mistake["input"]
+    location_in_value = mistake["loc"][len(keys) :]
+    if "anyOf" in schema:
+        location_in_value = location_in_value[1:]  # The first part is the type that pydantic has tried.
+    entry = f" for entry {quoted(location_in_value[0])}" if location_in_value else ""
+    suggestion = _suggest(value, schema["enum"]) if "enum" in schema and isinstance(value, str) else None
+    hint = f' Did you mean "{suggestion}"?' if suggestion else ""
+    return f"{key or 'the file'} must be {describe(schema)}, got {quoted(value)}{entry}.{hint}"
+
+
+def _find_schema(location: tuple[str | int, ...]) -> tuple[list[str], dict[str, Any]]:
+    """Return the keys at the start of a location in `params.yaml`, and the JSON schema of their value."""
     root = schema = Params.model_json_schema()
     keys: list[str] = []
-    for name in mistake["loc"]:
+    for name in location:
         if name not in schema.get("properties", {}):
-            break  # What follows is a type that pydantic has tried, or an entry of the value.
+            break
         keys.append(str(name))
         schema = schema["properties"][name]
         if "$ref" in schema:
             schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
-    key = ".".join(keys)
-    if mistake["type"] == "missing":
-        return f"{key} is missing. Every parameter must be in the file."
-    if mistake["type"] == "extra_forbidden":
-        return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
-    if mistake["type"] == "value_error":
-        reason, value = mistake["ctx"]["error"], mistake["input"]
-        return str(reason) if isinstance(value, dict) else f"{key} {reason}, got {quoted(value)}."
-    same_key = [other for other in mistakes if other["loc"][: len(keys)] == tuple(keys)]
-    deepest = max(same_key, key=lambda mistake: len(mistake["loc"]))
-    value, entry = deepest["input"], deepest["loc"][len(keys) + ("anyOf" in schema) :]
-    where = f" for entry {quoted(entry[0])}" if entry else ""
-    meant = None
-    if "enum" in schema and isinstance(value, str):
-        current = _FORMER_VALUES.get(value)
-        meant = current if current in schema["enum"] else closest_match(value, schema["enum"])
-    hint = f' Did you mean "{meant}"?' if meant else ""
-    return f"{key or 'the file'} must be {describe(schema)}, got {quoted(value)}{where}.{hint}"
+    return keys, schema
+
+
+def _suggest(value: str, choices: list[str]) -> str | None:
+    current = _FORMER_VALUES.get(value)
+    return current if current in choices else closest_match(value, choices)
 
 
 def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
@@ -281,8 +294,8 @@ def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
         return f"{section}.{name} is now called {current}. Rename it."
     choices = {key: f"{section}.{key}".lstrip(".") for key in keys} | (RENAMED if section == "train" else {})
     message = f"{section}.{printable(name)[:60]} is not a parameter.".lstrip(".")
-    if meant := closest_match(name, choices):
-        return f'{message} Did you mean "{choices[meant]}"?'
+    if match := closest_match(name, choices):
+        return f'{message} Did you mean "{choices[match]}"?'
     rest = " Other fields of TrainingArguments go into train.training_args." if section == "train" else ""
     return f"{message} The keys are {', '.join(keys)}.{rest}"
 

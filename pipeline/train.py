@@ -25,7 +25,7 @@ from pipeline.core.paths import (
     users_path,
 )
 from pipeline.core.run_directory import code_digest, own_directory, run_key
-from pipeline.core.task import Task, read_task
+from pipeline.core.task import read_task
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_if_busy
@@ -33,8 +33,8 @@ from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold
 from pipeline.modeling.settings import InferenceSettings
 from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
-from pipeline.training.history import epochs_scored, kept_epoch, live_curves
-from pipeline.training.inputs import TrainResult, load_inputs
+from pipeline.training.history import LiveCurves, epochs_scored, kept_epoch
+from pipeline.training.inputs import load_inputs
 
 
 def train(
@@ -47,13 +47,19 @@ def train(
     runtime: RuntimeParams,
     fresh: bool = False,
 ) -> None:
-    """Fine-tune `pretrained` on `tokenized/train`, scored each epoch on `tokenized/validation`.
+    """Fine-tune a model on `tokenized/train`, and score it on `tokenized/validation` after each epoch.
 
-    Writes the model directory `classifier`, with its provenance and how to use it, and under `metrics` train.json,
-    environment.json, plots/history.csv and timing.json. A run that was stopped left a checkpoint under `checkpoints`,
-    and is resumed from it unless `fresh`. Where several processes train together, rank 0 alone writes. All see the same
-    files: on several machines, the project lies on a file system that they share.
-    Raises UserError for a parameter or an input that the user can correct.
+    It writes train.json, environment.json, plots/history.csv and timing.json into `metrics`. If several processes train
+    together, only rank 0 writes.
+
+    Args:
+        pretrained: The base model.
+        classifier: The fine-tuned model is written here, with its provenance and how to use it.
+        checkpoints: An interrupted run has left its checkpoint here, and resumes from it unless `fresh`. All machines
+            must see this directory.
+
+    Raises:
+        UserError: The user can correct a parameter or an input.
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
@@ -64,9 +70,9 @@ def train(
     if params.engine == "loop":
         from pipeline.training.loop import fit
     else:
-        from pipeline.training.trainer import fit  # and with it all the code that the weights depend on, for the key
+        from pipeline.training.trainer import fit
 
-    # The one record of what the model is made from. All commands read it.
+    # The record of what the model is made from. `code_digest` needs all the code that is imported above.
     provenance = {
         "checkpoint": checkpoint,
         "code": code_digest(),
@@ -81,66 +87,61 @@ def train(
     warn_if_busy()
     with (
         own_directory(checkpoints, run_key(provenance, [tokenized, pretrained]), fresh) as home,
-        live_curves(metrics / "plots" / "history.csv", task) as curves,
+        LiveCurves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
-        with atomic_output(classifier) as draft:  # before training: an output that cannot be written fails now
+        with atomic_output(classifier) as draft:  # before training, so that an output that cannot be written fails now
             inputs = load_inputs(task, tokenized, pretrained, params, device)
-            rows, effective_batch_size = len(inputs.training), params.batch_size
-            effective_batch_size *= params.gradient_accumulation_steps * distributed.world_size()
+            examples = len(inputs.training)
+            effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
             log.info(
                 "training on %d %s, effective batch %d, %d %s, %d steps",
-                rows, task.noun, effective_batch_size, params.epochs, "epoch" if params.epochs == 1 else "epochs",
-                math.ceil(rows / effective_batch_size) * params.epochs,
+                examples, task.noun, effective_batch, params.epochs, "epoch" if params.epochs == 1 else "epochs",
+                math.ceil(examples / effective_batch) * params.epochs,
             )  # fmt: skip
             result = fit(inputs, home, params, runtime, curves)
             kept = kept_epoch(result.history, params.keep, task)
             try:
                 inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
                 inputs.tokenizer.save_pretrained(draft)
-            except SafetensorError as error:  # how it reports a full disk
+            except SafetensorError as error:  # It stands for a full disk.
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             InferenceSettings(
                 task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
                 precision=device.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
             ).write(draft)  # fmt: skip
-            # Not by write_json, which rounds: a learning rate of 1e-7 would become 0.
+            # write_json would round a learning rate of 1e-7 to 0.
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
-        curves(result.history)  # also where training was resumed after its last step
-        _write_report(metrics, result, kept, task, effective_batch_size, params.epochs)
+        curves(result.history)  # Nothing has written them if training was resumed after its last step.
+        epochs = epochs_scored(result.history)
+        degenerate = kept["eval_different"] == 1
+        if degenerate:
+            log.warning(
+                "warning: the model gives the same prediction for every validation example. Try another train.lr, more "
+                "train.epochs or another train.seed."
+            )
+        write_details(
+            metrics / "train.json",  # The same run gives the same bytes, so no times are in it.
+            {
+                "kept_epoch": epochs.index(kept) + 1,
+                "degenerate": degenerate,
+                "effective_batch_size": effective_batch,
+                "epochs": params.epochs,
+                "epochs_run": len(epochs),
+                "metric_for_best_model": task.metric_for_best_model,
+                "score": kept[f"eval_{task.metric_for_best_model}"],
+                "steps": epochs[-1]["step"],
+                "train_loss": result.train_loss,
+            },
+        )
         write_details(metrics / "environment.json", provenance["environment"])
-        epochs_run = len(epochs_scored(result.history))
-        result.watch.write(metrics / "timing.json", "train", samples=rows * epochs_run)
+        in_this_process = 1 - result.first_step / epochs[-1]["step"]
+        samples = round(examples * len(epochs) * in_this_process)
+        result.watch.write(metrics / "timing.json", "train", samples)
 
 
 def _source(directory: Path, producer: str) -> Any:
     return json.loads(require(directory / SOURCE, producer).read_text(encoding="utf-8"))
-
-
-def _write_report(
-    metrics: Path, result: TrainResult, kept: dict[str, Any], task: Task, effective_batch_size: int, epochs_asked: int
-) -> None:
-    epochs = epochs_scored(result.history)
-    degenerate = kept["eval_different"] == 1
-    if degenerate:
-        log.warning(
-            "DEGENERATE: this model predicts the same for all of validation, so its scores are those of no "
-            "model at all; try another train.lr, more train.epochs or another train.seed"
-        )
-    write_details(
-        metrics / "train.json",  # no clock in it: the same run gives the same bytes
-        {
-            "kept_epoch": epochs.index(kept) + 1,
-            "degenerate": degenerate,
-            "effective_batch_size": effective_batch_size,
-            "epochs": epochs_asked,
-            "epochs_run": len(epochs),
-            "metric_for_best_model": task.metric_for_best_model,
-            "score": kept[f"eval_{task.metric_for_best_model}"],
-            "steps": epochs[-1]["step"],
-            "train_loss": result.train_loss,
-        },
-    )
 
 
 def main(fresh: bool = False) -> None:
@@ -151,5 +152,5 @@ def main(fresh: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    of_runtime = ("runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
-    run(main, keys_of("train", *of_runtime), fresh="start anew, whatever checkpoints a stopped run has left")
+    runtime_keys = ("runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
+    run(main, keys_of("train", *runtime_keys), fresh="start from scratch instead of resuming an interrupted run")

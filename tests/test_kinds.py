@@ -1,4 +1,4 @@
-"""Every kind of task goes through the stages after download, with both engines, and resumes to the same bytes."""
+"""Every type of task goes through the stages after download, with both engines, and resumes to the same bytes."""
 
 import csv
 import functools
@@ -32,64 +32,72 @@ from pipeline.training.losses import SummedLoss, class_weights
 
 
 @pytest.fixture(scope="module", params=list(TASKS))
-def kind(request: pytest.FixtureRequest) -> str:
+def task_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def raw_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """What download makes of a user's files of a kind; made once."""
-    return functools.cache(lambda kind: download_kind(kind, tmp_path_factory.mktemp(kind)))
+def downloaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Run download once on a user's files for a type of task."""
+    return functools.cache(lambda task_type: download_kind(task_type, tmp_path_factory.mktemp(task_type)))
 
 
-def test_download_infers_the_kind(kind: str, raw_of: Callable[[str], Path]) -> None:
-    assert read_task(raw_of(kind), "download") == TASKS[kind]
+def test_download_infers_the_type_of_the_task(task_type: str, downloaded: Callable[[str], Path]) -> None:
+    assert read_task(downloaded(task_type), "download") == TASKS[task_type]
 
 
 @pytest.fixture(scope="module")
 def data(
-    raw_of: Callable[[str], Path], tiny: TinyMaker, tmp_path_factory: pytest.TempPathFactory
+    downloaded: Callable[[str], Path], tiny: TinyMaker, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
     made: dict[str, Path] = {}
 
-    def make(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp(kind) / "tokenized"
-            tokenize(raw_of(kind), tiny(), made[kind], TokenizeParams(max_length=64, padding="dynamic"), 1)
-        return made[kind]
+    def make(task_type: str) -> Path:
+        if task_type not in made:
+            made[task_type] = tmp_path_factory.mktemp(task_type) / "tokenized"
+            tokenize(
+                downloaded(task_type), tiny(), made[task_type], TokenizeParams(max_length=64, padding="dynamic"), 1
+            )
+        return made[task_type]
 
     return make
 
 
 @pytest.fixture
 def run(params: Params, tiny: TinyMaker, data: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
-    """Train on a kind into a directory of its own."""
+    """Train on a type of task, into a directory of its own."""
 
-    def run(kind: str, name: str, **changes: Any) -> Path:
+    def run(task_type: str, name: str, **changes: Any) -> Path:
         out = tmp_path / name
         settings = {"max_train_samples": None, "batch_size": 8, **changes}
-        train(data(kind), tiny(), out / "classifier", out / "metrics", tmp_path / "c", *sections(params, **settings))
+        train(
+            data(task_type), tiny(), out / "classifier", out / "metrics", tmp_path / "c", *sections(params, **settings)
+        )
         return out
 
     return run
 
 
 def contents(out: Path) -> dict[str, bytes]:
+    """Return the bytes of all files, except what the engines do differently.
+
+    provenance.json names the engine, and has its code's hash. The Trainer counts epochs in forward passes, the loop in
+    optimizer steps.
+    """
     files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
-    # provenance.json names the engine, and has its code's hash.
-    named = re.compile(rb'"(code|engine)": "\w+"')
-    return {str(file.relative_to(out)): named.sub(b"", file.read_bytes()) for file in files}
+    different = re.compile(rb'"(code|engine)": "\w+"|(?<=\n)\d+,[\d.]+(?=,(train|validation))')
+    return {str(file.relative_to(out)): different.sub(b"", file.read_bytes()) for file in files}
 
 
-def test_a_kind_goes_through_the_stages_and_beats_its_baseline(
-    kind: str, run: Callable[..., Path], data: Callable[[str], Path], tmp_path: Path
+def test_a_type_of_task_goes_through_the_stages_and_beats_its_baseline(
+    task_type: str, run: Callable[..., Path], data: Callable[[str], Path], tmp_path: Path
 ) -> None:
     from transformers import pipeline
 
-    epochs = 40 if kind == "several" else 20  # with several labels, some seeds learn little in 20
-    task, out = TASKS[kind], run(kind, "run", epochs=epochs, lr=2e-3, warmup_ratio=0.1)
+    epochs = 40 if task_type == "several" else 20  # with several labels, some seeds learn little in 20
+    task, out = TASKS[task_type], run(task_type, "run", epochs=epochs, lr=2e-3, warmup_ratio=0.1)
     settings = PredictParams(batch_size=64, score_swapped_pairs=True, max_samples=None)
-    predict(data(kind), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
+    predict(data(task_type), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
     evaluate(tmp_path / "predictions", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
     assert list(scores) == sorted(task.scored)
@@ -105,37 +113,37 @@ def test_a_kind_goes_through_the_stages_and_beats_its_baseline(
     classify = pipeline("text-classification", model=str(out / "classifier"), top_k=None)
     text = {"text": "Boston Falcon Bank sued Maple Foods over 12 unpaid bills on Monday , officials said ."}
     [answers] = classify([text | {"text_pair": "It ."} if task.pairs else text])
-    if kind == "number":
+    if task_type == "number":
         assert len(answers) == 1
     else:
         assert {answer["label"] for answer in answers} == set(task.labels)
         assert max(answers, key=lambda answer: answer["score"])["label"] == "Boston"
-        assert (sum(answer["score"] for answer in answers) == pytest.approx(1)) == (kind == "classes")
+        assert (sum(answer["score"] for answer in answers) == pytest.approx(1)) == (task_type == "classes")
 
 
 @pytest.mark.parametrize("weights", [None, "balanced"])
-def test_both_engines_give_the_same_bytes(kind: str, weights: str | None, run: Callable[..., Path]) -> None:
-    if kind == "number" and weights:
+def test_both_engines_give_the_same_bytes(task_type: str, weights: str | None, run: Callable[..., Path]) -> None:
+    if task_type == "number" and weights:
         return
     settings = {
         "epochs": 2, "max_train_samples": 71, "gradient_accumulation_steps": 2, "class_weights": weights,
         "logging_steps": 1,
     }  # fmt: skip
-    by_trainer = contents(run(kind, "trainer", engine="trainer", **settings))
-    assert by_trainer == contents(run(kind, "loop", engine="loop", **settings))
+    by_trainer = contents(run(task_type, "trainer", engine="trainer", **settings))
+    assert by_trainer == contents(run(task_type, "loop", engine="loop", **settings))
     if weights:
         assert (
             by_trainer["classifier/model.safetensors"]
-            != contents(run(kind, "plain", **{**settings, "class_weights": None}))["classifier/model.safetensors"]
+            != contents(run(task_type, "plain", **{**settings, "class_weights": None}))["classifier/model.safetensors"]
         )
 
 
 @pytest.mark.parametrize("engine", [pytest.param("trainer", marks=pytest.mark.slow), "loop"])
 def test_a_killed_run_resumes_to_the_same_bytes(
-    kind: str, engine: str, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task_type: str, engine: str, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"engine": engine, "epochs": 2, "max_train_samples": 72, "save_steps": 2, "logging_steps": 3}
-    expected = contents(run(kind, "expected", **settings))
+    expected = contents(run(task_type, "expected", **settings))
     steps = iter(range(100))
     step = torch.optim.AdamW.step
 
@@ -147,19 +155,19 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     remove_finished(tmp_path / "c")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(torch.optim.AdamW, "step", killed)
-        run(kind, "resumed", **settings)
-    assert contents(run(kind, "resumed", **settings)) == expected
+        run(task_type, "resumed", **settings)
+    assert contents(run(task_type, "resumed", **settings)) == expected
 
 
-def test_the_loss_does_not_depend_on_how_a_batch_is_cut(kind: str) -> None:
-    task, random = TASKS[kind], torch.Generator().manual_seed(0)
+def test_the_loss_does_not_depend_on_how_a_batch_is_cut(task_type: str) -> None:
+    task, random = TASKS[task_type], torch.Generator().manual_seed(0)
     logits = torch.randn(10, task.outputs, generator=random)
     labels = {
         "classes": torch.randint(4, (10,), generator=random),
         "several": torch.randint(2, (10, 3), generator=random).float(),
         "number": torch.randn(10, generator=random),
-    }[kind]
-    weights = None if kind == "number" else torch.tensor([0.5, 2.0, 1.0, 3.0][: task.outputs])
+    }[task_type]
+    weights = None if task_type == "number" else torch.tensor([0.5, 2.0, 1.0, 3.0][: task.outputs])
     loss = SummedLoss(task.problem_type, weights)
     whole = loss(logits, labels)
     torch.testing.assert_close(loss(logits[:3], labels[:3]) + loss(logits[3:], labels[3:]), whole)
@@ -167,9 +175,9 @@ def test_the_loss_does_not_depend_on_how_a_batch_is_cut(kind: str) -> None:
     by_torch: dict[str, Callable[..., torch.Tensor]] = {
         "classes": functional.cross_entropy,
         "several": functional.binary_cross_entropy_with_logits,
-        "number": lambda of, labels: functional.mse_loss(of[:, 0], labels),
+        "number": lambda logits, labels: functional.mse_loss(logits[:, 0], labels),
     }
-    torch.testing.assert_close(plain, by_torch[kind](logits, labels))
+    torch.testing.assert_close(plain, by_torch[task_type](logits, labels))
 
 
 def test_balanced_weights_are_those_of_scikit_learn() -> None:
@@ -179,18 +187,18 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
     several = class_weights("balanced", TASKS["several"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
     assert several.tolist() == [1.0, 2.0, 1.0], "rows without / rows with; a label of all rows, or of none, has 1"
-    named = class_weights({"Denver": 3}, TASKS["classes"], labels)
-    assert named.tolist() == [1.0, 1.0, 3.0, 1.0]
+    by_name = class_weights({"Denver": 3}, TASKS["classes"], labels)
+    assert by_name.tolist() == [1.0, 1.0, 3.0, 1.0]
 
 
 def test_wrong_weights_and_metrics_are_refused_in_one_line(run: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r"class_weights names Paris; the classes are Boston, Chicago"):
+    with pytest.raises(UserError, match=r'class_weights names "Paris"\. The classes are Boston, Chicago'):
         run("classes", "run", class_weights={"Paris": 2.0})
-    with pytest.raises(UserError, match=r"train\.class_weights is set, .*regression; set it to null"):
+    with pytest.raises(UserError, match=r"train\.class_weights must be null for a regression"):
         run("number", "run", class_weights="balanced")
-    with pytest.raises(UserError, match=r"best_model is pearson; .* loss, accuracy, f1_macro, f1_micro, or null"):
+    with pytest.raises(UserError, match=r'best_model .* must be one of loss, accuracy, .*got "pearson"'):
         run("several", "run", metric_for_best_model="pearson")
-    with pytest.raises(UserError, match=r"label_smoothing_factor .* regression: remove it"):
+    with pytest.raises(UserError, match=r"label_smoothing_factor .* regression"):
         run("number", "run", training_args={"label_smoothing_factor": 0.1})
 
 
@@ -215,10 +223,10 @@ def test_the_epoch_is_chosen_by_the_metric_that_is_named(
 
 
 def test_a_label_that_stands_for_none_is_refused(
-    raw_of: Callable[[str], Path], tiny: TinyMaker, tmp_path: Path
+    downloaded: Callable[[str], Path], tiny: TinyMaker, tmp_path: Path
 ) -> None:
 
-    raw = shutil.copytree(raw_of("number"), tmp_path / "raw")
+    raw = shutil.copytree(downloaded("number"), tmp_path / "raw")
     table = pq.read_table(raw / "validation.parquet")
     labels = pa.array([float(NO_LABEL), *table["label"].to_pylist()[1:]])
     table = table.set_column(table.column_names.index("label"), "label", labels)

@@ -19,17 +19,22 @@ def results(
 ) -> Callable[..., dict[str, bytes]]:
     """Train with an engine. Returns the bytes of all outputs but timing.json."""
 
-    def results(engine: str, kind: str = "bert", **changes: Any) -> dict[str, bytes]:
+    def results(engine: str, model_type: str = "bert", **changes: Any) -> dict[str, bytes]:
         out = tmp_path / engine
         settings = {"engine": engine, "max_train_samples": 71, "logging_steps": 1, "epochs": 2, **changes}
         trained = sections(params, **settings)
         train(
-            tokenized(tiny(kind)), tiny(kind), out / "classifier", out / "metrics", tmp_path / "checkpoints", *trained
+            tokenized(tiny(model_type)),
+            tiny(model_type),
+            out / "classifier",
+            out / "metrics",
+            tmp_path / "checkpoints",
+            *trained,
         )
         files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
         # provenance.json names the engine, and has its code's hash.
-        named = re.compile(rb'"(code|engine)": "\w+"')
-        return {str(file.relative_to(out)): named.sub(b"", file.read_bytes()) for file in files}
+        engine_entries = re.compile(rb'"(code|engine)": "\w+"')
+        return {str(file.relative_to(out)): engine_entries.sub(b"", file.read_bytes()) for file in files}
 
     return results
 
@@ -38,7 +43,7 @@ def results(
     "settings",
     [
         {},
-        {"kind": "mpnet", "precision": "bf16", "weight_decay": 0.1},
+        {"model_type": "mpnet", "precision": "bf16", "weight_decay": 0.1},
         {"batch_size": 4, "gradient_accumulation_steps": 3, "logging_steps": 4, "group_by_length": False},
         {"keep": "last", "max_grad_norm": 0.0, "lr_scheduler_type": "cosine", "optim": "adamw_torch", "seed": 7},
         {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9, "dataloader_num_workers": 1},

@@ -32,7 +32,7 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "form", "shown"),
+    ("key", "text", "form", "value"),
     [
         ("train.lr", "-1.0", "a number greater than 0", "-1.0"),
         ("train.lr", "fast", "a number greater than 0", '"fast"'),
@@ -42,7 +42,6 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
         ("train.lr", f"1{'0' * 400}", "a number greater than 0", f"1{'0' * 56}..."),
         ("train.epochs", "true", "a whole number of at least 1 and at most 1,000,000,000", "true"),
         ("train.epochs", "2.5", "a whole number of at least 1 and at most 1,000,000,000", "2.5"),
-        ("train.batch_size", "0", "a whole number of at least 1 and at most 65,536", "0"),
         ("train.warmup_ratio", "1", "a number of at least 0 and below 1", "1"),
         ("train.seed", "-1", "a whole number of at least 0 and below 4,294,967,296", "-1"),
         ("train.keep", "[best]", 'one of "best", "last"', '["best"]'),
@@ -60,17 +59,17 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
         ("model.checkpoint", "null", "a string", "null"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str, form: str, shown: str) -> None:
+def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str, form: str, value: str) -> None:
     tree = yaml.safe_load(PARAMS.read_text())
     section, name = key.split(".")
     tree[section][name] = load_yaml(text)
     with pytest.raises(UserError) as error:
         parse_params(tree)
-    assert str(error.value) == f"params.yaml: {key} must be {form}, got {shown}."
+    assert str(error.value) == f"params.yaml: {key} must be {form}, got {value}."
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "choices", "meant"),
+    ("key", "text", "choices", "suggestion"),
     [
         ("train.lr_scheduler_type", "cosin", "linear", "cosine"),
         ("data.task", "mrcp", "demo", "mrpc"),
@@ -78,76 +77,56 @@ def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str,
     ],
 )
 def test_a_misspelled_choice_is_reported_with_a_suggestion(
-    tmp_path: Path, key: str, text: str, choices: str, meant: str | None
+    tmp_path: Path, key: str, text: str, choices: str, suggestion: str | None
 ) -> None:
     path = params_file(tmp_path, {key: text})
     with pytest.raises(UserError) as error:
         load_params(path)
-    hint = f' Did you mean "{meant}"?' if meant else ""
+    hint = f' Did you mean "{suggestion}"?' if suggestion else ""
     assert re.fullmatch(
         rf'{path}: {key} must be one of .*"{choices}".*, got "{text}"\.{re.escape(hint)}', str(error.value)
     )
 
 
 @pytest.mark.parametrize(
-    ("key", "least", "below"),
+    ("key", "least", "most"),
     [
-        ("tokenize.max_length", "4", "3"),
-        ("runtime.num_proc", "1", "0"),
-        ("train.seed", "0", "-1"),
-        ("train.epochs", "1", "0"),
-        ("train.lr", "1e-30", "0"),
-        ("train.batch_size", "1", "0"),
-        ("train.gradient_accumulation_steps", "1", "0"),
-        ("train.weight_decay", "0", "-0.01"),
-        ("train.warmup_ratio", "0", "-0.01"),
-        ("train.max_grad_norm", "0", "-0.01"),
-        ("train.logging_steps", "1", "0"),
-        ("runtime.save_steps", "1", "0"),
-        ("train.early_stopping_patience", "1", "0"),
-        ("train.max_train_samples", "1", "0"),
-        ("runtime.dataloader_num_workers", "0", "-1"),
-        ("train.num_threads", "1", "0"),
-        ("predict.batch_size", "1", "0"),
-        ("runtime.timeout", "1", "0"),
+        ("tokenize.max_length", 4, 10**9),
+        ("train.seed", 0, 2**32 - 1),
+        ("train.epochs", 1, 10**9),
+        ("train.batch_size", 1, 2**16),
+        ("train.gradient_accumulation_steps", 1, 2**16),
+        ("train.logging_steps", 1, 10**9),
+        ("train.early_stopping_patience", 1, 10**9),
+        ("train.max_train_samples", 1, 10**9),
+        ("train.num_threads", 1, 1024),
+        ("predict.batch_size", 1, 2**16),
+        ("predict.max_samples", 1, 10**9),
+        ("runtime.timeout", 1, 10**9),
+        ("runtime.num_proc", 1, 1024),
+        ("runtime.save_steps", 1, 10**9),
+        ("runtime.dataloader_num_workers", 0, 1024),
     ],
 )
-def test_a_number_below_its_minimum_is_rejected(tmp_path: Path, key: str, least: str, below: str) -> None:
+def test_a_whole_number_outside_its_bounds_is_rejected(key: str, least: int, most: int) -> None:
     section, name = key.split(".")
-    loaded = load_params(params_file(tmp_path, {key: least}))
-    assert getattr(getattr(loaded, section), name) == float(least)
-    with pytest.raises(UserError, match=rf"{key} must be a .*(at least|greater than) .*, got {re.escape(below)}\.$"):
-        load_params(params_file(tmp_path, {key: below}))
+
+    def load(value: int) -> Any:
+        tree = yaml.safe_load(PARAMS.read_text())
+        tree[section][name] = value
+        return getattr(getattr(parse_params(tree), section), name)
+
+    assert (load(least), load(most)) == (least, most)
+    for value in (least - 1, most + 1, 10**30):
+        with pytest.raises(UserError, match=rf"{key} must be a whole number of at least {least} .*, got {value}\.$"):
+            load(value)
 
 
-@pytest.mark.parametrize(
-    ("key", "most"),
-    [
-        ("tokenize.max_length", 10**9),
-        ("train.epochs", 10**9),
-        ("train.batch_size", 2**16),
-        ("train.gradient_accumulation_steps", 2**16),
-        ("train.logging_steps", 10**9),
-        ("train.early_stopping_patience", 10**9),
-        ("train.max_train_samples", 10**9),
-        ("train.num_threads", 1024),
-        ("predict.batch_size", 2**16),
-        ("predict.max_samples", 10**9),
-        ("runtime.timeout", 10**9),
-        ("runtime.num_proc", 1024),
-        ("runtime.save_steps", 10**9),
-        ("runtime.dataloader_num_workers", 1024),
-    ],
-)
-def test_a_number_above_its_maximum_is_rejected(tmp_path: Path, key: str, most: int) -> None:
-    section, name = key.split(".")
-    loaded = load_params(params_file(tmp_path, {key: most}))
-    assert getattr(getattr(loaded, section), name) == most
-    for value in (most + 1, 10**30):
-        with pytest.raises(
-            UserError, match=rf"{key} must be .* at least \d and at most {most:,}( or null)?, got {value}\.$"
-        ):
-            load_params(params_file(tmp_path, {key: value}))
+@pytest.mark.parametrize("key", ["train.lr", "train.weight_decay", "train.warmup_ratio", "train.max_grad_norm"])
+def test_a_negative_number_is_rejected(tmp_path: Path, key: str) -> None:
+    assert isinstance(load_params(params_file(tmp_path, {key: "1e-30"})), Params)
+    with pytest.raises(UserError, match=rf"{key} must be a number (greater than|of at least) 0.*, got -0\.01\.$"):
+        load_params(params_file(tmp_path, {key: "-0.01"}))
 
 
 @pytest.mark.parametrize("key", ["model.checkpoint", "data.directory"])
@@ -178,15 +157,9 @@ def test_yaml_1_1_booleans_times_and_dates_are_text(tmp_path: Path, text: str) -
     assert load_params(params_file(tmp_path, {"model.checkpoint": text})).model.checkpoint == text
 
 
-def test_the_largest_seed_is_that_of_numpy(tmp_path: Path) -> None:
-    assert load_params(params_file(tmp_path, {"train.seed": "4294967295"})).train.seed == 2**32 - 1
-    with pytest.raises(UserError, match="below 4,294,967,296"):
-        load_params(params_file(tmp_path, {"train.seed": "4294967296"}))
-
-
-@pytest.mark.parametrize(("length", "shown"), [(58, '"' + "x" * 58 + '"'), (59, '"' + "x" * 56 + "...")])
-def test_a_long_value_is_shortened_in_the_message(tmp_path: Path, length: int, shown: str) -> None:
-    with pytest.raises(UserError, match=rf"data\.task must be one of .*, got {shown}\.$"):
+@pytest.mark.parametrize(("length", "value"), [(58, '"' + "x" * 58 + '"'), (59, '"' + "x" * 56 + "...")])
+def test_a_long_value_is_shortened_in_the_message(tmp_path: Path, length: int, value: str) -> None:
+    with pytest.raises(UserError, match=rf"data\.task must be one of .*, got {value}\.$"):
         load_params(params_file(tmp_path, {"data.task": "x" * length}))
 
 
@@ -272,7 +245,7 @@ def test_every_scheduler_of_transformers_is_accepted() -> None:
 
     known = TrainParams.model_json_schema()["properties"]["lr_scheduler_type"]["enum"]
     unusable = {"greedy"}  # its smallest learning rate, 1e-3, is too high for fine-tuning
-    assert set(known) == {kind.value for kind in SchedulerType} - unusable
+    assert set(known) == {scheduler.value for scheduler in SchedulerType} - unusable
 
 
 def loads_or_is_reported_in_one_line(text: str) -> None:

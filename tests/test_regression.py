@@ -69,8 +69,8 @@ def test_a_short_run_answers_in_the_units_of_the_labels(engine: str, run: Run) -
     assert names == stock.state_dict().keys()
     texts = pq.read_table(out / "raw" / "validation.parquet")["text"].to_pylist()
     answer = transformers.pipeline("text-classification", model=str(out / "classifier"), function_to_apply="none")
-    found = [answer(text)[0]["score"] for text in texts[:5]]
-    assert found == pytest.approx(rows["prediction"][:5], abs=0.01)
+    scores = [answer(text)[0]["score"] for text in texts[:5]]
+    assert scores == pytest.approx(rows["prediction"][:5], abs=0.01)
 
 
 def test_losses_are_squared_errors_in_the_units_of_the_labels(run: Run) -> None:
@@ -87,8 +87,8 @@ def test_losses_are_squared_errors_in_the_units_of_the_labels(run: Run) -> None:
 def test_training_goes_on_from_the_answers_of_a_fine_tuned_base_model(run: Run) -> None:
     first = run("first", lambda value: 20 * value, epochs=2)
     write_json(first / "classifier" / SOURCE, {"checkpoint": "a local directory", "revision": None, "files": {}})
-    again = run("again", lambda value: 20 * value, base=first / "classifier", lr=1e-12)
-    np.testing.assert_allclose(predictions(again)["prediction"], predictions(first)["prediction"], rtol=1e-4)
+    second = run("again", lambda value: 20 * value, base=first / "classifier", lr=1e-12)
+    np.testing.assert_allclose(predictions(second)["prediction"], predictions(first)["prediction"], rtol=1e-4)
 
 
 def test_labels_that_fp32_cannot_tell_apart_are_an_error(run: Run) -> None:
@@ -103,18 +103,20 @@ def test_large_labels_keep_their_digits_in_bf16(run: Run, tmp_path: Path) -> Non
     with torch.no_grad():
         expected = model(tokens).logits
         with torch.autocast("cpu", torch.bfloat16):
-            found = model(tokens).logits
-    assert found.dtype == torch.float32
-    assert (found - expected).abs().max() < 0.5  # bf16 has steps of 8 there
+            logits = model(tokens).logits
+    assert logits.dtype == torch.float32
+    assert (logits - expected).abs().max() < 0.5  # bf16 has steps of 8 there
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "distilbert", "electra", "deberta-v2", "gpt2", "llama"])
-def test_the_folded_head_of_an_architecture_gives_the_same_answers(kind: str) -> None:
+@pytest.mark.parametrize(
+    "model_type", ["bert", "roberta", "mpnet", "distilbert", "electra", "deberta-v2", "gpt2", "llama"]
+)
+def test_the_folded_head_of_an_architecture_gives_the_same_answers(model_type: str) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    if kind == "distilbert":
+    if model_type == "distilbert":
         sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
     config = transformers.AutoConfig.for_model(
-        kind, vocab_size=50, num_labels=1, pad_token_id=1, bos_token_id=2, eos_token_id=3, **sizes
+        model_type, vocab_size=50, num_labels=1, pad_token_id=1, bos_token_id=2, eos_token_id=3, **sizes
     )
     torch.manual_seed(0)
     model: Any = transformers.AutoModelForSequenceClassification.from_config(config).eval()  # type: ignore[no-untyped-call]
@@ -124,10 +126,10 @@ def test_the_folded_head_of_an_architecture_gives_the_same_answers(kind: str) ->
         names = set(model.state_dict())
         replace_head(model, names)
         torch.testing.assert_close(model(tokens).logits, plain)
-        found = find_head(model)
-        assert found is not None
-        mean = 0.0 if found[1].bias is None else 100.0
-        found[1].standardize(mean, 3.0)
+        head = find_head(model)
+        assert head is not None
+        mean = 0.0 if head[1].bias is None else 100.0
+        head[1].standardize(mean, 3.0)
         scaled = model(tokens).logits
         torch.testing.assert_close(scaled, mean + 3 * plain)
         stock: Any = transformers.AutoModelForSequenceClassification.from_config(config).eval()  # type: ignore[no-untyped-call]

@@ -1,6 +1,7 @@
 """A training run that is stopped at any point resumes to the same model and scores as an uninterrupted one."""
 
 import itertools
+import json
 import logging
 import os
 import re
@@ -77,7 +78,7 @@ def outputs(out: Path) -> dict[str, bytes]:
     files.pop("metrics/timing.json")
     curve, summary = "metrics/plots/history.csv", "metrics/train.json"
     files[curve] = b"\n".join(line for line in files[curve].splitlines() if b",train," not in line)
-    files[summary] = re.sub(rb'"train_loss": .*', b"", files[summary])
+    files[summary] = re.sub(rb',\s*"train_loss": [^\n]*', b"", files[summary])
     return files
 
 
@@ -111,8 +112,10 @@ KilledAt = Callable[..., AbstractContextManager[None]]
 
 
 # 60 pairs in batches of 8: 8 steps an epoch, the last one of 4 pairs; a point of the training curve every 3 steps.
-@pytest.mark.parametrize("kills", [[2], [9], [16], pytest.param([4, 5, 8], marks=pytest.mark.slow)])
-@pytest.mark.parametrize("keep", ["best", "last"])
+@pytest.mark.parametrize(
+    ("kills", "keep"),
+    [([2], "last"), ([9], "best"), ([16], "best"), pytest.param([4, 5, 8], "last", marks=pytest.mark.slow)],
+)
 def test_a_killed_run_resumes_to_the_same_bytes(
     kills: list[int], keep: str, run: Run, killed_at: KilledAt, tmp_path: Path
 ) -> None:
@@ -158,7 +161,7 @@ def test_a_directory_in_use_is_left_alone_and_a_second_one_created(tmp_path: Pat
     assert first.exists()
 
 
-@pytest.mark.parametrize("kills", [[1], [8], [9], [4, 5, 8]])
+@pytest.mark.parametrize("kills", [[1], [9], [4, 5, 8]])
 def test_the_loop_resumes_to_the_same_bytes(
     kills: list[int], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -177,7 +180,7 @@ def test_the_loop_resumes_from_the_checkpoint_before_an_incomplete_one(
     def truncated(content: Any, path: Path) -> None:
         path.write_bytes(b"PK")
 
-    with killed_at(3, torch, "save", truncated):
+    with killed_at(8, torch, "save", truncated):  # It calls torch.save three times for a checkpoint.
         run(engine="loop")
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run(engine="loop")
@@ -199,7 +202,7 @@ def test_other_batches_and_precisions_resume_to_the_same_bytes(
     assert resumed == run("uninterrupted", **settings)
 
 
-@pytest.mark.parametrize("write", [1, 4, 5, 8])
+@pytest.mark.parametrize("write", [1, 8])
 def test_an_incomplete_checkpoint_is_skipped_for_the_one_before(
     write: int, run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -212,7 +215,7 @@ def test_an_incomplete_checkpoint_is_skipped_for_the_one_before(
         run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
-    assert "is incomplete" in caplog.text
+    assert re.search(r"removed \S*checkpoint-\d, because .* is incomplete", caplog.text)
     assert ("resuming from" in caplog.text) == (write > 4)
     assert resumed == run("uninterrupted")
 
@@ -253,6 +256,8 @@ def test_a_signal_after_the_last_step_writes_no_output(
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
     assert re.search(r"resuming from \S*checkpoint-16", caplog.text)
+    timing = json.loads((tmp_path / "run" / "metrics" / "timing.json").read_text())
+    assert timing["train"]["samples_per_second"] == 0, "only samples of this process count"
     assert resumed == run("uninterrupted")
 
 
@@ -287,7 +292,7 @@ def test_an_unwritable_checkpoint_directory_is_reported_in_one_line(run: Run, tm
         run()
 
 
-@pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"seed": 7}, {"num_threads": 2}, {"max_grad_norm": 0.5}], ids=str)
+@pytest.mark.parametrize("changed", [{"lr": 2e-3}, {"num_threads": 2}], ids=str)
 def test_changed_parameters_start_from_scratch(
     changed: dict[str, Any], run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:

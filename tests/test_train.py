@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import itertools
 import json
 import logging
 import os
@@ -41,14 +40,14 @@ def trained(
     """Train with some parameters changed; returns the directory that holds `classifier` and `metrics`."""
 
     def run(
-        kind: str = "bert",
+        model_type: str = "bert",
         padding: str = "dynamic",
         config: dict[str, Any] | None = None,
         out: Path | None = None,
         **changes: Any,
     ) -> Path:
         out = out or tmp_path_factory.mktemp("trained")
-        checkpoint = tiny(kind, **(config or {}))
+        checkpoint = tiny(model_type, **(config or {}))
         train(
             tokenized(checkpoint, padding),
             checkpoint,
@@ -82,12 +81,12 @@ def weights(out: Path) -> bytes:
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-@pytest.mark.parametrize("kind", ["bert", "mpnet"])
-def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(kind: str, trained: Trained) -> None:
+@pytest.mark.parametrize("model_type", ["bert", "mpnet"])
+def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(model_type: str, trained: Trained) -> None:
     """70 pairs: the last step of the epoch has a short batch, 6 pairs in one pass, or 4 and 2."""
     single, accumulated = (
         trained(
-            kind,
+            model_type,
             config=NO_DROPOUT,
             max_train_samples=70,
             logging_steps=1,
@@ -102,15 +101,15 @@ def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(kind: str, tr
 
 
 def test_the_seed_determines_every_byte(trained: Trained) -> None:
-    one, again, other = trained(seed=1), trained(seed=1), trained(seed=2)
+    first, second, different = trained(seed=1), trained(seed=1), trained(seed=2)
     for name in (
         "classifier/model.safetensors",
         "classifier/config.json",
         "metrics/train.json",
         "metrics/plots/history.csv",
     ):
-        assert (one / name).read_bytes() == (again / name).read_bytes(), name
-    assert weights(one) != weights(other)
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert weights(first) != weights(different)
 
 
 def test_length_groups_cover_every_pair_in_batches_of_similar_length_and_random_order() -> None:
@@ -161,17 +160,6 @@ def test_the_learning_curves_have_every_step_and_epoch(trained: Trained) -> None
     scored = [row for row in rows if row["split"] == "validation"]
     assert [float(row["epoch"]) for row in scored] == [1, 2]
     assert all(float(row["loss"]) > 0 and row["accuracy"] and row["f1"] for row in scored)
-
-
-def test_schedule_free_optimizers_are_scored_on_their_averages(
-    trained: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such an optimizer has a mode for evaluation."""
-    modes: list[str] = []
-    for mode in ("train", "eval"):
-        monkeypatch.setattr(torch.optim.AdamW, mode, lambda _, mode=mode: modes.append(mode), raising=False)
-    trained(epochs=2, max_train_samples=16)
-    assert [mode for mode, _ in itertools.groupby(modes)] == ["train", "eval", "train", "eval"]
 
 
 def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
@@ -284,15 +272,15 @@ def test_a_precision_of_auto_is_recorded_as_what_it_became(trained: Trained, cap
     assert weights(auto) == weights(trained(precision=chosen, max_train_samples=16))
 
 
-def test_a_busy_machine_is_told(
+def test_a_busy_machine_is_logged(
     trained: Trained, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for load, told in (((os.cpu_count() or 1) + 1.5, True), (0.5, False)):
+    for load, busy in (((os.cpu_count() or 1) + 1.5, True), (0.5, False)):
         monkeypatch.setattr("psutil.getloadavg", lambda load=load: (load, 0.0, 0.0))
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="pipeline"):
             trained(max_train_samples=16)
-        assert (f"load of {load:.1f}" in caplog.text and "train.num_threads" in caplog.text) == told
+        assert (f"load of {load:.1f}" in caplog.text and "train.num_threads" in caplog.text) == busy
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
@@ -340,7 +328,7 @@ def test_an_epochs_train_loss_is_the_mean_of_its_logged_losses(
     with caplog.at_level(logging.INFO, logger="pipeline"):
         out = trained(max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
     logged = re.findall(r"epoch \d/2: train loss (\S+),", caplog.text)
-    assert logged == [f"{np.mean(losses(out)[at : at + 3]):.4f}" for at in (0, 3)]
+    assert logged == [f"{np.mean(losses(out)[start : start + 3]):.4f}" for start in (0, 3)]
 
 
 @pytest.fixture
@@ -349,7 +337,7 @@ def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -
 
     def run(
         out: Path,
-        kind: str = "bert",
+        model_type: str = "bert",
         padding: str = "dynamic",
         batch_size: int = 64,
         precision: str = "fp32",
@@ -357,7 +345,7 @@ def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -
         max_samples: int | None = None,
     ) -> Any:
         predict(
-            tokenized(tiny(kind), padding),
+            tokenized(tiny(model_type), padding),
             out / "classifier",
             tmp_path / "predictions",
             tmp_path / "metrics",
@@ -425,12 +413,12 @@ def test_train_and_predict_agree_on_the_score(long_run: Path, predicted: Callabl
     assert round(loss("single_label_classification", logits, labels), 6) == float(kept["loss"])
 
 
-@pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
+@pytest.mark.parametrize("model_type", ["bert", "distilbert", "mpnet", "roberta"])
 def test_every_kind_of_model_runs_and_padding_does_not_matter(
-    kind: str, trained: Trained, predicted: Callable[..., list[dict[str, Any]]]
+    model_type: str, trained: Trained, predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    out = trained(kind, max_train_samples=32)
-    dynamic, fixed = predicted(out, kind), predicted(out, kind, padding="max_length")
+    out = trained(model_type, max_train_samples=32)
+    dynamic, fixed = predicted(out, model_type), predicted(out, model_type, padding="max_length")
     for name in ("logit_0", "logit_1"):
         assert [row[name] for row in fixed] == pytest.approx([row[name] for row in dynamic], abs=2e-4)
 
@@ -442,8 +430,8 @@ def test_the_classifier_loads_in_a_transformers_pipeline_and_returns_label_names
     answer = classify({"text": "Maple Bank bought Meadow Foods .", "text_pair": "Meadow Foods was bought ."})
     assert answer["label"] in ("equivalent", "not_equivalent")
     names = {path.name for path in (long_run / "classifier").iterdir()}
-    of_transformers = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-    assert names == of_transformers | {"inference.json", "provenance.json"}
+    standard_files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert names == standard_files | {"inference.json", "provenance.json"}
     for name in names - {"model.safetensors"}:
         assert str(long_run.parent) not in (long_run / "classifier" / name).read_text(), "no path of this machine"
 
@@ -508,7 +496,7 @@ def test_a_checkpoint_that_does_not_load_is_reported_in_one_line(
         )
     assert "\n" not in str(error.value)
     assert not (tmp_path / "classifier").exists()
-    assert not [path for kind in ("checkpoints", "metrics") for path in (tmp_path / kind).rglob("*") if path.is_file()]
+    assert not [path for name in ("checkpoints", "metrics") for path in (tmp_path / name).rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
@@ -523,7 +511,7 @@ def test_a_checkpoint_that_does_not_load_is_reported_in_one_line(
 def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
     trained: Trained, change: dict[str, Any]
 ) -> None:
-    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type lacks something: ") as error:
+    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type fails: ") as error:
         trained(**change)
     assert "\n" not in str(error.value)
 
@@ -568,9 +556,9 @@ def test_every_training_parameter_is_used(engine: tuple[str, ...]) -> None:
 
     modules = [importlib.import_module(f"pipeline.{name}") for name in ("train", "training.inputs", *engine)]
     source = "".join(map(inspect.getsource, modules))
-    refused = LOOP if engine == ("training.loop",) else {}
+    rejected = LOOP if engine == ("training.loop",) else {}
     for key in TrainParams.model_fields:
-        assert re.search(rf"params\.{key}\b", source) or key in refused, key
+        assert re.search(rf"params\.{key}\b", source) or key in rejected, key
 
 
 def test_every_runtime_parameter_is_used() -> None:

@@ -17,7 +17,7 @@ from pipeline.params import RENAMED, RuntimeParams, TrainParams, describe
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-# What the engine "loop" supports of the keys that it does not support in full.
+# The values that the engine "loop" supports, for the keys where it does not support all values.
 LOOP: dict[str, tuple[Any, ...]] = {
     "optim": ("adamw_torch_fused", "adamw_torch"),
     "lr_scheduler_type": (
@@ -41,8 +41,8 @@ _RESERVED = {
     "deepspeed",
 }  # fmt: skip
 
-# Bounds that TrainingArguments does not check itself.
-_BOUNDED: dict[str, Any] = {
+# Types with bounds that TrainingArguments does not check itself.
+_BOUNDED_TYPES: dict[str, Any] = {
     "label_smoothing_factor": Annotated[float, Field(ge=0, le=1)],
     "neftune_noise_alpha": Annotated[float, Field(ge=0)] | None,
     "fsdp": bool | str | list[str] | None,  # true and a list are allowed, too
@@ -50,13 +50,13 @@ _BOUNDED: dict[str, Any] = {
 
 
 def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
-    """Raise UserError for what the engine rejects in one process on this machine."""
+    """Raise UserError for parameters that the engine rejects, if one process trains on this machine."""
     if params.metric_for_best_model is not None:
         _require_name("train.metric_for_best_model", params.metric_for_best_model, ["loss", *METRICS], "a metric")
     if params.engine == "loop":
         check_loop(params, runtime)
     elif params.training_args or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
-        # This imports transformers, which takes seconds. Any metric will do; the task's own is not known yet.
+        # This imports transformers, which takes seconds. Any metric will do, because the task is not known yet.
         training_arguments(params, runtime, usable_device(params.precision), Path("unused"), "loss")
         if params.training_args.get("fsdp"):
             raise UserError(
@@ -81,14 +81,14 @@ def training_arguments(
     """Build `TrainingArguments`.
 
     Args:
-        device: from `usable_device`.
-        output_dir: where the Trainer keeps its own files while it trains.
-        metric: the validation score that chooses the epoch, a name in `METRICS` or "loss".
+        device: Device from `usable_device`.
+        output_dir: The directory of the checkpoints.
+        metric: The validation score that chooses the epoch, a name in `METRICS` or "loss".
 
     Raises:
-        UserError: a name or a value is wrong, or `train.training_args` has a field that is not its to set.
+        UserError: A name or a value is wrong, or `train.training_args` sets a field that it must not set.
     """
-    from transformers import TrainingArguments
+    from transformers import TrainingArguments  # The command check imports this module and must start fast.
 
     _check_names(params, runtime)
     fields: dict[str, Any] = {
@@ -125,16 +125,16 @@ def training_arguments(
         "save_steps": runtime.save_steps,
         "restore_callback_states_from_checkpoint": True,  # the patience of early stopping
     }
-    _check_extra(params, fields, device)
-    optional = {
+    _check_training_args(params, fields, device)
+    defaults: dict[str, Any] = {
         "ddp_find_unused_parameters": False,  # A classifier uses all of its parameters, and the search takes time.
         "tf32": False,  # torch.compile would switch it on, in fp32 too.
     }
     try:
-        arguments = TrainingArguments(**{**fields, **optional, **params.training_args})
-        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default it takes a rise of the score for a plateau.
-            mode = "max" if arguments.greater_is_better else "min"
-            arguments.lr_scheduler_kwargs = {"mode": mode, **(arguments.lr_scheduler_kwargs or {})}  # type: ignore[dict-item]
+        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a higher score is a worse one.
+            kwargs = params.training_args.get("lr_scheduler_kwargs") or {}
+            fields["lr_scheduler_kwargs"] = {"mode": "max" if fields["greater_is_better"] else "min", **kwargs}
+        arguments = TrainingArguments(**{**defaults, **params.training_args, **fields})
     except (TypeError, ValueError, NotImplementedError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
@@ -146,24 +146,26 @@ def training_arguments(
     return arguments
 
 
-def _check_extra(params: TrainParams, fields: Collection[str], device: Device) -> None:
+def _check_training_args(params: TrainParams, fields: Collection[str], device: Device) -> None:
     """Raise UserError for a field in `train.training_args` that the pipeline sets, or a value that training rejects."""
     from transformers import TrainingArguments
 
-    hints = typing.get_type_hints(TrainingArguments) | _BOUNDED
+    types = typing.get_type_hints(TrainingArguments) | _BOUNDED_TYPES
     for field, value in params.training_args.items():
-        owner = f"train.{field}" if field in TrainParams.model_fields else RENAMED.get(field)
-        if owner or field in fields or field in _RESERVED:
-            reason = (
-                "whose default the pipeline needs" if field in _RESERVED else f"which {owner or 'the pipeline'} sets"
-            )
+        key = f"train.{field}" if field in TrainParams.model_fields else RENAMED.get(field)
+        reason = None
+        if field in _RESERVED:
+            reason = "whose default the pipeline needs"
+        elif key or field in fields:
+            reason = f"which {key or 'the pipeline'} sets"
+        if reason:
             raise UserError(f"params.yaml: train.training_args must not set {quoted(field)}, {reason}. Remove it.")
-        _require_name("train.training_args", field, hints, "a field of TrainingArguments")
-        accepted = TypeAdapter(hints[field])
+        _require_name("train.training_args", field, types, "a field of TrainingArguments")
+        adapter = TypeAdapter(types[field])
         try:
-            accepted.validate_python(value, strict=True)
+            adapter.validate_python(value, strict=True)
         except ValidationError:
-            form = describe(accepted.json_schema())
+            form = describe(adapter.json_schema())
             raise UserError(f"params.yaml: train.training_args.{field} must be {form}, got {quoted(value)}.") from None
     if params.training_args.get("fsdp") and device.type == "cpu":
         raise UserError(
@@ -190,6 +192,6 @@ def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
 
 def _require_name(key: str, name: str, choices: Collection[str], form: str) -> None:
     if name not in choices:
-        meant = closest_match(name, choices)
-        hint = f"Did you mean {quoted(meant)}?" if meant else f"The choices are {', '.join(sorted(choices))}."
+        match = closest_match(name, choices)
+        hint = f"Did you mean {quoted(match)}?" if match else f"The choices are {', '.join(sorted(choices))}."
         raise UserError(f"params.yaml: {key} must be {form}, got {quoted(name)}. {hint}")

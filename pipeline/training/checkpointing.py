@@ -1,7 +1,7 @@
 """Complete checkpoints of a training run, of both engines.
 
-`checkpoint-<step>/` holds the engine's own files, among them the Trainer's trainer_state.json, and, written last, a
-list of all files with their sizes (`files.json`). Without the list, or if a size differs, a checkpoint is incomplete.
+`checkpoint-<step>/` holds the files of the engine, among them trainer_state.json. `files.json`, which is written last,
+lists all files with their sizes. A checkpoint without it, or with a file of another size, is incomplete.
 """
 
 import json
@@ -30,19 +30,18 @@ def saving(home: Path, step: int) -> Iterator[None]:
     except (OSError, RuntimeError, SafetensorError) as error:
         if distributed.lost_peer(error):
             raise
-        # torch reports a full disk as a position that it did not expect.
-        free = shutil.disk_usage(home).free
+        free = shutil.disk_usage(home).free  # torch's own message for a full disk does not name the cause
         raise UserError(
-            f"{home}: the checkpoint of step {step} cannot be written with {free / 1e6:.1f} MB free there: "
-            f"{' '.join(str(error).split())}; free space and run again: it resumes from the checkpoint before"
+            f"{home}: the checkpoint of step {step} cannot be written with {free / 1e6:.1f} MB free: "
+            f"{' '.join(str(error).split())}. Free some space and run again. Training resumes from the last checkpoint."
         ) from error
 
 
 def complete(path: Path) -> None:
-    """Mark a checkpoint as complete, once its files are on the disk."""
-    with saving(path.parent, _step(path)):
+    """Write the files of a checkpoint to the disk, then mark it as complete."""
+    with saving(path.parent, saved_step(path)):
         sizes = {}
-        for file in path.rglob("*"):  # sharded weights are a directory
+        for file in path.rglob("*"):  # Sharded weights are a directory.
             if file.is_file():
                 with file.open("rb+") as content:
                     os.fsync(content)
@@ -51,24 +50,25 @@ def complete(path: Path) -> None:
 
 
 def newest(home: Path) -> Path | None:
-    """Return the newest complete checkpoint in `home`, and remove newer ones. Rank 0 decides for all ranks."""
+    """Return the newest complete checkpoint in `home`, and remove incomplete ones. Rank 0 decides for all ranks."""
     return distributed.broadcast(_newest(home) if distributed.rank() == 0 else None)
 
 
+def saved_step(checkpoint: Path) -> int:
+    """Return the number of optimizer steps that a checkpoint was saved after."""
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
 def _newest(home: Path) -> Path | None:
-    for path in sorted(home.glob("checkpoint-*"), key=_step, reverse=True):
+    for path in sorted(home.glob("checkpoint-*"), key=saved_step, reverse=True):
         if _is_complete(path):
             best = TrainerState.load_from_json(str(path / TRAINER_STATE_NAME)).best_global_step
             if best is None or _is_complete(home / f"checkpoint-{best}"):
                 log.info("resuming from %s", path)
                 return path
-        log.info("%s or the checkpoint of its best epoch is incomplete; removed", path)
+        log.info("removed %s, because it or the checkpoint of its best epoch is incomplete", path)
         shutil.rmtree(path)
     return None
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def _is_complete(checkpoint: Path) -> bool:

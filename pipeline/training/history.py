@@ -1,9 +1,8 @@
 """The course of a run: the history of its steps and epochs."""
 
 import csv
-import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -16,97 +15,89 @@ from pipeline.core.output import output_errors, write_text
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Values, compute_metrics, predicted, sign
 
-History = list[dict[str, Any]]  # an entry for each logged step and each scoring of validation, as in Trainer's log
-Curves = Callable[[History], None]  # shows the course of the run so far
+History = list[dict[str, Any]]  # The Trainer's log_history: an entry for each logged step and each evaluation.
+Curves = Callable[[History], None]  # It shows the history so far.
 
 
 def mean_loss(history: History) -> float:
-    """Return the mean training loss over the steps up to the last logged one."""
+    """Return the mean training loss of the steps up to the last logged step."""
     logged = [entry for entry in history if "loss" in entry]
     steps = np.diff([0, *(entry["step"] for entry in logged)])
     return float(np.average([entry["loss"] for entry in logged], weights=steps))
 
 
 def validation_scores(task: Task, logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
-    """Score validation by the task's metrics.
+    """Compute the task's metrics on validation.
 
     Args:
         logits: Shape (examples, outputs).
 
     Returns:
-        The metrics, the `loss`, and how many `different` predictions there are.
+        The metrics, the `loss`, and the number of `different` predictions.
     """
-    if task.problem_type == "multi_label_classification":  # floats, for binary cross-entropy
-        labels = labels.astype(np.int64)
+    if task.problem_type == "multi_label_classification":
+        labels = labels.astype(np.int64)  # Binary cross-entropy needs floats, the metrics need integers.
     different = len(np.unique(predicted(task.problem_type, logits), axis=0))
     return {**compute_metrics(task, logits, labels), "different": different}
 
 
-def improves(task: Task, scores: dict[str, float], best: dict[str, float] | None) -> bool:
-    """Whether an epoch's scores are better than the best so far, by the metric that chooses; None: there are none."""
-    name = task.metric_for_best_model
-    return best is None or sign(name) * (scores[name] - best[name]) > 0
-
-
 def log_epoch(history: History, epochs: int, task: Task) -> None:
-    """Log the epoch whose scores are the last entry of `history`, named as in Trainer's log.
-
-    Its train loss is the mean of what was logged in it, as in the report.
-    """
-    *before, scores = history
-    losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(before))]
+    """Log the epoch whose scores are the last entry of `history`. Its train loss is the mean of its logged losses."""
+    *earlier, scores = history
+    losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(earlier))]
     log.info(
         "epoch %d/%d: train loss %.4f, validation %s",
-        round(scores["epoch"]), epochs, sum(losses) / len(losses),
+        round(scores["epoch"]), epochs, np.mean(losses),
         ", ".join(f"{name} {scores[f'eval_{name}']:.4f}" for name in ("loss", *task.metrics)),
     )  # fmt: skip
 
 
 def epochs_scored(history: History) -> History:
-    """The entries with an epoch's scores."""
+    """Return the entries with an epoch's scores."""
     return [entry for entry in history if "eval_loss" in entry]
 
 
 def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
-    """The entry of the epoch whose weights are kept."""
+    """Return the entry of the epoch whose weights are kept."""
     epochs = epochs_scored(history)
     name = task.metric_for_best_model
     return max(epochs, key=lambda entry: sign(name) * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
 
 
-@contextmanager
-def live_curves(path: Path, task: Task) -> Iterator[Curves]:
-    """Yield a function that appends what is new in the history of the run to a CSV file, in whole lines.
+class LiveCurves:
+    """The learning curves as a CSV file, which grows by whole lines while training runs.
 
-    The file is removed if the block fails. Raises UserError if it cannot be written, for the first time before the
-    block begins.
+    Use it in a `with` block, and call it with the history so far. The file is removed if the block fails.
+
+    Raises:
+        UserError: The file cannot be written. This shows at the start of the block.
     """
-    columns = ("step", "epoch", "split", "loss", "score", *task.metrics, "lr")
-    entries = 0  # of the history that are in the file
 
-    def append(history: History) -> None:
-        nonlocal entries
-        lines = io.StringIO()
-        csv.DictWriter(lines, columns, lineterminator="\n").writerows(_rows(history[entries:], task))
-        with output_errors(path), path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(lines.getvalue())
-        entries = len(history)
+    def __init__(self, path: Path, task: Task) -> None:
+        self._path = path
+        self._task = task
+        self._columns = ("step", "epoch", "split", "loss", "score", *task.metrics, "lr")
+        self._written = 0  # entries of the history that are in the file
 
-    write_text(path, ",".join(columns) + "\n")
-    try:
-        yield append
-    except BaseException:
-        with suppress(OSError):
-            path.unlink()
-        raise
+    def __enter__(self) -> "LiveCurves":
+        write_text(self._path, ",".join(self._columns) + "\n")
+        return self
 
+    def __exit__(self, error_type: type[BaseException] | None, *_: Any) -> None:
+        if error_type:
+            with suppress(OSError):
+                self._path.unlink()
 
-def _rows(history: History, task: Task) -> Iterator[dict[str, Any]]:
-    """A row for each logged step of training and each scoring of validation. score: that chooses the epoch."""
-    for entry in history:
+    def __call__(self, history: History) -> None:
+        rows = (self._row(entry) for entry in history[self._written :] if "loss" in entry or "eval_loss" in entry)
+        with output_errors(self._path), self._path.open("a", encoding="utf-8", newline="\n") as file:
+            csv.DictWriter(file, self._columns, lineterminator="\n").writerows(rows)
+        self._written = len(history)
+
+    def _row(self, entry: dict[str, Any]) -> dict[str, Any]:
         row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
         if "loss" in entry:
-            yield row | {"split": "train", "loss": round(entry["loss"], 6), "lr": f"{entry['learning_rate']:.6g}"}
-        elif "eval_loss" in entry:  # else it is Trainer's summary of the run
-            scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", *task.metrics)}
-            yield row | {"split": "validation", **scores, "score": scores[task.metric_for_best_model]}
+            lr = f"{entry['learning_rate']:.6g}"
+            return {**row, "split": "train", "loss": round(entry["loss"], 6), "lr": lr}
+        scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", *self._task.metrics)}
+        return {**row, "split": "validation", **scores, "score": scores[self._task.metric_for_best_model]}

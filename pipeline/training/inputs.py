@@ -1,4 +1,4 @@
-"""What a training run is given and what it gives back, whichever engine runs it."""
+"""The inputs and the result of a training run, for both engines."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,12 @@ MEMORY_REMEDY = (
 
 @dataclass(frozen=True)
 class TrainInputs:
-    """The task, tokenized train and validation rows, the model with a new head, its tokenizer, loss, and the device."""
+    """Everything that an engine trains with.
+
+    Attributes:
+        training: Tokenized examples, with their `length` and `labels`, as is `validation`.
+        model: The base model with the head to train.
+    """
 
     task: Task
     training: Dataset
@@ -41,19 +46,24 @@ class TrainInputs:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run gives back.
+    """The result of a training run.
 
-    weights: of the whole model, also where each rank held a part of it. train_loss: mean over all steps.
+    Attributes:
+        weights: The whole model, even if each rank held a part of it.
+        train_loss: The mean over all steps.
+        watch: It timed the training in this process.
+        first_step: The optimizer steps that were done before the run was resumed, or 0.
     """
 
     weights: dict[str, Any]
     history: History
     train_loss: float
     watch: Stopwatch
+    first_step: int
 
 
 def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
-    """Open the tokenized rows and read the pretrained model. Raises UserError where one of them does not load."""
+    """Open the tokenized examples and read the base model. Raises UserError if one of them does not load."""
     training, validation = (load_split(tokenized, split, "tokenize") for split in ("train", "validation"))
     if params.max_train_samples is not None:
         training = training.select(range(min(params.max_train_samples, len(training))))
@@ -62,17 +72,21 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         weights = class_weights(params.class_weights, task, _labels(training))
     tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # before the model, whose head is newly initialized
-    names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: at for at, name in enumerate(task.labels)}}
+    if task.labels:
+        config: dict[str, Any] = {
+            "id2label": dict(enumerate(task.labels)),
+            "label2id": {name: number for number, name in enumerate(task.labels)},
+        }
+    else:
+        config = {"num_labels": 1}
     model = load_classifier(
         pretrained,
         device.type,
         problem_type=task.problem_type,
         pad_token_id=tokenizer.pad_token_id,  # GPT-2, Llama and others find the last token of a text by it
-        **names if task.labels else {"num_labels": 1},
+        **config,
     )
-    scale = 1.0
-    if task.problem_type == "regression":
-        scale = _standardize(model, _labels(training))
+    scale = _standardize(model, _labels(training)) if task.problem_type == "regression" else 1.0
     loss = SummedLoss(task.problem_type, weights, scale)
     return TrainInputs(task, training, validation, model, tokenizer, loss, device)
 
@@ -83,25 +97,32 @@ def _labels(examples: Dataset) -> NDArray[Any]:
 
 
 def _standardize(model: PreTrainedModel, labels: NDArray[np.float64]) -> float:
-    """Have the head of a regression train on standardized labels. Returns their scale.
+    """Make the head of a regression train on standardized labels.
 
-    labels: of the training rows. Raises UserError if they are equal, or too close to each other for fp32.
+    Args:
+        labels: Labels of the training examples.
+
+    Returns:
+        The scale of the labels.
+
+    Raises:
+        UserError: The labels are equal, or too close to each other for fp32.
     """
     mean, scale = float(labels.mean()), float(labels.std())
     if scale <= 1e-6 * abs(mean):
         raise UserError(
-            f"the labels of the {len(labels)} training rows do not differ enough to learn from: their mean is "
-            f"{mean:g}, their standard deviation {scale:.2g}; subtract a constant, use more rows, or check the labels"
+            f"the labels of the {len(labels)} training examples do not differ enough to learn from. Their mean is "
+            f"{mean:g}, their standard deviation {scale:.2g}. Subtract a constant, use more examples, or check them."
         )
-    found = find_head(model)
-    if found is None:
+    match = find_head(model)
+    if match is None:
         log.warning(
-            "the last layer of this architecture (%s) is not known, so that labels are not standardized; "
-            "scale them to a mean of 0 and a standard deviation of 1", model.config.model_type,
+            "warning: the last layer of this architecture (%s) is not known, so labels are not standardized. "
+            "Scale them to a mean of 0 and a standard deviation of 1.", model.config.model_type,
         )  # fmt: skip
         return 1.0
-    _, head = found
-    if head.bias is None:  # nothing that the mean could be added to
+    _, head = match
+    if head.bias is None:  # There is nothing that the mean could be added to.
         mean, scale = 0.0, float(np.sqrt(np.square(labels).mean()))
     head.standardize(mean, scale)
     return scale

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP during training: save a checkpoint after this step, then stop."""
+"""Interrupt a training run by SIGINT, SIGTERM or SIGHUP: it saves a checkpoint after the current step, then stops."""
 
 import signal
 import sys
@@ -10,41 +10,51 @@ from pipeline.core.messages import log
 from pipeline.core.signals import ENDING
 from pipeline.modeling import distributed
 
-_ECHO_SECONDS = 1  # a launcher forwards a signal that the terminal has already sent to its processes
+_ECHO_SECONDS = 1  # A launcher forwards a signal that the terminal has already sent to its processes.
+
+
+def ignore_signals(worker: int) -> None:
+    """Leave signals to the process that trains. It needs its data loader's workers until the checkpoint is saved."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Interruption:
-    """In the block, the first of these signals stops the run after its step; the second ends it at once."""
+    """Handle signals in a `with` block. The first one ends the run after its step, the second one ends it at once.
 
-    number = 0  # of the signal; 0: none has arrived
+    Attributes:
+        number: The number of the signal, or 0 if none has arrived.
+    """
+
+    number = 0
 
     def __enter__(self) -> "Interruption":
         self._previous = {number: signal.getsignal(number) for number in ENDING}
         for number in self._previous:
-            signal.signal(number, self._arrived)
+            signal.signal(number, self._receive)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: Any) -> None:
         self._restore()
-        if self.number and kind is None:  # it came after the last step
+        if self.number and error_type is None:  # The signal came after the last step.
             sys.exit(128 + self.number)
 
     def agreed(self) -> bool:
-        """Whether a signal has reached any rank; they see it at different steps. Collective."""
+        """Return whether a signal has reached any rank. Collective, because ranks see a signal at different steps."""
         number = max(distributed.all_gather(self.number))
         if number and not self.number:
             self.number, self._time = number, time.monotonic()
         return bool(number)
 
     def stop(self, step: int, steps: int) -> None:
-        """End the process; everything is saved."""
+        """End the process. Everything must be saved."""
         log.info("stopped at step %d of %d", step, steps)
         sys.exit(128 + self.number)
 
-    def _arrived(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         if not self.number:
             self.number, self._time = number, time.monotonic()
-            log.info("%s: stopping after this step; once more to stop now", signal.Signals(number).name)
+            log.info("%s: stopping after this step. Send it again to stop now.", signal.Signals(number).name)
         elif distributed.world_size() == 1 or time.monotonic() - self._time > _ECHO_SECONDS:
             self._restore()
             signal.raise_signal(number)

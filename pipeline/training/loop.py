@@ -1,6 +1,6 @@
 """The engine "loop": the training loop of the Hugging Face course on Accelerate, to be read from top to bottom.
 
-Forward, backward, clip, step, schedule, zero. Its losses are those of the Trainer, step by step.
+Its losses are the same as the Trainer's at every step.
 """
 
 import math
@@ -30,10 +30,10 @@ from pipeline.modeling.failures import out_of_memory, require_finite
 from pipeline.modeling.scoring import collator, longest_first
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
-from pipeline.training.checkpointing import complete, newest, saving
+from pipeline.training.checkpointing import complete, newest, saved_step, saving
 from pipeline.training.history import Curves, epochs_scored, kept_epoch, log_epoch, mean_loss, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
-from pipeline.training.interruption import Interruption
+from pipeline.training.interruption import Interruption, ignore_signals
 from pipeline.training.sampler import EpochSampler
 
 
@@ -45,7 +45,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     """
     check_loop(params, runtime)
     task, device, accumulation_steps = inputs.task, inputs.device, params.gradient_accumulation_steps
-    AcceleratorState._reset_state(reset_partial_state=True)  # of another run in this process
+    AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left one.
     accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=device.precision.replace("fp32", "no"))
     if params.deterministic and device.type != "cpu":
         enable_full_determinism(params.seed)
@@ -69,7 +69,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     warmup_steps = math.ceil(params.warmup_ratio * max_steps)
     schedule = get_scheduler(params.lr_scheduler_type, optimizer, warmup_steps, max_steps)
     accelerator.register_for_checkpointing(schedule)
-    if accelerator.process_index:  # otherwise all ranks would drop the same units
+    if accelerator.process_index:  # Otherwise dropout would remove the same units on all ranks.
         torch.manual_seed(params.seed + accelerator.process_index)
 
     state = TrainerState(max_steps=max_steps, best_global_step=None)
@@ -89,11 +89,11 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
             epoch, step_in_epoch = divmod(state.global_step, steps_in_epoch)
             batches = accelerator.skip_first_batches(train_loader, step_in_epoch * accumulation_steps)
             batches.set_epoch(epoch)
-            sampler.set_epoch(epoch)  # after a resume with several processes, Accelerate does not reach it
+            sampler.set_epoch(epoch)  # After a resume with several processes, Accelerate's `set_epoch` misses it.
             batches = iter(batches)
             model.train()
             while window := list(islice(batches, accumulation_steps)):
-                if random_state and step_in_epoch:  # the loader has drawn a number that it had drawn before
+                if random_state and step_in_epoch:  # The loader has drawn a number that it had drawn before.
                     set_random_state(random_state)
                 random_state = None
                 labels_in_window = sum(batch["labels"].numel() for batch in window)
@@ -119,7 +119,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                     mean = accelerator.reduce(loss_since_logged, "mean") / (state.global_step - step_logged)
                     logged = {"loss": mean.item() * inputs.loss.unit, "grad_norm": norm.item(), "learning_rate": lr}
                     require_finite("loss", logged["loss"], state.global_step)
-                    if device.precision != "fp16":  # there, the scaler skips a step now and then
+                    if device.precision != "fp16":  # Its scaler skips a step now and then, and lowers its scale.
                         require_finite("gradient norm", logged["grad_norm"], state.global_step)
                     state.log_history.append({**logged, **progress})
                     curves(state.log_history)
@@ -128,6 +128,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                 epoch_ends = state.global_step % steps_in_epoch == 0
                 if epoch_ends:
                     scores = _evaluate(accelerator, model, validation_loader, inputs)
+                    require_finite("validation loss", scores["loss"], state.global_step)
                     state.log_history.append({**{f"eval_{name}": score for name, score in scores.items()}, **progress})
                     state.best_global_step = kept_epoch(state.log_history, "best", task)["step"]
                     log_epoch(state.log_history, params.epochs, task)
@@ -139,16 +140,19 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     weights = accelerator.get_state_dict(model)
     if params.keep == "best" and state.best_global_step != state.global_step:
         weights = load_file(home / f"checkpoint-{state.best_global_step}" / "model.safetensors")
-    return TrainResult(weights, state.log_history, mean_loss(state.log_history), watch)
+    history = state.log_history
+    return TrainResult(weights, history, mean_loss(history), watch, saved_step(checkpoint) if checkpoint else 0)
 
 
 def _optimizer(model: Any, params: TrainParams) -> torch.optim.Optimizer:
-    """Return AdamW without weight decay for biases and layer norms, as the Trainer has it."""
-    decayed: list[torch.nn.Parameter] = []
-    others: list[torch.nn.Parameter] = []
+    """Return AdamW without weight decay for biases and layer norms, like the Trainer's."""
+    decayed, not_decayed = [], []
     for name, parameter in model.named_parameters():
-        (decayed if parameter.ndim > 1 and "bias" not in name else others).append(parameter)
-    groups = [{"params": decayed, "weight_decay": params.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        if parameter.ndim == 1 or "bias" in name:
+            not_decayed.append(parameter)
+        else:
+            decayed.append(parameter)
+    groups = [{"params": decayed, "weight_decay": params.weight_decay}, {"params": not_decayed, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=params.lr, fused=params.optim == "adamw_torch_fused")
 
 
@@ -166,6 +170,7 @@ def _loader(
         collate_fn=collator(inputs.tokenizer, inputs.device),
         num_workers=runtime.dataloader_num_workers,
         pin_memory=inputs.device.type == "cuda",
+        worker_init_fn=ignore_signals,
     )
 
 

@@ -1,4 +1,4 @@
-"""The training loss of each kind of task, and the weights of its classes."""
+"""The training loss of a task, and the weights of its classes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +15,16 @@ from pipeline.evaluation.metrics import Values
 
 @dataclass(frozen=True)
 class SummedLoss:
-    """The loss of a batch as a sum, so that its mean can be taken over the effective batch.
+    """The sum of the losses of a batch, so that the mean can be taken over the effective batch.
 
-    Cross-entropy, for several labels binary cross-entropy over each, or squared error. class_weights: shape (classes,),
-    or None. Cross-entropy is multiplied by the weight of the label; of several labels, only where the label is 1. The
-    mean is that over all labels, whatever their weights: else it would depend on how a batch is cut.
-    label_scale: of a regression. Errors are divided by it, so that the size of the gradients does not depend on the
-    units of the labels.
+    It is cross-entropy, binary cross-entropy for each of several labels, or the squared error. To get the mean, divide
+    by the number of labels regardless of their weights, so that it does not depend on how a batch is cut.
+
+    Attributes:
+        class_weights: Shape (classes,). Cross-entropy is multiplied by the weight of the example's class; with several
+            labels, by the weight of each label that the example has.
+        label_scale: In a regression, errors are divided by it, so that the size of the gradients does not depend on the
+            units of the labels.
     """
 
     problem_type: ProblemType
@@ -30,11 +33,16 @@ class SummedLoss:
 
     @property
     def unit(self) -> float:
-        """A loss times this is one in the units of the labels, as it is logged and as validation is scored."""
+        """What a loss is multiplied by to be in the units of the labels, like the logged losses."""
         return self.label_scale**2
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
-        """logits: shape (n, outputs). labels: (n,) or, for several labels, floats of shape (n, outputs)."""
+        """Compute the summed loss.
+
+        Args:
+            logits: Shape (examples, outputs).
+            labels: Shape (examples,), or floats of shape (examples, outputs) for several labels.
+        """
         weights = None if self.class_weights is None else self.class_weights.to(logits.device)
         if self.problem_type == "single_label_classification":
             return functional.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=label_smoothing)
@@ -44,18 +52,26 @@ class SummedLoss:
 
 
 def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task, labels: Values) -> torch.Tensor:
-    """The weight of each class, shape (classes,).
+    """Compute the weight of each class.
 
-    labels: of the training rows. "balanced": n / (classes * rows of the class), as in scikit-learn; for several labels,
-    rows without the label / rows with it. 1 for a class that no row has. Raises UserError for a regression, and for a
-    name that is no class.
+    "balanced" is n / (classes * examples of the class), as in scikit-learn. With several labels it is the number of
+    examples without the label, divided by the number with it. A class without examples has the weight 1.
+
+    Args:
+        labels: Labels of the training examples.
+
+    Returns:
+        Shape (classes,).
+
+    Raises:
+        UserError: The task is a regression, or a name is not a class of the task.
     """
     if task.problem_type == "regression":
-        raise UserError("params.yaml: train.class_weights is set, and the task is a regression; set it to null")
+        raise UserError("params.yaml: train.class_weights must be null for a regression.")
     if setting != "balanced":
         if unknown := [name for name in setting if name not in task.labels]:
             raise UserError(
-                f"params.yaml: train.class_weights names {unknown[0]}; the classes are {', '.join(task.labels)}"
+                f'params.yaml: train.class_weights names "{unknown[0]}". The classes are {", ".join(task.labels)}.'
             )
         return torch.tensor([float(setting.get(name, 1)) for name in task.labels])
     if task.problem_type == "single_label_classification":

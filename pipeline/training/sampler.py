@@ -14,9 +14,9 @@ class EpochSampler(Sampler[int]):
 
     Args:
         examples: Number of training examples.
-        lengths: Tokens of each example, to put examples of similar length into one effective batch; None for a plain
-            shuffle. Transformers' LengthGroupedSampler leaves the batches sorted by length too, so that the gradient
-            drifts with it; here they come in random order. The examples that do not fill a batch come last.
+        lengths: Tokens of each example, to put examples of similar length into one effective batch, or None for a plain
+            shuffle. Unlike in transformers' LengthGroupedSampler, the batches come in random order, so the gradient
+            does not drift with the length. The examples that do not fill a batch come last.
         effective_batch: Examples per optimizer step.
         seed: Seed of the run.
     """

@@ -1,6 +1,6 @@
-"""Where a tracker keeps a run. The Trainer's callbacks do the rest.
+"""Tell a tracker where to keep a run. The Trainer's callbacks do the rest.
 
-The callbacks read environment variables, and a variable that the user has set wins.
+They read environment variables. If the user has set a variable, it wins.
 """
 
 import os

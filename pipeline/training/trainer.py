@@ -20,10 +20,10 @@ from pipeline.modeling.failures import out_of_memory, require_finite
 from pipeline.modeling.scoring import collator, longest_first
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
-from pipeline.training.checkpointing import complete, newest, saving
+from pipeline.training.checkpointing import complete, newest, saved_step, saving
 from pipeline.training.history import Curves, log_epoch, mean_loss, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
-from pipeline.training.interruption import Interruption
+from pipeline.training.interruption import Interruption, ignore_signals
 from pipeline.training.losses import SummedLoss
 from pipeline.training.sampler import EpochSampler
 from pipeline.training.tracker import set_up_tracker
@@ -33,7 +33,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     """Fine-tune `inputs.model` with the Trainer, and score it on `inputs.validation` after each epoch.
 
     Args:
-        home: The directory of this run's checkpoints. Training resumes from the newest complete one there.
+        home: The directory of this run's checkpoints. Training resumes from the newest complete checkpoint there.
         curves: Called with the history so far whenever it has a new entry.
 
     Raises:
@@ -43,8 +43,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     arguments = training_arguments(params, runtime, inputs.device, home, task.metric_for_best_model)
     if arguments.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise UserError(
-            "params.yaml: train.training_args.label_smoothing_factor smooths the one class of an example, and this "
-            f"task is a {task.problem_type}; remove it"
+            "params.yaml: train.training_args.label_smoothing_factor needs examples with one class each, and this task "
+            f"is a {task.problem_type}. Remove it."
         )
     if runtime.report_to != "none":
         set_up_tracker(arguments, home.name)
@@ -68,27 +68,28 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     if checkpoint:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"]:
-            arguments.num_train_epochs = round(state.epoch)  # the Trainer forgets that early stopping ended the run
+            arguments.num_train_epochs = round(state.epoch)  # The Trainer forgets that early stopping ended the run.
     with logging_redirect_tqdm(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption, Stopwatch() as watch:
         trainer.add_callback(_Checkpointing(home, runtime.save_steps, interruption))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    # Of `model`, which only FSDP wraps: in `model_wrapped`, the names have a prefix if it is compiled.
+    # Not from `model_wrapped`: if it is compiled, its weights have another prefix.
     weights = trainer.accelerator.get_state_dict(trainer.model)
-    return TrainResult(weights, trainer.state.log_history, mean_loss(trainer.state.log_history), watch)
+    history = trainer.state.log_history
+    return TrainResult(weights, history, mean_loss(history), watch, saved_step(checkpoint) if checkpoint else 0)
 
 
 class CorrectedTrainer(Trainer):
-    """A Trainer with these corrections. Its data loaders, `evaluate()` and `predict()` are the Trainer's own.
+    """A Trainer whose loss, order of examples and failures are corrected. The rest is the Trainer's own.
 
-    Loss: that of an optimizer step is the mean over the effective batch, however it is cut into forward passes. The
-    sequence-classification heads return the mean of one forward pass and ignore `num_items_in_batch`; since they take
-    **kwargs, the Trainer believes that they normalize, and loss and gradients come out multiplied by
+    Loss: the loss of an optimizer step is the mean over the effective batch, however it is cut into forward passes.
+    The sequence-classification heads return the mean of one forward pass and ignore `num_items_in_batch`. They take
+    **kwargs, so the Trainer believes that they normalize, and loss and gradients come out multiplied by
     `gradient_accumulation_steps`. Background: https://huggingface.co/blog/gradient_accumulation
 
-    Order: an epoch's order depends only on the seed and the epoch, see `EpochSampler`. The Trainer's samplers draw from
-    the global generator, and an epoch that is resumed in the middle would go on in another order.
+    Order: the order of an epoch depends only on the seed and the epoch, see `EpochSampler`. The Trainer's samplers draw
+    from the global generator, so an epoch that is resumed in the middle would continue in a different order.
 
-    Failures: a loss that is not finite and a checkpoint that cannot be written end the run in one line.
+    Failures: a loss that is not finite or a checkpoint that cannot be written ends the run with one line.
 
     Args:
         summed_loss: The loss to train on. Logged losses are in the units of the labels.
@@ -99,18 +100,19 @@ class CorrectedTrainer(Trainer):
     def __init__(self, *, summed_loss: SummedLoss, **kwargs: Any) -> None:
         super().__init__(compute_loss_func=self._mean_loss, **kwargs)
         self._summed_loss = summed_loss
-        self._sampler = self._epoch_sampler()
+        examples, arguments = self.train_dataset, self.args
+        by_length = arguments.train_sampling_strategy == "group_by_length"
+        # An array: the column itself would be read from disk number by number.
+        lengths = examples.with_format("numpy")["length"][:] if by_length else None
+        effective_batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+        self._sampler = EpochSampler(len(examples), lengths, effective_batch, arguments.seed)
         self.add_callback(_SamplerEpoch(self._sampler))
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(_Bar)
 
     def check_optimizer(self) -> None:
-        """Create the optimizer and the schedule once, because the Trainer would fail later and with a traceback.
-
-        Raises:
-            UserError: They cannot be created.
-        """
+        """Raise UserError if the optimizer or the schedule cannot be created. Otherwise, that ends in a traceback."""
         try:
             self.create_optimizer_and_scheduler(num_training_steps=1)
         except (ImportError, TypeError, ValueError) as error:
@@ -119,16 +121,8 @@ class CorrectedTrainer(Trainer):
         self.optimizer = self.lr_scheduler = None
 
     def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
-        logits = outputs["logits"].float()  # FSDP gives them in the precision of autocast
+        logits = outputs["logits"].float()  # With FSDP they have the precision of autocast.
         return self._summed_loss(logits, labels, self.args.label_smoothing_factor) / num_items_in_batch
-
-    def _epoch_sampler(self) -> EpochSampler:
-        examples, arguments = self.train_dataset, self.args
-        by_length = arguments.train_sampling_strategy == "group_by_length"
-        # An array: the column itself would be read from disk number by number.
-        lengths = examples.with_format("numpy")["length"][:] if by_length else None
-        effective_batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
-        return EpochSampler(len(examples), lengths, effective_batch, arguments.seed)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         return self._sampler
@@ -137,8 +131,13 @@ class CorrectedTrainer(Trainer):
         # None is the order of the dataset. With length groups, the Trainer would return predictions in another order.
         return None
 
+    def get_train_dataloader(self) -> Any:
+        loader: Any = super().get_train_dataloader()
+        loader.base_dataloader.worker_init_fn = ignore_signals  # Accelerate's loader wraps the one with the workers.
+        return loader
+
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        if self.args.process_index:  # otherwise all ranks would drop the same units
+        if self.args.process_index:  # Otherwise dropout would remove the same units on all ranks.
             torch.manual_seed(self.args.seed + self.args.process_index)
         with fast_dropout() if self.args.use_cpu else nullcontext():
             return super().train(*args, **kwargs)
@@ -147,8 +146,10 @@ class CorrectedTrainer(Trainer):
         if "loss" in logs:
             logs["loss"] *= self._summed_loss.unit
             require_finite("loss", logs["loss"], self.state.global_step)
-            if not self.args.fp16:  # there, the scaler skips a step and lowers its scale now and then
+            if not self.args.fp16:  # Its scaler skips a step now and then, and lowers its scale.
                 require_finite("gradient norm", logs["grad_norm"], self.state.global_step)
+        if "eval_loss" in logs:
+            require_finite("validation loss", logs["eval_loss"], self.state.global_step)
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -157,7 +158,7 @@ class CorrectedTrainer(Trainer):
 
 
 class _SamplerEpoch(TrainerCallback):
-    """Tell the sampler the epoch: after a resume with several processes, Accelerate hides it from `set_epoch`."""
+    """Set the epoch of the sampler. After a resume with several processes, Accelerate's `set_epoch` misses it."""
 
     def __init__(self, sampler: EpochSampler) -> None:
         self._sampler = sampler
@@ -175,7 +176,7 @@ class _Checkpointing(TrainerCallback):
         self._interruption = interruption
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.best_global_step:  # the path in the state is that of the place where the run began
+        if state.best_global_step:  # The checkpoints may have moved since the state was written.
             state.best_model_checkpoint = str(self._home / f"checkpoint-{state.best_global_step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -185,7 +186,7 @@ class _Checkpointing(TrainerCallback):
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        distributed.barrier()  # all ranks have written their random states
+        distributed.barrier()  # After it, all ranks have written their random states.
         if distributed.rank() == 0:
             complete(self._home / f"checkpoint-{state.global_step}")
         if self._interruption.agreed():
@@ -193,7 +194,7 @@ class _Checkpointing(TrainerCallback):
 
 
 class _Progress(TrainerCallback):
-    """Show the course of the run in the log and in the learning curves."""
+    """Show the progress of the run in the log and in the learning curves."""
 
     def __init__(self, task: Task, curves: Curves) -> None:
         self._task = task
