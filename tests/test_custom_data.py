@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import Project, data_params, params_file, run_stage
-from own import content, csv, own, read, rows
+from custom_files import content, csv, download_custom, read, rows
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
@@ -95,7 +95,7 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
     "commas in names": ({"train.csv": csv(rows(60, ['"b,a"', "c"]))}, {}, (CLASSES, ["b,a", "c"], ["accuracy"])),
     "named classes": (
         {"train.csv": csv(rows(60, [1, 0]))},
-        {"id2label": {1: "good", 0: "bad"}},
+        {"id2label": {"1": "good", "0": "bad"}},
         (CLASSES, ["good", "bad"], ["accuracy"]),
     ),
     "words and numbers that are listed": (
@@ -110,7 +110,7 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
 def test_the_kind_of_task_is_inferred_and_told(case: str, caplog: pytest.LogCaptureFixture) -> None:
     files, changes, (kind, labels, metrics) = KINDS[case]
     caplog.set_level("INFO")
-    task = read_task(own(files, **changes), "download")
+    task = read_task(download_custom(files, **changes), "download")
     assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (kind, labels, metrics)
     told = [message for message in caplog.messages if message.startswith(f"Inferred problem_type {kind}: label has ")]
     assert len(told) == ("problem_type" not in changes)
@@ -118,11 +118,13 @@ def test_the_kind_of_task_is_inferred_and_told(case: str, caplog: pytest.LogCapt
 
 
 def test_labels_are_stored_by_kind() -> None:
-    raw = own({"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]])), "dev.jsonl": jsonl(rows(3, [["c"]], 1))})
+    raw = download_custom(
+        {"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]])), "dev.jsonl": jsonl(rows(3, [["c"]], 1))}
+    )
     assert [row["label"] for row in read(raw, "validation")] == [[0, 0, 1]] * 3
-    raw = own({"train.jsonl": jsonl(rows(60, [0.5, 2.5])), "dev.jsonl": jsonl(rows(2, [2.5, 7], 1))})
+    raw = download_custom({"train.jsonl": jsonl(rows(60, [0.5, 2.5])), "dev.jsonl": jsonl(rows(2, [2.5, 7], 1))})
     assert [row["label"] for row in read(raw, "validation")] == [2.5, 7.0]
-    raw = own({"train.jsonl": jsonl(rows(60, ["b", "a"])), "dev.jsonl": jsonl(rows(2, ["a", "b"], 1))})
+    raw = download_custom({"train.jsonl": jsonl(rows(60, ["b", "a"])), "dev.jsonl": jsonl(rows(2, ["a", "b"], 1))})
     assert [row["label"] for row in read(raw, "validation")] == [0, 1]
     features = json.loads(pq.read_schema(raw / "validation.parquet").metadata[b"huggingface"])["info"]["features"]
     assert features["label"]["names"] == ["a", "b"]
@@ -138,7 +140,7 @@ def test_pairs_slices_and_other_types_of_a_parquet_file() -> None:
     Path("data/custom").mkdir(parents=True)
     pq.write_table(pa.table(columns), "data/custom/train.parquet")
     names = {"text_column_names": ["question", "answer"], "label_column_name": "verdict", "slice_columns": ["source"]}
-    raw = own({}, **names, problem_type=CLASSES, on_missing="drop")
+    raw = download_custom({}, **names, problem_type=CLASSES, on_missing="drop")
     found = sorted(
         (row for split in ("train", "validation", "test") for row in read(raw, split)), key=lambda row: row["idx"]
     )
@@ -300,7 +302,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
 def test_labels_that_do_not_fit_are_told_in_one_line(fault: str) -> None:
     files, changes, message = BAD[fault]
     with pytest.raises(UserError, match=message) as error:
-        own(files, **changes)
+        download_custom(files, **changes)
     assert "\n" not in str(error.value)
     assert not Path("data/raw").exists()
 
@@ -311,7 +313,7 @@ def warnings(raw: Path) -> str:
 
 def test_rows_that_lack_something_are_dropped_where_the_user_says_so() -> None:
     files = {"train.csv": csv([("", "good"), *TEXTS]), "dev.csv": csv([*TEXTS[:5], ("a", "")])}
-    raw = own(files, on_missing="drop", split={"type": "fixed"})  # type: ignore[arg-type]
+    raw = download_custom(files, on_missing="drop", split={"type": "fixed"})  # type: ignore[arg-type]
     assert [row["idx"] for row in read(raw, "train")] == list(range(1, 41))
     assert "train: dropped rows without text: 1 (idx 0)" in warnings(raw)
     assert "validation: dropped rows without label: 1 (idx 5)" in warnings(raw)
@@ -320,7 +322,7 @@ def test_rows_that_lack_something_are_dropped_where_the_user_says_so() -> None:
 def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     for test in (csv([(text,) for text, _ in TEXTS[:4]], "text"), csv([(text, "") for text, _ in TEXTS[:4]])):
-        raw = own({"train.csv": csv(TEXTS), "test.csv": test})
+        raw = download_custom({"train.csv": csv(TEXTS), "test.csv": test})
         task = read_task(raw, "download")
         assert (task.predicted, task.unlabelled, task.verdict_split) == (["validation", "test"], ["test"], "validation")
         assert list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
@@ -348,7 +350,7 @@ def test_duplicates_and_leakage_are_counted_and_the_log_shows_the_cards_lines(ca
         "dev.csv": csv(dev, "one,other,label"),
         "test.csv": csv(dev[:2], "one,other,label"),
     }
-    raw = own(files, text_column_names=["one", "other"])  # type: ignore[arg-type]
+    raw = download_custom(files, text_column_names=["one", "other"])  # type: ignore[arg-type]
     card = read_data_card(raw)
     found = card.splits["train"]
     assert (found.rows, found.repeated, found.contradictory, found.identical) == (5, 2, 2, 1)
@@ -381,7 +383,7 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
             [(made.choice(words), made.choice(words), made.choice("ab")) for _ in range(count)], "one,other,label"
         )
 
-    raw = own(
+    raw = download_custom(
         {"train.csv": some(1500), "dev.csv": some(300), "test.csv": some(200)}, text_column_names=["one", "other"]
     )
     card = read_data_card(raw)
@@ -409,7 +411,9 @@ def test_a_text_with_another_label_in_another_split_is_a_contradiction(caplog: p
     train = [*TEXTS, ("The sky is blue.", "good"), ("It rains.", "good"), ("It snows.", "good"), ("It snows.", "bad")]
     dev = [("the sky IS blue", "bad"), ("It rains!", "good"), ("Fog.", "good"), ("It snows.", "good")]
     test = [("Fog.", "bad"), ("the sky is blue", "good"), ("Hail.", "bad")]
-    raw = own({"train.csv": csv(train), "dev.csv": csv(dev), "test.csv": csv(test)}, split={"type": "fixed"})
+    raw = download_custom(
+        {"train.csv": csv(train), "dev.csv": csv(dev), "test.csv": csv(test)}, split={"type": "fixed"}
+    )
     card = read_data_card(raw)
     assert {(leak.later, leak.earlier): leak.contradictory for leak in card.leakage} == {
         ("validation", "train"): 2, ("test", "train"): 0, ("test", "validation"): 2,
@@ -430,12 +434,12 @@ def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labe
         "train.jsonl": jsonl([*rows(60, [0.5, 2.5]), ("Fog.", 1.5)]),
         "dev.jsonl": jsonl([("fog", 1.25), ("x", 2)]),
     }
-    card = read_data_card(own({**files, "test.csv": csv([("Fog.",), ("y",)], "text")}))
+    card = read_data_card(download_custom({**files, "test.csv": csv([("Fog.",), ("y",)], "text")}))
     assert {leak.later: leak.contradictory for leak in card.leakage if leak.earlier == "train"} == {
         "validation": 1, "test": 0,
     }  # fmt: skip
     files = {"train.jsonl": jsonl([*rows(60, [["a"], ["b", "a"]]), ("Fog.", ["a"])])}
-    card = read_data_card(own({**files, "dev.jsonl": jsonl([("fog", ["a", "b"]), ("Fog.", ["a"])])}))
+    card = read_data_card(download_custom({**files, "dev.jsonl": jsonl([("fog", ["a", "b"]), ("Fog.", ["a"])])}))
     assert card.leakage[0].contradictory == 1
 
 
@@ -448,12 +452,12 @@ def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labe
 )
 def test_a_split_of_which_nothing_is_left_is_refused(files: dict[str, str | bytes], changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"custom: train would have no rows: .*data\.on_missing and data\.on_leakage"):
-        own(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
+        download_custom(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
 
 
 def test_rows_of_train_that_others_have_are_dropped_where_the_user_says_so() -> None:
     files = {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7]), "test.csv": csv(TEXTS[6:9])}
-    raw = own(files, on_leakage="drop")  # type: ignore[arg-type]
+    raw = download_custom(files, on_leakage="drop")  # type: ignore[arg-type]
     assert [row["idx"] for row in read(raw, "train")] == [at for at in range(40) if at not in range(5, 9)]
     assert (len(read(raw, "validation")), len(read(raw, "test"))) == (2, 3)
     card = read_data_card(raw)
@@ -464,7 +468,7 @@ def test_rows_of_train_that_others_have_are_dropped_where_the_user_says_so() -> 
 
 def test_classes_that_train_has_not_or_few_of_are_told() -> None:
     files = {"train.csv": csv(rows(120, ["a", "a", "b"])), "dev.csv": csv([*rows(3, ["a"], 1), ("x", "new")])}
-    raw = own(files, split={"type": "fixed"})  # type: ignore[arg-type]
+    raw = download_custom(files, split={"type": "fixed"})  # type: ignore[arg-type]
     assert content(raw, "task")["labels"] == ["a", "b", "new"]
     assert "validation: rows with a label that train does not have ('new'): 1 (idx 3)" in warnings(raw)
     assert re.search(r"train: classes with under 50 rows.*: 'b' \(40\), 'new' \(0\)$", warnings(raw), re.M)
@@ -479,13 +483,13 @@ def test_classes_that_train_has_not_or_few_of_are_told() -> None:
     ],
 )
 def test_labels_that_are_distributed_otherwise_are_told(train: list[Any], dev: list[Any], label: int | None) -> None:
-    shifted = own(
+    shifted = download_custom(
         {"train.jsonl": jsonl(rows(600, train)), "dev.jsonl": jsonl(rows(200, dev, 1))}, split={"type": "fixed"}
     )
     shift = read_data_card(shifted).shifts["validation"]
     assert shift.significant and shift.label == label
     assert "validation: its labels are distributed differently from train's" in warnings(shifted)
-    alike = own({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
+    alike = download_custom({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
     assert not read_data_card(alike).shifts["validation"].significant
     assert "distributed" not in warnings(alike)
 
@@ -502,8 +506,8 @@ def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_origin_and_card_are_the_same_for_the_same_files() -> None:
     files = {"train.csv": csv(TEXTS)}
-    first = {path.name: path.read_bytes() for path in own(files).iterdir()}  # type: ignore[arg-type]
-    assert {path.name: path.read_bytes() for path in own({}).iterdir()} == first
+    first = {path.name: path.read_bytes() for path in download_custom(files).iterdir()}  # type: ignore[arg-type]
+    assert {path.name: path.read_bytes() for path in download_custom({}).iterdir()} == first
     assert re.fullmatch(r"[0-9a-f]{64}", json.loads(first["source.json"])["sha256"]["train.csv"])
 
 

@@ -23,7 +23,7 @@ def csv(of: list[tuple[Any, ...]], header: str = "text,label") -> str:
     return "\n".join([header, *(",".join(map(str, row)) for row in of), ""])
 
 
-def own(files: dict[str, str | bytes], **changes: Any) -> Path:
+def download_custom(files: dict[str, str | bytes], **changes: Any) -> Path:
     """Write the files to data/custom in the working directory, and run download. Returns its output."""
     for name, content in files.items():
         path = Path("data/custom", name)
