@@ -22,7 +22,8 @@ from pipeline.sources.corpus import Corpus, describe_rows, drop_incomplete
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
-from pipeline.sources.glue import GLUE, load_glue
+from pipeline.sources.glue import GLUE
+from pipeline.sources.published import load_glue
 from pipeline.sources.survey import survey
 
 # Published corpora by `data.task`.

@@ -24,8 +24,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def jsonl(of: list[tuple[Any, Any]]) -> str:
-    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in of)
+def jsonl(examples: list[tuple[Any, Any]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
 
 
 CLASSES, SEVERAL, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
@@ -108,13 +108,17 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
 
 @pytest.mark.parametrize("case", KINDS)
 def test_the_kind_of_task_is_inferred_and_told(case: str, caplog: pytest.LogCaptureFixture) -> None:
-    files, changes, (kind, labels, metrics) = KINDS[case]
+    files, changes, (problem_type, labels, metrics) = KINDS[case]
     caplog.set_level("INFO")
     task = read_task(download_custom(files, **changes), "download")
-    assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (kind, labels, metrics)
-    told = [message for message in caplog.messages if message.startswith(f"Inferred problem_type {kind}: label has ")]
-    assert len(told) == ("problem_type" not in changes)
-    assert all("set data.problem_type" in message for message in told)
+    assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (problem_type, labels, metrics)
+    messages = [
+        message
+        for message in caplog.messages
+        if message.startswith(f"Inferred problem_type {problem_type}: label has ")
+    ]
+    assert len(messages) == ("problem_type" not in changes)
+    assert all("set data.problem_type" in message for message in messages)
 
 
 def test_labels_are_stored_by_kind() -> None:
@@ -141,13 +145,13 @@ def test_pairs_slices_and_other_types_of_a_parquet_file() -> None:
     pq.write_table(pa.table(columns), "data/custom/train.parquet")
     names = {"text_column_names": ["question", "answer"], "label_column_name": "verdict", "slice_columns": ["source"]}
     raw = download_custom({}, **names, problem_type=CLASSES, on_missing="drop")
-    found = sorted(
+    examples = sorted(
         (row for split in ("train", "validation", "test") for row in read(raw, split)), key=lambda row: row["idx"]
     )
     assert list(read(raw, "train")[0]) == ["question", "answer", "label", "idx", "source"]
     assert list(read(raw, "test")[0]) == ["question", "answer", "label", "idx", "source", "leakage"]
-    assert [row["idx"] for row in found] == [at for at in range(60) if at % 3 < 2]
-    assert {key: found[1][key] for key in ("question", "answer", "label", "source")} == {
+    assert [row["idx"] for row in examples] == [number for number in range(60) if number % 3 < 2]
+    assert {key: examples[1][key] for key in ("question", "answer", "label", "source")} == {
         "question": "two", "answer": "1", "label": 0, "source": "",
     }  # fmt: skip
     assert content(raw, "task")["slice_columns"] == ["source"]
@@ -171,19 +175,14 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         r"line 3: label is 'bad', .*data\.id2label's good, bat; .*list it",
     ),
     "too many classes": (
-        {"train.csv": csv(rows(10_000, [f"c{at}" for at in range(10_000)]))},
+        {"train.csv": csv(rows(2_000, [f"c{number}" for number in range(2_000)]))},
         {},
-        r"data\.label_column_name: label has 10,000 different labels in 10,000 rows.*name the column",
+        r"data\.label_column_name: label has 2,000 different labels in 2,000 rows.*name the column",
     ),
     "one row a class": (
-        {"train.csv": csv(rows(30, [f"c{at}" for at in range(30)]))},
+        {"train.csv": csv(rows(30, [f"c{number}" for number in range(30)]))},
         {},
         r"label has 30 different labels in 30 rows, too many",
-    ),
-    "free text": (
-        {"train.csv": csv(rows(20_100, [f"c{at}" for at in range(20_100)]))},
-        {},
-        r"label has 20,100 different labels in 20,100 rows, too many for classes",
     ),
     "one class": (
         {"train.csv": csv(rows(30, ["x"]))},
@@ -208,7 +207,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "half a character": (
         {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
         {},
-        r"line 1: label is 'b\\ud83d', which is no Unicode; correct it",
+        r"line 1: label is 'b\\ud83d', which is not valid Unicode; correct it",
     ),
     "no label at all": (
         {"train.csv": csv(rows(30, [""]))},
@@ -244,11 +243,6 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"train.csv": csv(rows(30, ["1.5", "2.5", "1e999"]))},
         {},
         r"line 4: label is '1e999'; .*finite",
-    ),
-    "NaN behind very many numbers": (
-        {"train.csv": csv([*rows(20_100, [at / 8 for at in range(20_100)]), ("a", "nan")])},
-        {},
-        r"line 20102: label is 'nan'; .*finite",
     ),
     "a word for a number": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "good"]))},
@@ -352,8 +346,8 @@ def test_duplicates_and_leakage_are_counted_and_the_log_shows_the_cards_lines(ca
     }
     raw = download_custom(files, text_column_names=["one", "other"])  # type: ignore[arg-type]
     card = read_data_card(raw)
-    found = card.splits["train"]
-    assert (found.rows, found.repeated, found.contradictory, found.identical) == (5, 2, 2, 1)
+    counts = card.splits["train"]
+    assert (counts.rows, counts.repeated, counts.contradictory, counts.identical) == (5, 2, 2, 1)
     leaks = {(leak.later, leak.earlier): (leak.rows, leak.texts) for leak in card.leakage}
     assert leaks == {("validation", "train"): (1, 2), ("test", "train"): (0, 1), ("test", "validation"): (2, 2)}
     assert [row["leakage"] for row in read(raw, "validation")] == [0, 1, 2, 0, 0]
@@ -362,11 +356,11 @@ def test_duplicates_and_leakage_are_counted_and_the_log_shows_the_cards_lines(ca
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings
 
 
-def naive(of: list[dict[str, Any]], before: set[frozenset[str]]) -> tuple[int, int]:
+def naive(examples: list[dict[str, Any]]) -> tuple[int, int]:
     """Rows that occur earlier, and with another label; the slow and plain way."""
     labels: dict[frozenset[str], list[int]] = {}
     repeated = contradictory = 0
-    for row in of:
+    for row in examples:
         seen = labels.setdefault(frozenset([row["one"], row["other"]]), [])
         repeated += bool(seen)
         contradictory += any(label != row["label"] for label in seen)
@@ -376,7 +370,7 @@ def naive(of: list[dict[str, Any]], before: set[frozenset[str]]) -> tuple[int, i
 
 def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
     made = random.Random(0)
-    words = [f"w{at}" for at in range(60)]
+    words = [f"w{number}" for number in range(60)]
 
     def some(count: int) -> str:
         return csv(
@@ -387,14 +381,16 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
         {"train.csv": some(1500), "dev.csv": some(300), "test.csv": some(200)}, text_column_names=["one", "other"]
     )
     card = read_data_card(raw)
-    of = {split: read(raw, split) for split in card.splits}
+    examples = {split: read(raw, split) for split in card.splits}
     labels: dict[str, dict[frozenset[str], set[int]]] = {}
-    for split, found in of.items():
-        for row in found:
+    for split, split_rows in examples.items():
+        for row in split_rows:
             labels.setdefault(split, {}).setdefault(frozenset([row["one"], row["other"]]), set()).add(row["label"])
-    pairs = {split: [frozenset([row["one"], row["other"]]) for row in found] for split, found in of.items()}
-    for split, found in of.items():
-        assert (card.splits[split].repeated, card.splits[split].contradictory) == naive(found, set())
+    pairs = {
+        split: [frozenset([row["one"], row["other"]]) for row in split_rows] for split, split_rows in examples.items()
+    }
+    for split, split_rows in examples.items():
+        assert (card.splits[split].repeated, card.splits[split].contradictory) == naive(split_rows)
     for leak in card.leakage:
         known = set(pairs[leak.earlier])
         texts = set().union(*known)
@@ -403,7 +399,7 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
         assert leak.contradictory > 0
         assert leak.contradictory == sum(
             bool(labels[leak.earlier].get(pair, set()) - {row["label"]})
-            for pair, row in zip(pairs[leak.later], of[leak.later], strict=True)
+            for pair, row in zip(pairs[leak.later], examples[leak.later], strict=True)
         )
 
 
@@ -418,9 +414,9 @@ def test_a_text_with_another_label_in_another_split_is_a_contradiction(caplog: p
     assert {(leak.later, leak.earlier): leak.contradictory for leak in card.leakage} == {
         ("validation", "train"): 2, ("test", "train"): 0, ("test", "validation"): 2,
     }  # fmt: skip
-    told = [line for line in caplog.messages if "another label" in line and "earlier rows" not in line]
-    assert told == [line for line in card.warnings if line in told]
-    assert [re.findall(r"validation|test|train|idx [\d, ]+", line) for line in told] == [
+    contradictions = [line for line in caplog.messages if "another label" in line and "earlier rows" not in line]
+    assert contradictions == [line for line in card.warnings if line in contradictions]
+    assert [re.findall(r"validation|test|train|idx [\d, ]+", line) for line in contradictions] == [
         ["validation", "train", "idx 0, 3"], ["test", "validation", "idx 0, 1"],
     ]  # fmt: skip
     listed = {
@@ -458,7 +454,7 @@ def test_a_split_of_which_nothing_is_left_is_refused(files: dict[str, str | byte
 def test_rows_of_train_that_others_have_are_dropped_where_the_user_says_so() -> None:
     files = {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7]), "test.csv": csv(TEXTS[6:9])}
     raw = download_custom(files, on_leakage="drop")  # type: ignore[arg-type]
-    assert [row["idx"] for row in read(raw, "train")] == [at for at in range(40) if at not in range(5, 9)]
+    assert [row["idx"] for row in read(raw, "train")] == [number for number in range(40) if number not in range(5, 9)]
     assert (len(read(raw, "validation")), len(read(raw, "test"))) == (2, 3)
     card = read_data_card(raw)
     assert card.splits["train"].rows == 36
@@ -497,11 +493,11 @@ def test_labels_that_are_distributed_otherwise_are_told(train: list[Any], dev: l
 def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRPC_MIRROR", str(mrpc))
     download(Path("data/raw"), data_params(task="mrpc"))
-    found = {(leak.later, leak.earlier): leak for leak in read_data_card(Path("data/raw")).leakage}
-    validation, test = found["validation", "train"], found["test", "train"]
+    leaks = {(leak.later, leak.earlier): leak for leak in read_data_card(Path("data/raw")).leakage}
+    validation, test = leaks["validation", "train"], leaks["test", "train"]
     assert (validation.rows, validation.texts, test.rows, test.texts) == (0, 43, 7, 252)
     kept = [np.array([row["leakage"] for row in read(Path("data/raw"), split)]) for split in ("validation", "test")]
-    assert [(int((of > 0).sum()), int((of == 2).sum())) for of in kept] == [(43, 0), (252, 7)]
+    assert [(int((flags > 0).sum()), int((flags == 2).sum())) for flags in kept] == [(43, 0), (252, 7)]
 
 
 def test_origin_and_card_are_the_same_for_the_same_files() -> None:

@@ -24,14 +24,16 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def parquet(of: list[tuple[Any, ...]], **options: Any) -> bytes:
+def parquet(examples: list[tuple[Any, ...]], **options: Any) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(pa.table({"text": [row[0] for row in of], "label": [row[1] for row in of]}), buffer, **options)
+    pq.write_table(
+        pa.table({"text": [row[0] for row in examples], "label": [row[1] for row in examples]}), buffer, **options
+    )
     return buffer.getvalue()
 
 
-def lines(of: list[tuple[Any, ...]]) -> str:
-    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in of)
+def lines(examples: list[tuple[Any, ...]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
 
 
 FORMS: dict[str, str | bytes] = {
@@ -47,10 +49,10 @@ FORMS: dict[str, str | bytes] = {
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_gives_the_same_rows(name: str) -> None:
     raw = download_custom({name: FORMS[name]}, split={"type": "hash"})
-    found = {
+    examples = {
         row["idx"]: (row["text"], row["label"]) for split in ("train", "validation", "test") for row in read(raw, split)
     }
-    assert found == {at: (text, ["bad", "good"].index(label)) for at, (text, label) in enumerate(FEW)}
+    assert examples == {number: (text, ["bad", "good"].index(label)) for number, (text, label) in enumerate(FEW)}
 
 
 @pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
@@ -63,9 +65,11 @@ def test_files_are_told_apart_by_name(name: str) -> None:
 
 
 def test_shards_are_one_split_whose_idx_counts_on() -> None:
-    shards = {f"train-{at:05}-of-00003.parquet": parquet(FEW[10 * at : 10 * at + 10]) for at in range(3)}
+    shards = {f"train-{shard:05}-of-00003.parquet": parquet(FEW[10 * shard : 10 * shard + 10]) for shard in range(3)}
     raw = download_custom({**shards, "dev.csv": CSV}, split=FIXED)
-    assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [(at, FEW[at][0]) for at in range(30)]
+    assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [
+        (number, FEW[number][0]) for number in range(30)
+    ]
     Path("data/custom/train-00001-of-00003.parquet").unlink()
     with pytest.raises(UserError, match=r"data/custom: the 3 files .*no train-00001-of-00003\.parquet; add"):
         download_custom({})
@@ -259,8 +263,8 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.Mo
 def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.tabular.reading._ROWS", 10)
     few = [
-        json.dumps({"text": text, "label": label, **({"source": "web"} if at < 5 else {})})
-        for at, (text, label) in enumerate(FEW)
+        json.dumps({"text": text, "label": label, **({"source": "web"} if number < 5 else {})})
+        for number, (text, label) in enumerate(FEW)
     ]
     raw = download_custom(
         {"train.jsonl": "\n".join(few), "dev.csv": csv([(*row, "book") for row in FEW], "text,label,source")},

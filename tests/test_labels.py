@@ -106,7 +106,7 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
 
 
 @pytest.mark.parametrize(
-    ("odd", "found"),
+    ("odd", "quoted"),
     [
         ([1, 0], "[1, 0]"),
         ([1, 0, 1, 0], "[1, 0, 1]"),
@@ -117,11 +117,11 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
     ],
 )
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_label_that_is_not_a_vector_like_the_others_is_named(odd: Any, found: str, split: str) -> None:
+def test_a_label_that_is_not_a_vector_like_the_others_is_named(odd: Any, quoted: str, split: str) -> None:
     examples = {"train": rows(30, VECTORS), "dev": rows(9, VECTORS, 1)}
     examples[split].insert(4, ("odd", odd))
     message = rejected({f"{name}.jsonl": jsonl(listed) for name, listed in examples.items()}, split={"type": "fixed"})
-    assert found in message
+    assert quoted in message
     assert f"{split}.jsonl line 5" in message
 
 
@@ -344,12 +344,12 @@ def test_what_download_wrote_is_read_to_the_same_rows() -> None:
     files = {"train.csv": csv(rows(60, ["b", "a", "c"])), "test.csv": csv(rows(9, ["c", "a", "b"], 1))}
     raw = download_custom(files, id2label={"b": "B", "c": "C", "a": "A"})  # type: ignore[arg-type]
     before = {split: read(raw, split) for split in ("train", "validation", "test")}
-    raw.rename("again")
-    raw = download_custom({}, directory="again")
+    raw.rename("copy")
+    raw = download_custom({}, directory="copy")
     assert read_task(raw, "download").labels == ["B", "C", "A"]
     for split, examples in before.items():
-        again = [(row["text"], row["label"]) for row in read(raw, split)]
-        assert again == [(row["text"], row["label"]) for row in examples]
+        copied = [(row["text"], row["label"]) for row in read(raw, split)]
+        assert copied == [(row["text"], row["label"]) for row in examples]
 
 
 MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
@@ -431,7 +431,7 @@ def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "found", "remedy"),
+    ("labels", "quoted", "remedy"),
     [
         (["0,5", "1,25", "3"], "'0,5'", "point"),
         (["1.5", "2.5", "0,5"], "'0,5'", "point"),
@@ -443,11 +443,11 @@ def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
         (["0,5", "0,7", "0,9", "n/a"], "'0,5'", "point"),
     ],
 )
-def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str], found: str, remedy: str) -> None:
+def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str], quoted: str, remedy: str) -> None:
     files: dict[str, str | bytes] = {"train.jsonl": jsonl(rows(60, labels))}
     for changes in ({}, {"problem_type": "regression"}):
         message = rejected(files, **changes)
-        assert f"line {labels.index(found.strip(chr(39))) + 1}: label is {found}" in message and remedy in message
+        assert f"line {labels.index(quoted.strip(chr(39))) + 1}: label is {quoted}" in message and remedy in message
     task = read_task(download_custom(files, id2label={label: label for label in labels}), "download")
     assert task.labels == labels
 

