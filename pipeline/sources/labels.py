@@ -88,6 +88,10 @@ class _Value(NamedTuple):
         is_separated = isinstance(self.raw, str) and self.labels != texts_of([self.raw])
         return isinstance(self.raw, list) or len(self.labels) > 1 or is_separated
 
+    @property
+    def is_vector(self) -> bool:
+        return all(bit(item) is not None for item in self.items)
+
 
 class LabelReader:
     """Reads the label column of all splits.
@@ -328,19 +332,16 @@ class LabelReader:
         A list of labels has no label twice, so a list of three or more items, each 0 or 1, is a vector.
         """
         lists = [value for value in self._known if value.labels or isinstance(value.raw, list)]
-        bits = [[bit(item) for item in value.items] for value in lists]
-        odd = next((value for value, values in zip(lists, bits, strict=True) if None in values), None)
-        vectors: dict[int, _Value] = {}  # the first one of each length
-        for value, values in zip(lists, bits, strict=True):
-            if None not in values:
-                vectors.setdefault(len(values), value)
-        repeats = any(None not in values and len(set(values)) < len(values) for values in bits)
-        if not any(length > 2 for length in vectors) and (odd or not (repeats or vectors.keys() == {2})):
+        vectors = [value for value in lists if value.is_vector]
+        odd = next((value for value in lists if not value.is_vector), None)
+        lengths = {len(value.items) for value in vectors}
+        has_repeats = any(len({bit(item) for item in value.items}) < len(value.items) for value in vectors)
+        if max(lengths, default=0) <= 2 and (odd or not (has_repeats or lengths == {2})):
             return None
-        length, *shorter = sorted(vectors, reverse=True)
-        odd = odd or (vectors[shorter[0]] if shorter else None)
+        length = max(lengths)
+        odd = odd or next((value for value in vectors if len(value.items) < length), None)
         if odd:
-            vector = vectors[length]
+            vector = next(value for value in vectors if len(value.items) == length)
             raise UserError(
                 f"{self._message(odd.where, odd.items)}, but {self._message(vector.where, vector.items)}, which holds "
                 f"0 or 1 for each of {length} labels; write all labels in the same way"

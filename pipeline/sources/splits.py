@@ -1,4 +1,4 @@
-"""Make validation and test rows of train's rows if there is no file of them."""
+"""Split train's rows into train, validation and test rows, for the splits that have no file."""
 
 import math
 import re
@@ -54,7 +54,7 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
 
 
 def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
-    """Return what data.split.column says of each row: the number of its split, its time, or a hash of the value.
+    """Return for each row what data.split.column says: the number of its split, its time, or a hash of the value.
 
     Args:
         column: The texts of data.split.column; the index has file and line.

@@ -82,17 +82,18 @@ def _count_labels(task: Task, rows: pd.DataFrame) -> Counts:
 
 
 def _leak_warnings(leak: Leak, flags: pd.DataFrame, idx: pd.Series) -> list[str]:
-    warnings = []
-    if leak.rows:
-        warnings.append(f"{leak.later}: rows that are also in {leak.earlier}: {describe_rows(idx[flags['rows']])}")
-    if leak.contradictory:
-        rows = describe_rows(idx[flags["contradictory"]])
-        warnings.append(f"{leak.later}: rows that are also in {leak.earlier}, with another label: {rows}")
-    if leak.texts > leak.rows:
-        warnings.append(
-            f"{leak.later}: rows that share a text with {leak.earlier}: {describe_rows(idx[flags['texts']])}"
-        )
-    return warnings
+    descriptions = {
+        "rows": f"rows that are also in {leak.earlier}",
+        "contradictory": f"rows that are also in {leak.earlier}, with another label",
+        "texts": f"rows that share a text with {leak.earlier}",
+    }
+    if leak.texts == leak.rows:  # the same rows again
+        del descriptions["texts"]
+    return [
+        f"{leak.later}: {description}: {describe_rows(idx[flags[flag]])}"
+        for flag, description in descriptions.items()
+        if flags[flag].any()
+    ]
 
 
 def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[str, Counts]) -> list[str]:
