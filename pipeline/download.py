@@ -49,7 +49,7 @@ def download(out: Path, params: DataParams) -> None:
             later_rows = pd.concat([hashes[split]["row"] for split in task.predicted])
             leaked = hashes[TRAIN]["row"].isin(later_rows)
             if leaked.any():
-                description = f"rows that validation or test have too: {describe_rows(splits[TRAIN]['idx'][leaked])}"
+                description = f"rows that validation or test have too: {describe_rows(splits[TRAIN]['idx'], leaked)}"
                 if params.on_leakage == "error":
                     raise UserError(f"{task.name}: train: {description}; remove them, or set data.on_leakage=drop")
                 warnings.append(f"train: dropped {description}")

@@ -227,7 +227,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "NaN of JSON, which is missing": (
         {"train.jsonl": jsonl([*TEXTS, (float("nan"), "good"), ("a", float("nan"))])},
         {},
-        r"custom: train: rows without text: 1 \(idx 40\), .* label: 1 \(idx 41\)",
+        r"custom: train: rows without text: 1 of 42 \(2\.4%\), idx 40, .* label: 1 of 42 \(2\.4%\), idx 41",
     ),
     "infinity": (
         {"train.jsonl": jsonl(rows(30, [1.5, 2.5, float("inf")]))},
@@ -282,12 +282,12 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "missing": (
         {"train.csv": csv([*TEXTS, ("", "good"), (" ", "bad"), ("a", "")])},
         {},
-        r"custom: train: rows without text: 2 \(idx 40, 41\), .* label: 1 \(idx 42\); complete.*data\.on_missing=drop",
+        r"custom: train: rows without text: 2 of 43 \(4\.7%\), idx 40, 41, .* label: 1 .* 42; .*on_missing=drop",
     ),
     "leaking": (
         {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7])},
         {"on_leakage": "error", "split": {"type": "fixed"}},
-        r"custom: train: rows that validation or test have too: 2 \(idx 5, 6\); remove.*data\.on_leakage=drop",
+        r"custom: train: rows that validation or test have too: 2 of 40 .*, idx 5, 6; remove.*data\.on_leakage=drop",
     ),
 }
 
@@ -309,8 +309,8 @@ def test_rows_that_lack_something_are_dropped_where_the_user_says_so() -> None:
     files = {"train.csv": csv([("", "good"), *TEXTS]), "dev.csv": csv([*TEXTS[:5], ("a", "")])}
     raw = download_custom(files, on_missing="drop", split={"type": "fixed"})  # type: ignore[arg-type]
     assert [row["idx"] for row in read(raw, "train")] == list(range(1, 41))
-    assert "train: dropped rows without text: 1 (idx 0)" in warnings(raw)
-    assert "validation: dropped rows without label: 1 (idx 5)" in warnings(raw)
+    assert "train: dropped rows without text: 1 of 41 (2.4%), idx 0" in warnings(raw)
+    assert "validation: dropped rows without label: 1 of 6 (16.7%), idx 5" in warnings(raw)
 
 
 def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.LogCaptureFixture) -> None:
@@ -351,8 +351,8 @@ def test_duplicates_and_leakage_are_counted_and_the_log_shows_the_cards_lines(ca
     leaks = {(leak.later, leak.earlier): (leak.rows, leak.texts) for leak in card.leakage}
     assert leaks == {("validation", "train"): (1, 2), ("test", "train"): (0, 1), ("test", "validation"): (2, 2)}
     assert [row["leakage"] for row in read(raw, "validation")] == [0, 1, 2, 0, 0]
-    assert "train: duplicates of earlier rows: 2 (idx 2, 3)" in card.warnings
-    assert "validation: rows that share a text with train: 2 (idx 1, 2)" in card.warnings
+    assert "train: duplicates of earlier rows: 2 of 5 (40.0%), idx 2, 3" in card.warnings
+    assert "validation: rows that share a text with train: 2 of 5 (40.0%), idx 1, 2" in card.warnings
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings
 
 
@@ -459,14 +459,14 @@ def test_rows_of_train_that_others_have_are_dropped_where_the_user_says_so() -> 
     card = read_data_card(raw)
     assert card.splits["train"].rows == 36
     assert [leak.rows for leak in card.leakage if leak.earlier == "train"] == [0, 0]
-    assert "train: dropped rows that validation or test have too: 4 (idx 5, 6, 7, 8)" in card.warnings
+    assert "train: dropped rows that validation or test have too: 4 of 40 (10.0%), idx 5, 6, 7, 8" in card.warnings
 
 
 def test_classes_that_train_has_not_or_few_of_are_told() -> None:
     files = {"train.csv": csv(rows(120, ["a", "a", "b"])), "dev.csv": csv([*rows(3, ["a"], 1), ("x", "new")])}
     raw = download_custom(files, split={"type": "fixed"})  # type: ignore[arg-type]
     assert content(raw, "task")["labels"] == ["a", "b", "new"]
-    assert "validation: rows with a label that train does not have ('new'): 1 (idx 3)" in warnings(raw)
+    assert "validation: rows with a label that train does not have ('new'): 1 of 4 (25.0%), idx 3" in warnings(raw)
     assert re.search(r"train: classes with under 50 rows.*: 'b' \(40\), 'new' \(0\)$", warnings(raw), re.M)
 
 

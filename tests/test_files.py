@@ -162,11 +162,11 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     ),
     "two candidates": (
         {"train.csv": CSV, "train.tsv": CSV},
-        r"data/custom has train\.csv, train\.tsv.* train; leave one",
+        r"data/custom has train\.csv, train\.tsv.* train; keep only one",
     ),
     "two names of a split": (
         {"train.csv": CSV, "val.csv": CSV, "dev.csv": CSV},
-        r"dev\.csv, val\.csv.* validation; leave",
+        r"dev\.csv, val\.csv.* validation; keep",
     ),
     "no train file": ({"my.csv": CSV}, r"data\.directory: data/custom has no train file, but my\.csv; put train\.csv"),
     "nothing": ({}, r"data\.directory: data/custom has no train file; put train\.csv"),

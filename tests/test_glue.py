@@ -209,7 +209,7 @@ def test_a_task_that_no_source_has_is_one_line_with_the_remedy(
         load_glue("qnli")
     assert "\n" not in str(error.value)
     message = "GLUE_MIRROR has no QNLI/" if has_mirror else "GLUE_MIRROR is not set"
-    for words in (message, "the Hub (nyu-mll/glue)", "set GLUE_MIRROR to a directory with QNLI/", "make demo"):
+    for words in (message, "the Hub: qnli/train", "set GLUE_MIRROR to a directory with QNLI/", "make demo"):
         assert words in str(error.value)
 
 
@@ -259,4 +259,4 @@ def test_every_task_comes_from_the_hub_too(tmp_path: Path) -> None:
         assert tables["train"][task.text_columns[-1]].to_pylist()[1] == f"{task.text_columns[-1]} 1"
         assert [split for split, table in tables.items() if "label" not in table.column_names] == task.unlabelled
     assert failed.returncode == 1
-    assert "the Hub (nyu-mll/glue): train has 3 rows; it must have 2490." in failed.stderr
+    assert "the Hub: train has 3 rows; it must have 2490." in failed.stderr

@@ -170,7 +170,7 @@ def test_several_columns_of_other_files_are_a_label_each(form: str) -> None:
 
 def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -> None:
     files: dict[str, str | bytes] = {"train.csv": columns_csv([*CELLS, ("", 1)])}
-    assert "label: 15 (idx 3, 7" in rejected(files, **COLUMNS)
+    assert "label: 15 of 60 (25.0%), idx 3, 7" in rejected(files, **COLUMNS)
     raw = download_custom(files, **COLUMNS, on_missing="drop")
     assert len(labels_by_row(raw)) == 45
     raw = download_custom({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
@@ -311,7 +311,7 @@ def test_minus_one_of_a_class_label_is_missing() -> None:
     task = read_task(download_custom({}), "download")
     assert (task.labels, task.unlabelled) == (["c", "b", "a"], ["test"])
     datasets_parquet("data/custom/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
-    assert "test: rows without label: 5 (idx 1, 3" in rejected({})
+    assert "test: rows without label: 5 of 10 (50.0%), idx 1, 3" in rejected({})
 
 
 def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_several() -> None:

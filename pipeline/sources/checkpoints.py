@@ -10,7 +10,16 @@ from typing import Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
-from pipeline.sources.fetch import Unavailable, copy, file_sha256, from_hub, hub_model, inside, mirror
+from pipeline.sources.fetch import (
+    Unavailable,
+    copy,
+    file_sha256,
+    from_hub,
+    hub_model,
+    inside,
+    mirror,
+    not_fetched,
+)
 
 
 @dataclass(frozen=True)
@@ -192,11 +201,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
             for file in files:
                 copy(from_hub(name, file, checkpoint.revision, "model"), out / file, checkpoint.files.get(file))
         except Unavailable as error:
-            missing = f"{_MIRROR} has no {name}" if directory else f"{_MIRROR} is not set"
-            raise UserError(
-                f"{name} could not be fetched: {missing}; {source}: {error}. Connect to a network, or set {_MIRROR} to "
-                f'a directory with {name}/ in it, or run "make demo", which needs neither'
-            ) from None
+            raise not_fetched(name, _MIRROR, f"{name}/", error) from None
     log.info("%s from %s, commit %s", name, source, checkpoint.revision)
 
 

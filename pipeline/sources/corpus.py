@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
@@ -33,10 +34,12 @@ class Corpus:
     warnings: list[str] = field(default_factory=list)
 
 
-def describe_rows(idx: pd.Series) -> str:
-    """Return how many rows there are, and the `idx` of the first ones."""
-    first = ", ".join(str(number) for number in idx.iloc[:_MOST_NUMBERS])
-    return f"{len(idx):,} (idx {first}{', ...' * (len(idx) > _MOST_NUMBERS)})"
+def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:
+    """Return how many rows are flagged, and the `idx` of the first ones."""
+    flagged = idx[flags]
+    first = ", ".join(map(str, flagged.iloc[:_MOST_NUMBERS]))
+    more = ", ..." if len(flagged) > _MOST_NUMBERS else ""
+    return f"{len(flagged):,} of {len(idx):,} ({len(flagged) / len(idx):.1%}), idx {first}{more}"
 
 
 def drop_incomplete(
@@ -51,7 +54,7 @@ def drop_incomplete(
     if "label" in rows:
         missing["label"] = rows["label"].isna()
     descriptions = [
-        f"rows without {name}: {describe_rows(rows['idx'][absent])}" for name, absent in missing.items() if absent.any()
+        f"rows without {name}: {describe_rows(rows['idx'], absent)}" for name, absent in missing.items() if absent.any()
     ]
     if not descriptions:
         return rows

@@ -1,8 +1,8 @@
 """The embedded corpus: news-like sentence pairs that the project makes itself, for the demo, tests and benchmarks.
 
-A pair tells one event twice. The second telling changes voice, order, synonyms or detail, whether or not it is a
-paraphrase; if it is none, a fact or two differ as well: a number, a name, a negation, or who did it to whom. So the
-words that two sentences share say little about whether they mean the same.
+The two sentences of a pair describe one event. The second sentence changes voice, order, synonyms or detail, whether or
+not it is a paraphrase. If it is not a paraphrase, one or two facts differ as well: a number, a name, a negation, or who
+did it to whom. So the words that two sentences share say little about whether they mean the same.
 """
 
 import random
@@ -95,7 +95,7 @@ class _Style:
 def pairs(count: int, seed: int = 2028) -> Iterator[tuple[str, str, int]]:
     """Yield pairs as (sentence1, sentence2, label), with label 1 for a paraphrase.
 
-    The same seed gives the same pairs, and fewer pairs are the first ones of more. Memory is constant.
+    The same seed gives the same pairs, and a smaller count gives the first pairs of a larger one.
     """
     rng = random.Random(seed)
     for _ in range(count):

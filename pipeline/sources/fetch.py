@@ -53,6 +53,15 @@ def copy(source: Path, target: Path, sha256: str | None) -> None:
         raise Unavailable(f"{source} is not the published file: its sha256 is {digest:.12}..., not {sha256:.12}...")
 
 
+def not_fetched(subject: str, variable: str, content: str, error: Unavailable) -> UserError:
+    """Return the error for something that no mirror has and that the Hub does not send."""
+    mirrored = f"{variable} has no {content}" if mirror(variable) else f"{variable} is not set"
+    return UserError(
+        f"{subject} could not be fetched: {mirrored}; the Hub: {error}. Connect to a network, or set {variable} to a "
+        f'directory with {content}, or run "make demo", which needs neither'
+    )
+
+
 def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
     """Download a file of a Hub repository at a commit into the Hub's cache, and return its path there.
 

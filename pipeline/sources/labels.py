@@ -33,9 +33,9 @@ METRICS = {
     "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
     "regression": ["pearson", "spearmanr", "rmse"],
 }
-_MOST_INTEGERS = 20  # different whole numbers that are taken for classes
+_MOST_INTEGERS = 20  # With more different whole numbers, the task is a regression.
 _MOST_CLASSES = 1000
-_MOST_PAIRS = 5  # of almost the same labels in a warning
+_MOST_PAIRS = 5  # how many pairs of similar labels a warning lists
 _LARGEST_TARGET = 1e15  # the sum of the squares of millions of such numbers fits into single precision
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
 _INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers like this if one is missing
@@ -444,8 +444,8 @@ class LabelReader:
         if pairs:
             more = f" and {len(pairs) - _MOST_PAIRS} more" * (len(pairs) > _MOST_PAIRS)
             self._warnings.append(
-                f"{self._name}: labels that are almost the same: {', '.join(pairs[:_MOST_PAIRS])}{more}; write those "
-                "that mean the same alike"
+                f"{self._name}: labels that are almost the same: {', '.join(pairs[:_MOST_PAIRS])}{more}; write "
+                "labels that mean the same in the same way"
             )
 
     def _constant(self) -> UserError:

@@ -10,7 +10,7 @@ from pyarrow import ArrowException
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
 from pipeline.sources.corpus import Corpus, published_origin, rows_sha256
-from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, inside, mirror
+from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, inside, mirror, not_fetched
 from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, task_of
 
 # The original files of MRPC (Dolan & Brockett 2005).
@@ -43,11 +43,7 @@ def load_glue(name: str) -> Corpus:
         try:
             corpus = _corpus(task, _read_hub(task))
         except Unavailable as error:
-            missing = f"{variable} has no {content}" if directory else f"{variable} is not set"
-            raise UserError(
-                f"{folder} could not be fetched: {missing}; {source}: {error}. Connect to a network, or set {variable} "
-                f'to a directory with {content}, or run "make demo", which needs neither'
-            ) from None
+            raise not_fetched(folder, variable, content, error) from None
     log.info("%s from %s", folder, source)
     return corpus
 

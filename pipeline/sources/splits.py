@@ -42,7 +42,7 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
         if twice := sorted(fractions.keys() & set(files) - {TRAIN}):
             raise UserError(
                 f"data.split.column: {params.split.column} names rows of {twice[0]}, for which there is a file too; "
-                "leave one"
+                "keep only one"
             )
     made = {name: value for name, value in fractions.items() if name == TRAIN or (name not in files and value)}
     if "validation" not in {*files, *made}:
