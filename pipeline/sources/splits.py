@@ -194,7 +194,8 @@ def _grouped(groups: Hashes, validation: int, test: int) -> Codes:
     sizes = sizes[sizes <= largest]
     middle = sizes.cumsum() - sizes / 2
     codes = pd.Series(2 - np.digitize(middle, [test, test + validation]), sizes.index)
-    return pd.Series(groups).map(codes).fillna(0).to_numpy(dtype=np.int8)
+    row_codes: Codes = pd.Series(groups).map(codes).fillna(0).to_numpy(dtype=np.int8)
+    return row_codes
 
 
 def _groups_sharing_a_text(hashes: pd.DataFrame) -> Hashes:
