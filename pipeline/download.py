@@ -22,7 +22,8 @@ from pipeline.sources.corpus import Corpus, describe_rows, drop_incomplete
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
-from pipeline.sources.glue import GLUE, load_glue
+from pipeline.sources.glue import GLUE
+from pipeline.sources.published import load_glue
 from pipeline.sources.survey import survey
 
 # Published corpora by `data.task`.
@@ -48,7 +49,7 @@ def download(out: Path, params: DataParams) -> None:
             later_rows = pd.concat([hashes[split]["row"] for split in task.predicted])
             leaked = hashes[TRAIN]["row"].isin(later_rows)
             if leaked.any():
-                description = f"rows that validation or test have too: {describe_rows(splits[TRAIN]['idx'][leaked])}"
+                description = f"rows that validation or test have too: {describe_rows(splits[TRAIN]['idx'], leaked)}"
                 if params.on_leakage == "error":
                     raise UserError(f"{task.name}: train: {description}; remove them, or set data.on_leakage=drop")
                 warnings.append(f"train: dropped {description}")

@@ -1,6 +1,6 @@
 """Ask the Hub for the commit of a model, and print its name with it, as model.checkpoint takes it.
 
-NAME is a model's name on the Hub, or one of the catalogue without its organisation. NAME@REVISION asks for a branch or
+NAME is a model's name on the Hub, or one of the catalog without its organization. NAME@REVISION asks for a branch or
 a tag instead of the default branch. Only NAME@COMMIT goes to stdout:
 dvc exp run -S model.checkpoint=$(python -m pipeline.pin FacebookAI/roberta-base)
 """
@@ -14,8 +14,8 @@ from pipeline.sources.fetch import Unavailable, hub_model
 def pin(checkpoint: str) -> str:
     """Return `name@commit` of a model on the Hub.
 
-    Raises UserError where the Hub does not tell it, and for a model that the pretrained stage would refuse for its
-    files.
+    Raises:
+        UserError: The Hub does not know the model, or the model's files are ones that the stage pretrained rejects.
     """
     if is_path(checkpoint):
         raise UserError(f"{checkpoint} is a path; a local directory needs no commit, only a name on the Hub does")

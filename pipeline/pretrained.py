@@ -10,10 +10,12 @@ from pipeline.sources.checkpoints import fetch_checkpoint
 
 
 def pretrained(out: Path, params: ModelParams) -> None:
-    """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`, and source.json.
+    """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`, with source.json.
 
     source.json names the checkpoint, its commit (null for a local directory), and the sha256 of each file.
-    Raises UserError for a name without a commit, and where no source has the published files.
+
+    Raises:
+        UserError: The name has no commit, or the source does not have the published files.
     """
     with atomic_output(out) as draft:
         draft.mkdir()

@@ -20,10 +20,7 @@ class Hub:
         self.renamed: dict[str, str] = {}  # a model's earlier name -> its name
         self.status: int | None = None  # answer every request with this status
         self.stall: float = 0  # seconds before any answer
-        self.redirect = False  # redirect every request to itself
-        self.silence = False  # stop halfway through every body, and keep the connection open
         self.cut = False  # close the connection halfway through every body
-        self.more = b""  # send these bytes after every body, beyond its Content-Length
         self.corrupt = False  # flip a bit of every body, but send the original's ETag
         self.requests: list[str] = []
         self.url = ""
@@ -61,9 +58,7 @@ def serve() -> Iterator[Hub]:
             hub.requests.append(f"{self.command} {self.path}")
             time.sleep(hub.stall)
             path = self.path.split("?")[0].lstrip("/")
-            if hub.redirect:
-                self.reply(302, b"", {"Location": self.path})
-            elif hub.status:
+            if hub.status:
                 self.reply(hub.status, b"", {})
             elif path.startswith("api/models/"):
                 repo, _, branch = path.removeprefix("api/models/").partition("/revision/")
@@ -88,9 +83,8 @@ def serve() -> Iterator[Hub]:
                 self.send_header(name, value)
             self.end_headers()
             if body and self.command != "HEAD":
-                self.wfile.write(content[: len(content) // 2] if hub.silence or hub.cut else content + hub.more)
+                self.wfile.write(content[: len(content) // 2] if hub.cut else content)
                 self.wfile.flush()
-                time.sleep(30 if hub.silence else 0)
                 self.close_connection = self.close_connection or hub.cut
 
         def log_message(self, *_: object) -> None:

@@ -16,51 +16,51 @@ from pipeline.sources import demo
 
 SIZES = {"train": 240, "validation": 60, "test": 60}
 CITIES = ["Boston", "Chicago", "Denver"]
-_OF_ALL: dict[str, Any] = {"name": "custom", "predicted": ["validation", "test"]}
+_COMMON: dict[str, Any] = {"name": "custom", "predicted": ["validation", "test"]}
 TASKS = {
     "classes": Task(
         problem_type="single_label_classification", text_columns=["text"], labels=[*CITIES, "elsewhere"],
-        metrics=["accuracy", "f1_macro", "matthews_correlation"], metric_for_best_model="f1_macro", **_OF_ALL,
+        metrics=["accuracy", "f1_macro", "matthews_correlation"], metric_for_best_model="f1_macro", **_COMMON,
     ),
     "several": Task(
         problem_type="multi_label_classification", text_columns=["text"], labels=CITIES,
-        metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro", **_OF_ALL,
+        metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro", **_COMMON,
     ),
     "number": Task(
         problem_type="regression", text_columns=["one", "two"], labels=[], metrics=["pearson", "spearmanr", "rmse"],
-        metric_for_best_model="pearson", unlabelled=["test"], **_OF_ALL,
+        metric_for_best_model="pearson", unlabelled=["test"], **_COMMON,
     ),
 }  # fmt: skip
 
 
-def rows_of(kind: str) -> Iterator[tuple[str, str, Any]]:
+def rows_of(task: str) -> Iterator[tuple[str, str, Any]]:
     """Two texts and a label, which is a fact of the first: the cities in it, or how long it is."""
     random = np.random.default_rng(0)
     for first, second, _ in demo.pairs(2000):
-        if kind == "number":
+        if task == "number":
             yield first, second, len(first.split()) / 10
         elif not any(city in first for city in CITIES):
-            named = random.integers(2, size=3) if kind == "several" else np.eye(4, 3, k=-1)[random.integers(4)]
-            cities = [city for city, there in zip(CITIES, named, strict=True) if there]
-            yield " ".join([*cities, first]), second, cities if kind == "several" else [*cities, "elsewhere"][0]
+            has_city = random.integers(2, size=3) if task == "several" else np.eye(4, 3, k=-1)[random.integers(4)]
+            cities = [city for city, is_in_text in zip(CITIES, has_city, strict=True) if is_in_text]
+            yield " ".join([*cities, first]), second, cities if task == "several" else [*cities, "elsewhere"][0]
 
 
-def download_kind(kind: str, directory: Path) -> Path:
-    """Write a user's files of a kind, and run download. Returns its output."""
-    task, rows = TASKS[kind], rows_of(kind)
+def download_kind(name: str, directory: Path) -> Path:
+    """Write the custom files of a task, and run download. Returns its output."""
+    task, rows = TASKS[name], rows_of(name)
     for split, size in SIZES.items():
-        texts = [
-            dict(zip(task.text_columns, of, strict=False)) | {"label": of[2]} for of in itertools.islice(rows, size)
+        examples = [
+            dict(zip(task.text_columns, row, strict=False)) | {"label": row[2]} for row in itertools.islice(rows, size)
         ]
-        for row in texts if split in task.unlabelled else []:
-            del row["label"]
-        with (directory / f"{split}.{'jsonl' if kind == 'several' else 'csv'}").open("w", newline="") as file:
-            if kind == "several":
-                file.writelines(json.dumps(row) + "\n" for row in texts)
+        for example in examples if split in task.unlabelled else []:
+            del example["label"]
+        with (directory / f"{split}.{'jsonl' if name == 'several' else 'csv'}").open("w", newline="") as file:
+            if name == "several":
+                file.writelines(json.dumps(example) + "\n" for example in examples)
             else:
-                writer = csv.DictWriter(file, texts[0])
+                writer = csv.DictWriter(file, examples[0])
                 writer.writeheader()
-                writer.writerows(texts)
-    own = {"directory": str(directory), "text_column_names": task.text_columns}
-    download(directory / "raw", data_params(task="custom", **own))
+                writer.writerows(examples)
+    params = data_params(task="custom", directory=str(directory), text_column_names=task.text_columns)
+    download(directory / "raw", params)
     return directory / "raw"

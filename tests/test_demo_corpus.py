@@ -1,7 +1,5 @@
 """The embedded corpus: deterministic, balanced like MRPC, and not solvable by word overlap."""
 
-import tracemalloc
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +13,8 @@ from pipeline.sources.corpus import rows_sha256
 CHECKSUM = "3103c1a1962545483bbb79f1228d32d70fb63eb60de885ebd06166b0fb9b14cc"
 
 
-def overlap(one: str, other: str) -> float:
-    first, second = set(one.lower().split()), set(other.lower().split())
+def overlap(left: str, right: str) -> float:
+    first, second = set(left.lower().split()), set(right.lower().split())
     return len(first & second) / len(first | second)
 
 
@@ -43,24 +41,12 @@ def test_size_balance_and_schema_are_like_mrpcs(raw: Path) -> None:
     rows = [tuple(row.values()) for table in tables.values() for row in table.select(columns).to_pylist()]
     assert tables["train"].column_names == columns
     assert 0.65 < np.mean([label for _, _, label, _ in rows]) < 0.70
-    assert len({(one, other) for one, other, _, _ in rows}) == len(rows), "no pair occurs twice"
-    assert all(one != other for one, other, _, _ in rows)
+    assert len({(first, second) for first, second, _, _ in rows}) == len(rows), "no pair occurs twice"
+    assert all(first != second for first, second, _, _ in rows)
 
 
 def test_word_overlap_does_not_predict_the_label() -> None:
     rows = list(demo.pairs(demo.SIZE))
     labels = np.array([label for _, _, label in rows])
-    shared = np.array([overlap(one, other) for one, other, _ in rows])
+    shared = np.array([overlap(first, second) for first, second, _ in rows])
     assert best_threshold_accuracy(shared, labels) < labels.mean() + 0.07
-
-
-def test_a_million_pairs_take_no_more_memory_than_a_thousand() -> None:
-    def peak(count: int) -> int:
-        tracemalloc.start()
-        for _ in islice(demo.pairs(1_000_000), count):
-            pass
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return most
-
-    assert peak(10_000) < 1.5 * peak(1_000) + 50_000

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import psutil
 import pyarrow.parquet as pq
 import pytest
@@ -34,7 +36,7 @@ from pipeline.evaluate import evaluate
 from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.pretrained import pretrained
-from pipeline.sources.corpus import Corpus, table_of
+from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
@@ -413,7 +415,9 @@ TEXTS = [
 
 def make_corpus(pairs: list[tuple[str, str]]) -> Corpus:
     """Three splits of these pairs, with the labels 0, 1, 0, ... and the idx 0, 1, ..."""
-    table = table_of(DEMO, pairs, [n % 2 for n in range(len(pairs))], range(len(pairs)))
+    table = pd.DataFrame(pairs, columns=DEMO.text_columns).assign(
+        label=np.arange(len(pairs)) % 2, idx=range(len(pairs))
+    )
     return Corpus(DEMO, dict.fromkeys(DEMO.splits, table), {})
 
 
@@ -447,6 +451,6 @@ def test_an_empty_sentence_is_rejected_with_its_row(
 ) -> None:
     pairs = [("a sentence", "another"), ("a sentence", empty)]
     monkeypatch.setitem(CORPORA, "demo", lambda: make_corpus(pairs))
-    with pytest.raises(UserError, match=r"demo: train: rows without sentence2: 1 \(idx 1\); .*data\.on_missing=drop"):
+    with pytest.raises(UserError, match=r"demo: train: rows without sentence2: 1 of .* idx 1; .*data\.on_missing=drop"):
         download(tmp_path / "raw", data_params(task="demo"))
     assert not (tmp_path / "raw").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from own import csv, own, read, rows
+from custom_files import csv, download_custom, read, rows
 
 from pipeline.core.messages import UserError
 from pipeline.sources.fetch import file_sha256
@@ -24,14 +24,16 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def parquet(of: list[tuple[Any, ...]], **options: Any) -> bytes:
+def parquet(examples: list[tuple[Any, ...]], **options: Any) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(pa.table({"text": [row[0] for row in of], "label": [row[1] for row in of]}), buffer, **options)
+    pq.write_table(
+        pa.table({"text": [row[0] for row in examples], "label": [row[1] for row in examples]}), buffer, **options
+    )
     return buffer.getvalue()
 
 
-def lines(of: list[tuple[Any, ...]]) -> str:
-    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in of)
+def lines(examples: list[tuple[Any, ...]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
 
 
 FORMS: dict[str, str | bytes] = {
@@ -46,29 +48,31 @@ FORMS: dict[str, str | bytes] = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_gives_the_same_rows(name: str) -> None:
-    raw = own({name: FORMS[name]}, split={"type": "hash"})
-    found = {
+    raw = download_custom({name: FORMS[name]}, split={"type": "hash"})
+    examples = {
         row["idx"]: (row["text"], row["label"]) for split in ("train", "validation", "test") for row in read(raw, split)
     }
-    assert found == {at: (text, ["bad", "good"].index(label)) for at, (text, label) in enumerate(FEW)}
+    assert examples == {number: (text, ["bad", "good"].index(label)) for number, (text, label) in enumerate(FEW)}
 
 
 @pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
 def test_files_are_told_apart_by_name(name: str) -> None:
     files = {"train.csv": CSV, f"{name}.jsonl": lines(rows(6, ["good", "bad"], 1)), "test.tsv": CSV.replace(",", "\t")}
-    raw = own({**files, ".hidden.csv": "x", "train.csv.dvc": "outs: []"})
+    raw = download_custom({**files, ".hidden.csv": "x", "train.csv.dvc": "outs: []"})
     assert {split: len(read(raw, split)) for split in ("train", "validation", "test")} == {
         "train": 40, "validation": 6, "test": 40,
     }  # fmt: skip
 
 
 def test_shards_are_one_split_whose_idx_counts_on() -> None:
-    shards = {f"train-{at:05}-of-00003.parquet": parquet(FEW[10 * at : 10 * at + 10]) for at in range(3)}
-    raw = own({**shards, "dev.csv": CSV}, split=FIXED)
-    assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [(at, FEW[at][0]) for at in range(30)]
+    shards = {f"train-{shard:05}-of-00003.parquet": parquet(FEW[10 * shard : 10 * shard + 10]) for shard in range(3)}
+    raw = download_custom({**shards, "dev.csv": CSV}, split=FIXED)
+    assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [
+        (number, FEW[number][0]) for number in range(30)
+    ]
     Path("data/custom/train-00001-of-00003.parquet").unlink()
     with pytest.raises(UserError, match=r"data/custom: the 3 files .*no train-00001-of-00003\.parquet; add"):
-        own({})
+        download_custom({})
 
 
 @pytest.mark.parametrize(
@@ -84,10 +88,10 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
 def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, message: str) -> None:
     shards = {f"train-{number:05}-of-{total:05}.parquet": parquet(FEW) for number in numbers}
     with pytest.raises(UserError, match=rf"data/custom.*{message}"):
-        own({**shards, "dev.csv": CSV}, split=FIXED)
+        download_custom({**shards, "dev.csv": CSV}, split=FIXED)
     shutil.rmtree("data/custom")
     with pytest.raises(UserError, match=rf"data/custom/train: .*{message}"):
-        own({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
+        download_custom({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +105,14 @@ def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, messa
     ids=["BOM", "CRLF", "spaces in the header", "blank lines"],
 )
 def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
-    raw = own({"train.csv": text, "dev.csv": CSV}, split=FIXED)
+    raw = download_custom({"train.csv": text, "dev.csv": CSV}, split=FIXED)
     assert read(raw, "train") == [
         {key: value for key, value in row.items() if key != "leakage"} for row in read(raw, "validation")
     ]
 
 
 def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
-    raw = own({"train.csv": CSV, "dev.csv": CSV + '"He said ""no"",\nand left",good\n'})
+    raw = download_custom({"train.csv": CSV, "dev.csv": CSV + '"He said ""no"",\nand left",good\n'})
     assert read(raw, "validation")[-1]["text"] == 'He said "no",\nand left'
 
 
@@ -119,7 +123,7 @@ def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
 def test_a_column_may_be_named_in_brackets(column: str, ending: str) -> None:
     delimiter = "," if ending == ".csv" else "\t"
     text = csv(FEW, f"{column},label").replace(",", delimiter)
-    raw = own({f"train{ending}": text, f"dev{ending}": text}, split=FIXED, text_column_names=[column])
+    raw = download_custom({f"train{ending}": text, f"dev{ending}": text}, split=FIXED, text_column_names=[column])
     assert [row[column] for row in read(raw, "validation")] == [text for text, _ in FEW]
 
 
@@ -143,7 +147,7 @@ NOT_CSV: dict[str, tuple[str, str]] = {
 def test_pages_and_json_saved_as_csv_are_told_in_one_line(content: str) -> None:
     text, form = NOT_CSV[content]
     with pytest.raises(UserError, match=rf"train\.csv is {'an ' * (form != 'JSON')}{form}"):
-        own({"train.csv": text})
+        download_custom({"train.csv": text})
 
 
 BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
@@ -151,18 +155,18 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.csv": csv(FEW, "text,lable")},
         r'train\.csv .*column label, but text, lable; name .* did you mean "lable"\?',
     ),
-    "semicolons": ({"train.csv": CSV.replace(",", ";")}, r"train\.csv .*column label, but .*; .*';'.* commas"),
+    "semicolons": ({"train.csv": CSV.replace(",", ";")}, r"train\.csv .*';'.* commas"),
     "a doubled column": (
         {"train.csv": csv([(*row, 1) for row in FEW], "text,label,label")},
         r"2 columns label; rename",
     ),
     "two candidates": (
         {"train.csv": CSV, "train.tsv": CSV},
-        r"data/custom has train\.csv, train\.tsv.* train; leave one",
+        r"data/custom has train\.csv, train\.tsv.* train; keep only one",
     ),
     "two names of a split": (
         {"train.csv": CSV, "val.csv": CSV, "dev.csv": CSV},
-        r"dev\.csv, val\.csv.* validation; leave",
+        r"dev\.csv, val\.csv.* validation; keep",
     ),
     "no train file": ({"my.csv": CSV}, r"data\.directory: data/custom has no train file, but my\.csv; put train\.csv"),
     "nothing": ({}, r"data\.directory: data/custom has no train file; put train\.csv"),
@@ -226,7 +230,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
 def test_a_bad_file_is_told_in_one_line(fault: str) -> None:
     files, message = BAD[fault]
     with pytest.raises(UserError, match=message) as error:
-        own(files)
+        download_custom(files)
     assert "\n" not in str(error.value)
     assert not Path("data/raw").exists()
 
@@ -235,13 +239,13 @@ def test_a_link_to_nowhere_is_told_in_one_line() -> None:
     Path("data/custom").mkdir(parents=True)
     Path("data/custom/train.csv").symlink_to("moved.csv")
     with pytest.raises(UserError, match=r"^data/custom/train\.csv cannot be read: No such file or directory$"):
-        own({})
+        download_custom({})
 
 
 def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:
     text = csv([('"one\ntwo\nthree"', "good")]) + "a,b,c\n"
     with pytest.raises(UserError, match=r"train\.csv line 5 has 3 fields"):
-        own({"train.csv": text})
+        download_custom({"train.csv": text})
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,16 +257,16 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("pipeline.sources.custom.file_sha256", append_after_hashing)
     with pytest.raises(UserError, match=r"^data/custom/train\.csv was changed while it was read; run again$"):
-        own({"train.csv": CSV})
+        download_custom({"train.csv": CSV})
 
 
 def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.tabular.reading._ROWS", 10)
     few = [
-        json.dumps({"text": text, "label": label, **({"source": "web"} if at < 5 else {})})
-        for at, (text, label) in enumerate(FEW)
+        json.dumps({"text": text, "label": label, **({"source": "web"} if number < 5 else {})})
+        for number, (text, label) in enumerate(FEW)
     ]
-    raw = own(
+    raw = download_custom(
         {"train.jsonl": "\n".join(few), "dev.csv": csv([(*row, "book") for row in FEW], "text,label,source")},
         split=FIXED,
         slice_columns=["source"],
@@ -271,5 +275,5 @@ def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_file_of_another_name_is_told_and_not_read(caplog: pytest.LogCaptureFixture) -> None:
-    own({"train.csv": CSV, "my_test.csv": "x"})
+    download_custom({"train.csv": CSV, "my_test.csv": "x"})
     assert any("my_test.csv" in message for message in caplog.messages)

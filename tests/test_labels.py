@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import params_file, run_stage
-from own import csv, own, read, rows
+from custom_files import csv, download_custom, read, rows
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
@@ -43,7 +43,7 @@ def labels_by_row(raw: Path) -> list[Any]:
 def rejected(files: dict[str, str | bytes], **changes: Any) -> str:
     """The one line with which download rejects the files."""
     with pytest.raises(UserError) as error:
-        own(files, **changes)
+        download_custom(files, **changes)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -63,7 +63,7 @@ FORMS: dict[str, dict[str, str | bytes]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_list_of_0_and_1_for_each_label_is_a_multi_hot_vector(form: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    raw = own(FORMS[form])
+    raw = download_custom(FORMS[form])
     task = read_task(raw, "download")
     assert (task.problem_type, task.labels) == (SEVERAL, ["0", "1", "2"])
     assert labels_by_row(raw) == VECTORS * 20
@@ -78,13 +78,13 @@ def test_a_list_of_0_and_1_for_each_label_is_a_multi_hot_vector(form: str, caplo
     ],
 )
 def test_id2label_names_the_positions_of_vectors(id2label: Any, names: list[str], first: list[int]) -> None:
-    raw = own({"train.jsonl": jsonl(rows(60, VECTORS))}, id2label=id2label)
+    raw = download_custom({"train.jsonl": jsonl(rows(60, VECTORS))}, id2label=id2label)
     assert read_task(raw, "download").labels == names
     assert labels_by_row(raw)[0] == first
 
 
 def test_a_list_of_names_names_the_classes_0_1_and_so_on() -> None:
-    raw = own({"train.csv": csv(rows(60, [1, 0]))}, id2label=["bad", "good"])
+    raw = download_custom({"train.csv": csv(rows(60, [1, 0]))}, id2label=["bad", "good"])
     assert read_task(raw, "download").labels == ["bad", "good"]
     assert labels_by_row(raw)[:2] == [1, 0]
 
@@ -100,13 +100,13 @@ def test_a_list_of_names_names_the_classes_0_1_and_so_on() -> None:
     ],
 )
 def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names: list[str], first: list[int]) -> None:
-    raw = own({"train.jsonl": jsonl(rows(60, labels))})
+    raw = download_custom({"train.jsonl": jsonl(rows(60, labels))})
     assert read_task(raw, "download").labels == names
     assert labels_by_row(raw)[0] == first
 
 
 @pytest.mark.parametrize(
-    ("odd", "found"),
+    ("odd", "quoted"),
     [
         ([1, 0], "[1, 0]"),
         ([1, 0, 1, 0], "[1, 0, 1]"),
@@ -117,11 +117,11 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
     ],
 )
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_label_that_is_not_a_vector_like_the_others_is_named(odd: Any, found: str, split: str) -> None:
+def test_a_label_that_is_not_a_vector_like_the_others_is_named(odd: Any, quoted: str, split: str) -> None:
     examples = {"train": rows(30, VECTORS), "dev": rows(9, VECTORS, 1)}
     examples[split].insert(4, ("odd", odd))
     message = rejected({f"{name}.jsonl": jsonl(listed) for name, listed in examples.items()}, split={"type": "fixed"})
-    assert found in message
+    assert quoted in message
     assert f"{split}.jsonl line 5" in message
 
 
@@ -146,7 +146,9 @@ COLUMNS = {"label_column_name": ["toxic", "insult"]}
 
 @pytest.mark.parametrize("values", [("0", "1"), ("0.0", "1.0"), ("False", "True"), ("false", "true")])
 def test_several_columns_of_0_and_1_are_a_label_each(values: tuple[str, str]) -> None:
-    raw = own({"train.csv": columns_csv([(values[toxic], values[insult]) for toxic, insult in CELLS])}, **COLUMNS)
+    raw = download_custom(
+        {"train.csv": columns_csv([(values[toxic], values[insult]) for toxic, insult in CELLS])}, **COLUMNS
+    )
     task = read_task(raw, "download")
     assert (task.problem_type, task.labels) == (SEVERAL, ["toxic", "insult"])
     assert labels_by_row(raw) == [list(cells) for cells in CELLS] * 20
@@ -161,19 +163,19 @@ def test_several_columns_of_other_files_are_a_label_each(form: str) -> None:
         Path("data/custom/train.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
     else:
         pq.write_table(pa.Table.from_pylist(examples), "data/custom/train.parquet")
-    raw = own({}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
+    raw = download_custom({}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
     assert read_task(raw, "download").labels == ["Insult", "Toxic"]
     assert labels_by_row(raw)[0] == [1, 0]
 
 
 def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -> None:
     files: dict[str, str | bytes] = {"train.csv": columns_csv([*CELLS, ("", 1)])}
-    assert "label: 15 (idx 3, 7" in rejected(files, **COLUMNS)
-    raw = own(files, **COLUMNS, on_missing="drop")
+    assert "label: 15 of 60 (25.0%), idx 3, 7" in rejected(files, **COLUMNS)
+    raw = download_custom(files, **COLUMNS, on_missing="drop")
     assert len(labels_by_row(raw)) == 45
-    raw = own({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
+    raw = download_custom({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
     assert read_task(raw, "download").unlabelled == ["test"]
-    raw = own({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
+    raw = download_custom({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
     assert read_task(raw, "download").unlabelled == [], "rows that have none of the labels are labeled"
 
 
@@ -228,7 +230,7 @@ TEXT_LISTS = {
 def test_lists_that_were_saved_as_text_are_read_as_lists(form: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     cells = ['"' + text.replace('"', '""') + '"' for text in TEXT_LISTS[form]]
-    raw = own({"train.csv": csv([*rows(60, cells), ("none", "")])})
+    raw = download_custom({"train.csv": csv([*rows(60, cells), ("none", "")])})
     task = read_task(raw, "download")
     assert (task.problem_type, task.labels) == (SEVERAL, ["a", "b"])
     assert labels_by_row(raw) == [[1, 1], [0, 1], [0, 0]] * 20 + [[0, 0]]
@@ -247,23 +249,23 @@ def test_lists_that_were_saved_as_text_are_read_as_lists(form: str, caplog: pyte
     ],
 )
 def test_vectors_that_were_saved_as_text_are_vectors(form: list[str]) -> None:
-    raw = own({"train.csv": csv(rows(60, form))})
+    raw = download_custom({"train.csv": csv(rows(60, form))})
     assert read_task(raw, "download").labels == ["0", "1", "2"]
     assert labels_by_row(raw) == VECTORS * 20
 
 
 def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
     cells = ["['a,b', 'c|d']", '["it\'s"]', r"['caf\xe9', None]"]
-    raw = own({"train.jsonl": jsonl(rows(60, cells))})
+    raw = download_custom({"train.jsonl": jsonl(rows(60, cells))})
     assert read_task(raw, "download").labels == ["a,b", "café", "c|d", "it's"]
 
 
 def test_names_in_brackets_and_an_odd_list_among_names_are_classes() -> None:
-    raw = own({"train.csv": csv(rows(60, ["[NEG]", "[POS]"]))})
+    raw = download_custom({"train.csv": csv(rows(60, ["[NEG]", "[POS]"]))})
     assert read_task(raw, "download").labels == ["[NEG]", "[POS]"]
-    raw = own({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
+    raw = download_custom({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
     assert read_task(raw, "download").labels == ["['bad']", "bad", "good"]
-    raw = own({"train.csv": csv(rows(60, ["['a']", "['b']"]))}, problem_type="single_label_classification")
+    raw = download_custom({"train.csv": csv(rows(60, ["['a']", "['b']"]))}, problem_type="single_label_classification")
     assert read_task(raw, "download").labels == ["['a']", "['b']"]
 
 
@@ -293,11 +295,11 @@ def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: 
     train, test = rows(60, ["no", "yes"]), rows(10, ["no", "yes"], 1)
     datasets_parquet("data/custom/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
     datasets_parquet("data/custom/test.parquet", test, ClassLabel(names=["no", "yes"]))
-    raw = own({})
+    raw = download_custom({})
     assert read_task(raw, "download").labels == ["yes", "no"], "in the order of train's schema"
     assert names_by_text(raw) == dict(train + test)
     assert any("a|b" in message and "no row" in message for message in caplog.messages)
-    raw = own({"test.parquet": parquet(test, pa.string())}, id2label={"no": "No", "yes": "Yes"})
+    raw = download_custom({"test.parquet": parquet(test, pa.string())}, id2label={"no": "No", "yes": "Yes"})
     assert names_by_text(raw) == {text: label.title() for text, label in train + test}
 
 
@@ -306,10 +308,10 @@ def test_minus_one_of_a_class_label_is_missing() -> None:
 
     datasets_parquet("data/custom/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
     datasets_parquet("data/custom/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
-    task = read_task(own({}), "download")
+    task = read_task(download_custom({}), "download")
     assert (task.labels, task.unlabelled) == (["c", "b", "a"], ["test"])
     datasets_parquet("data/custom/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
-    assert "test: rows without label: 5 (idx 1, 3" in rejected({})
+    assert "test: rows without label: 5 of 10 (50.0%), idx 1, 3" in rejected({})
 
 
 def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_several() -> None:
@@ -317,10 +319,10 @@ def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_
 
     names = [str(number) for number in range(30)]
     datasets_parquet("data/custom/train.parquet", rows(90, names), ClassLabel(names=names))
-    assert read_task(own({}), "download").labels == names
+    assert read_task(download_custom({}), "download").labels == names
     lists = Sequence(ClassLabel(names=["b; c", "a"]))
     datasets_parquet("data/custom/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
-    raw = own({})
+    raw = download_custom({})
     assert read_task(raw, "download").labels == ["b; c", "a"]
     assert labels_by_row(raw)[:3] == [[1, 0], [1, 1], [0, 1]]
 
@@ -335,19 +337,19 @@ def test_a_class_number_without_a_name_is_named() -> None:
     assert "train.parquet row 2" in message and "label is 2" in message
     for broken in ("not JSON", "[]", '{"info": null}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}'):
         pq.write_table(train.replace_schema_metadata({"huggingface": broken}), "data/custom/train.parquet")
-        assert read_task(own({}), "download").labels == ["0", "1", "2"]
+        assert read_task(download_custom({}), "download").labels == ["0", "1", "2"]
 
 
 def test_what_download_wrote_is_read_to_the_same_rows() -> None:
     files = {"train.csv": csv(rows(60, ["b", "a", "c"])), "test.csv": csv(rows(9, ["c", "a", "b"], 1))}
-    raw = own(files, id2label={"b": "B", "c": "C", "a": "A"})  # type: ignore[arg-type]
+    raw = download_custom(files, id2label={"b": "B", "c": "C", "a": "A"})  # type: ignore[arg-type]
     before = {split: read(raw, split) for split in ("train", "validation", "test")}
-    raw.rename("again")
-    raw = own({}, directory="again")
+    raw.rename("copy")
+    raw = download_custom({}, directory="copy")
     assert read_task(raw, "download").labels == ["B", "C", "A"]
     for split, examples in before.items():
-        again = [(row["text"], row["label"]) for row in read(raw, split)]
-        assert again == [(row["text"], row["label"]) for row in examples]
+        copied = [(row["text"], row["label"]) for row in read(raw, split)]
+        assert copied == [(row["text"], row["label"]) for row in examples]
 
 
 MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
@@ -364,7 +366,7 @@ MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
 def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     train, test = MINUS_ONES[case]
-    raw = own({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
+    raw = download_custom({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
     task = read_task(raw, "download")
     assert (task.unlabelled, task.verdict_split) == (["test"], "validation")
     assert "-1" not in task.labels and list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
@@ -373,7 +375,7 @@ def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, ca
 
 def test_columns_that_are_all_minus_one_are_not_known() -> None:
     files: dict[str, str | bytes] = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
-    assert read_task(own(files, **COLUMNS), "download").unlabelled == ["test"]
+    assert read_task(download_custom(files, **COLUMNS), "download").unlabelled == ["test"]
     files["test.csv"] = columns_csv([(-1, -1), (0, 1)], 9, 1)
     assert "test.csv line 2" in rejected(files, **COLUMNS)
 
@@ -405,7 +407,7 @@ def test_some_labels_of_minus_one_are_an_error(label: Any, split: str, labels: l
 def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
     train: list[Any], test: list[Any], changes: dict[str, Any], labels: list[str]
 ) -> None:
-    raw = own({"train.csv": csv(rows(60, train)), "test.csv": csv(rows(10, test, 1))}, **changes)
+    raw = download_custom({"train.csv": csv(rows(60, train)), "test.csv": csv(rows(10, test, 1))}, **changes)
     task = read_task(raw, "download")
     assert (task.labels, task.unlabelled) == (labels, [])
     expected = labels.index(next(iter(changes.get("id2label", {"": "-1"}).values()))) if labels else -1
@@ -415,21 +417,21 @@ def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
 def test_a_word_among_the_targets_is_told_next_to_a_test_split_of_minus_ones() -> None:
     files = {"train.csv": csv(rows(60, ["0.5", "good"])), "test.csv": csv(rows(9, [-1], 1))}
     assert "train.csv line 3: label is 'good'" in rejected(files, problem_type="regression")  # type: ignore[arg-type]
-    raw = own({"train.csv": csv(rows(60, [-1, "9" * 400])), "test.csv": csv(rows(9, [-1], 1))})
+    raw = download_custom({"train.csv": csv(rows(60, [-1, "9" * 400])), "test.csv": csv(rows(9, [-1], 1))})
     assert read_task(raw, "download").labels == ["-1", "9" * 400]
 
 
 def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
     message = rejected({"train.csv": csv(rows(60, [0, 1, 2, -1]))})
     assert "train.csv line 5: label is -1" in message and "data.id2label" in message
-    raw = own({"train.csv": csv(rows(60, [0, 1, -1]))})
+    raw = download_custom({"train.csv": csv(rows(60, [0, 1, -1]))})
     assert any("line 4: label is -1" in warning for warning in read_data_card(raw).warnings)
-    raw = own({"train.csv": csv(rows(60, [-1, 1]))})
+    raw = download_custom({"train.csv": csv(rows(60, [-1, 1]))})
     assert not any("-1" in warning and "known" in warning for warning in read_data_card(raw).warnings)
 
 
 @pytest.mark.parametrize(
-    ("labels", "found", "remedy"),
+    ("labels", "quoted", "remedy"),
     [
         (["0,5", "1,25", "3"], "'0,5'", "point"),
         (["1.5", "2.5", "0,5"], "'0,5'", "point"),
@@ -441,12 +443,12 @@ def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
         (["0,5", "0,7", "0,9", "n/a"], "'0,5'", "point"),
     ],
 )
-def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str], found: str, remedy: str) -> None:
+def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str], quoted: str, remedy: str) -> None:
     files: dict[str, str | bytes] = {"train.jsonl": jsonl(rows(60, labels))}
     for changes in ({}, {"problem_type": "regression"}):
         message = rejected(files, **changes)
-        assert f"line {labels.index(found.strip(chr(39))) + 1}: label is {found}" in message and remedy in message
-    task = read_task(own(files, id2label={label: label for label in labels}), "download")
+        assert f"line {labels.index(quoted.strip(chr(39))) + 1}: label is {quoted}" in message and remedy in message
+    task = read_task(download_custom(files, id2label={label: label for label in labels}), "download")
     assert task.labels == labels
 
 
@@ -457,16 +459,16 @@ def test_a_decimal_comma_in_another_split_is_named() -> None:
 
 def test_words_with_some_percentages_are_classes() -> None:
     labels = ["5%", "low", "high", "none"]
-    assert read_task(own({"train.csv": csv(rows(60, labels))}), "download").labels == sorted(labels)
+    assert read_task(download_custom({"train.csv": csv(rows(60, labels))}), "download").labels == sorted(labels)
 
 
 def test_decimals_of_parquet_are_numbers() -> None:
     numbers = [Decimal("0.50"), Decimal("-2.25"), Decimal("0.00")]
-    raw = own({"train.parquet": parquet(rows(60, numbers), pa.decimal128(10, 2))})
+    raw = download_custom({"train.parquet": parquet(rows(60, numbers), pa.decimal128(10, 2))})
     assert read_task(raw, "download").problem_type == "regression"
     assert labels_by_row(raw)[:3] == [0.5, -2.25, 0.0]
     classes = [Decimal(1), Decimal(0), Decimal(10)]
-    raw = own({"train.parquet": parquet(rows(60, classes), pa.decimal256(50, 9))})
+    raw = download_custom({"train.parquet": parquet(rows(60, classes), pa.decimal256(50, 9))})
     assert read_task(raw, "download").labels == ["0", "1", "10"]
 
 
@@ -490,7 +492,7 @@ LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
 @pytest.mark.parametrize("case", LOOK_ALIKES)
 def test_labels_that_are_almost_the_same_are_named_in_one_warning(case: str) -> None:
     labels, words, classes = LOOK_ALIKES[case]
-    raw = own({"train.jsonl": jsonl(rows(60, labels))})
+    raw = download_custom({"train.jsonl": jsonl(rows(60, labels))})
     assert len(read_task(raw, "download").labels) == classes
     [warning] = [warning for warning in read_data_card(raw).warnings if "almost the same" in warning]
     assert all(word in warning for word in words), warning
@@ -498,13 +500,13 @@ def test_labels_that_are_almost_the_same_are_named_in_one_warning(case: str) -> 
 
 def test_spellings_in_other_splits_count_and_different_labels_do_not() -> None:
     files = {"train.csv": csv(rows(60, ["yes", "no"])), "test.csv": csv(rows(9, ["Yes", "no"], 1))}
-    raw = own(files)  # type: ignore[arg-type]
+    raw = download_custom(files)  # type: ignore[arg-type]
     assert any("'Yes' and 'yes'" in warning for warning in read_data_card(raw).warnings)
     for labels in (["a", "b"], [" a", " b"], [1, 10, 2], ["01", "02"], ["0.5", "0.50"]):
-        raw = own({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
+        raw = download_custom({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
         assert not any("almost the same" in warning for warning in read_data_card(raw).warnings)
 
 
 def test_a_list_saved_as_text_among_names_is_told() -> None:
-    raw = own({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
+    raw = download_custom({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
     assert any("saved as text" in warning and "['bad']" in warning for warning in read_data_card(raw).warnings)

@@ -13,7 +13,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE
 from pipeline.params import ModelParams
 from pipeline.pretrained import pretrained
-from pipeline.sources.checkpoints import CATALOGUE
+from pipeline.sources.checkpoints import CATALOG
 from pipeline.sources.fetch import file_sha256
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -40,9 +40,9 @@ def test_a_checkpoint_from_its_wheel_matches_its_checksums(minilm: Path) -> None
     source = json.loads((minilm / SOURCE).read_text())
     assert source == {
         "checkpoint": MINILM,
-        "revision": CATALOGUE[MINILM].revision,
+        "revision": CATALOG[MINILM].revision,
         "license": "apache-2.0",
-        "files": CATALOGUE[MINILM].files,
+        "files": CATALOG[MINILM].files,
     }
     assert {path.name: file_sha256(path) for path in minilm.iterdir() if path.name != SOURCE} == source["files"]
 
@@ -55,7 +55,7 @@ def test_a_mirror_comes_first_and_must_match_the_checksums(
     (mirror / MINILM / "pytorch_model.bin").write_bytes(b"not needed")
     monkeypatch.setenv("CHECKPOINT_MIRROR", str(mirror))
     names = {path.name for path in fetch(tmp_path / "out", MINILM).iterdir()}
-    assert names == {*CATALOGUE[MINILM].files, SOURCE}, "only the needed files"
+    assert names == {*CATALOG[MINILM].files, SOURCE}, "only the needed files"
 
     config = mirror / MINILM / "config.json"
     config.write_text(config.read_text().replace("0.1", "0.2"))
@@ -72,17 +72,17 @@ def test_a_mirror_comes_first_and_must_match_the_checksums(
 
 
 @pytest.mark.parametrize("revision", ["", "@main"])
-def test_a_name_outside_the_catalogue_needs_a_commit(revision: str, tmp_path: Path) -> None:
-    named = f"FacebookAI/roberta-base{revision}"
+def test_a_name_outside_the_catalog_needs_a_commit(revision: str, tmp_path: Path) -> None:
+    checkpoint = f"FacebookAI/roberta-base{revision}"
     with pytest.raises(UserError) as error:
-        fetch(tmp_path / "out", named)
-    assert f"model.checkpoint is {named}," in str(error.value)
+        fetch(tmp_path / "out", checkpoint)
+    assert f"model.checkpoint is {checkpoint}," in str(error.value)
     assert "write FacebookAI/roberta-base@<40-hex commit>" in str(error.value)
-    assert f'"python -m pipeline.pin {named}"' in str(error.value)
+    assert f'"python -m pipeline.pin {checkpoint}"' in str(error.value)
 
 
-@pytest.mark.parametrize("revision", ["", f"@{CATALOGUE[MINILM].revision}"])
-def test_a_name_without_its_organisation_is_the_catalogues(
+@pytest.mark.parametrize("revision", ["", f"@{CATALOG[MINILM].revision}"])
+def test_a_name_without_its_organisation_is_the_catalogs(
     revision: str,
     minilm: Path,
     tiny: TinyMaker,
@@ -177,10 +177,13 @@ def test_an_unusable_local_directory_is_rejected(
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({"weight_map": {"a": "../other/model.safetensors"}}, "names ../other/model.safetensors, which is not beside"),
+        (
+            {"weight_map": {"a": "../other/model.safetensors"}},
+            "names ../other/model.safetensors, which is not next to it",
+        ),
         (
             {"weight_map": {"a": "model-00002-of-00002.safetensors"}},
-            "names model-00002-of-00002.safetensors, which is not beside",
+            "names model-00002-of-00002.safetensors, which is not next to it",
         ),
         ({"weight_map": ["model-00001-of-00002.safetensors"]}, "has no weight_map"),
         ("{", "has no weight_map"),
@@ -228,22 +231,17 @@ def test_pickles_on_the_hub_are_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "value", "message"),
     [
-        ("files", {}, "the Hub answered 404 (not found)"),
-        ("status", 401, "the Hub answered 401 (no such repository, or not allowed"),
-        ("status", 429, "the Hub answered 429 (too many requests)"),
-        ("status", 503, "the Hub answered 503"),
+        ("status", 401, "the Hub answered 401 Unauthorized; check the name"),
         ("stall", 8, "timed out"),
         ("corrupt", True, "is not what the Hub published"),
-        ("redirect", True, "redirect"),
         ("cut", True, "closed"),
-        ("more", b"more", "more"),
     ],
 )
 def test_a_failing_hub_is_reported_in_one_line(
     tiny: TinyMaker, tmp_path: Path, fault: str, value: object, message: str
 ) -> None:
     with serve() as hub:
-        hub.add("google-bert/bert-base-cased", CATALOGUE["google-bert/bert-base-cased"].revision, tiny())
+        hub.add("google-bert/bert-base-cased", CATALOG["google-bert/bert-base-cased"].revision, tiny())
         setattr(hub, fault, value)
         done = run_pretrained(tmp_path, "google-bert/bert-base-cased", **hub.env(tmp_path / "home"))
     assert done.returncode == 1
@@ -256,7 +254,7 @@ def test_a_failing_hub_is_reported_in_one_line(
 def test_a_hub_file_with_another_checksum_is_rejected(tiny: TinyMaker, tmp_path: Path) -> None:
     name = "google-bert/bert-base-uncased"
     with serve() as hub:
-        hub.add(name, CATALOGUE[name].revision, tiny())
+        hub.add(name, CATALOG[name].revision, tiny())
         done = run_pretrained(tmp_path, name, **hub.env(tmp_path / "home"))
     assert done.returncode == 1
     assert "config.json is not the published file" in done.stderr

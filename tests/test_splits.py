@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own import content, csv, own, read, rows
+from custom_files import content, csv, download_custom, read, rows
 
 from pipeline.core.messages import UserError
 
@@ -30,21 +30,21 @@ def sizes(raw: Path) -> tuple[int, ...]:
     return tuple(map(len, members(raw).values()))
 
 
-@pytest.mark.parametrize("kind", ["random", "stratify"])
-def test_counts_are_exact_and_a_seed_decides_which_rows(kind: str) -> None:
+@pytest.mark.parametrize("split_type", ["random", "stratify"])
+def test_counts_are_exact_and_a_seed_decides_which_rows(split_type: str) -> None:
     files = {"train.csv": csv(rows(200, ["a", "b", "b", "b"]))}
-    first = members(own(files, split={"type": kind}))
-    assert [len(of) for of in first.values()] == [160, 20, 20]
+    first = members(download_custom(files, split={"type": split_type}))
+    assert [len(indices) for indices in first.values()] == [160, 20, 20]
     assert sorted(chain.from_iterable(first.values())) == list(range(200))
-    assert members(own(files, split={"type": kind})) == first
-    assert members(own(files, split={"type": kind, "seed": 7})) != first
+    assert members(download_custom(files, split={"type": split_type})) == first
+    assert members(download_custom(files, split={"type": split_type, "seed": 7})) != first
 
 
 def test_stratify_gives_each_class_its_share_in_each_split() -> None:
-    raw = own({"train.csv": csv(rows(210, ["a", "b", "b", "b", "c", "c", "c"]))})
+    raw = download_custom({"train.csv": csv(rows(210, ["a", "b", "b", "b", "c", "c", "c"]))})
     for split, share in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
         counts = Counter(row["label"] for row in read(raw, split))
-        assert all(abs(counts[label] - share * of) <= 1 for label, of in ((0, 30), (1, 90), (2, 90)))
+        assert all(abs(counts[label] - share * size) <= 1 for label, size in ((0, 30), (1, 90), (2, 90)))
 
 
 def labels_of(raw: Path) -> dict[str, Counter[str]]:
@@ -58,11 +58,11 @@ RARE = ["one", *2 * ["two"], *3 * ["three"], *4 * ["four"]]
 @pytest.mark.parametrize("shares", [[0.8, 0.1, 0.1], [0.2, 0.4, 0.4], [0.6, 0.4, 0]])
 @pytest.mark.parametrize("column", [None, "source"])
 def test_stratify_keeps_rows_of_each_rare_class_in_train(shares: list[float], column: str | None) -> None:
-    plain = [*rows(90, ["a", "b"]), *((f"text {at}", label) for at, label in enumerate(RARE))]
-    files = {"train.csv": csv([(*row, "xy"[at % 2]) for at, row in enumerate(plain)], "text,label,source")}
+    plain = [*rows(90, ["a", "b"]), *((f"text {number}", label) for number, label in enumerate(RARE))]
+    files = {"train.csv": csv([(*row, "xy"[number % 2]) for number, row in enumerate(plain)], "text,label,source")}
     for seed in range(12):
         split = {"seed": seed, "fractions": shares, "column": column}
-        train = labels_of(own(files, split=split))["train"]  # type: ignore[arg-type]
+        train = labels_of(download_custom(files, split=split))["train"]  # type: ignore[arg-type]
         assert [train[label] >= least for label, least in (("one", 1), ("two", 1), ("three", 2), ("four", 2))] == 4 * [
             True
         ]
@@ -71,38 +71,43 @@ def test_stratify_keeps_rows_of_each_rare_class_in_train(shares: list[float], co
 def test_stratify_moves_nothing_but_rare_classes_and_tells_which_cannot_be_scored() -> None:
     common = rows(200, ["a", "b"])
     for seed in range(12):
-        raw = own({"train.csv": csv([*common, ("a lone row", "rare")])}, split={"seed": seed})
+        raw = download_custom({"train.csv": csv([*common, ("a lone row", "rare")])}, split={"seed": seed})
         counts = labels_of(raw)
         assert counts["train"]["rare"] == 1
         for split, share in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
             assert all(abs(counts[split][label] - share * 100) <= 1 for label in "ab")
         for split in ("validation", "test"):
             assert f"{split}: has no row with 1 of 3 labels ('rare'), which cannot be scored there" in warnings(raw)
-    assert "cannot be scored" not in warnings(own({"train.csv": csv(common)}))
+    assert "cannot be scored" not in warnings(download_custom({"train.csv": csv(common)}))
 
 
 @pytest.mark.parametrize("split", [{"type": "random"}, {"type": "hash"}, {"type": "group", "column": "user"}])
 def test_a_class_that_train_does_not_have_is_told_by_name(split: dict[str, Any]) -> None:
     seen = 0
-    for at in range(30):
-        made = [*((text, label, text) for text, label in rows(60, ["a", "b"])), (f"a lone row {at}", "rare", f"{at}")]
-        raw = own({"train.csv": csv(made, "text,label,user")}, split={**split, "seed": at})
+    for number in range(30):
+        made = [
+            *((text, label, text) for text, label in rows(60, ["a", "b"])),
+            (f"a lone row {number}", "rare", f"{number}"),
+        ]
+        raw = download_custom({"train.csv": csv(made, "text,label,user")}, split={**split, "seed": number})
         counts = labels_of(raw)
         for later in ("validation", "test"):
-            told = f"{later}: rows with a label that train does not have ('rare'): 1 (idx 60)" in warnings(raw)
-            assert told == (counts[later]["rare"] == 1)
-            seen += told
+            is_reported = f"{later}: rows with a label that train does not have ('rare'): 1 of " in warnings(raw)
+            assert is_reported == (counts[later]["rare"] == 1)
+            seen += is_reported
     assert seen
 
 
 def test_stratify_by_a_column() -> None:
-    of = [(text, label, "xy"[at >= 100]) for at, (text, label) in enumerate(rows(200, ["a", "b"]))]
-    raw = own({"train.csv": csv(of, "text,label,source")}, split={"column": "source"}, slice_columns=["source"])
+    examples = [(text, label, "xy"[number >= 100]) for number, (text, label) in enumerate(rows(200, ["a", "b"]))]
+    raw = download_custom(
+        {"train.csv": csv(examples, "text,label,source")}, split={"column": "source"}, slice_columns=["source"]
+    )
     assert Counter(row["source"] for row in read(raw, "test")) == {"x": 10, "y": 10}
 
 
 @pytest.mark.parametrize(
-    ("given", "shares", "expected"),
+    ("file_rows", "shares", "expected"),
     [
         ({}, [0.5, 0.25, 0.25], (100, 50, 50)),
         ({}, [0.9, 0.1, 0], (180, 20)),
@@ -112,27 +117,31 @@ def test_stratify_by_a_column() -> None:
         ({"dev": 10}, [0.8, 0.2, 0], (200, 10)),
     ],
 )
-def test_only_what_has_no_file_is_made(given: dict[str, int], shares: list[float], expected: tuple[int, ...]) -> None:
-    files = {f"{name}.csv": csv(rows(size, ["a", "b"], 1)) for name, size in given.items()}
-    raw = own({"train.csv": csv(rows(200, ["a", "b"])), **files}, split={"fractions": shares})
+def test_only_what_has_no_file_is_made(
+    file_rows: dict[str, int], shares: list[float], expected: tuple[int, ...]
+) -> None:
+    files = {f"{name}.csv": csv(rows(size, ["a", "b"], 1)) for name, size in file_rows.items()}
+    raw = download_custom({"train.csv": csv(rows(200, ["a", "b"])), **files}, split={"fractions": shares})
     assert sizes(raw) == expected
     assert content(raw, "task")["predicted"] == list(members(raw))[1:]
 
 
 def test_by_hash_each_row_keeps_its_split_when_rows_are_added() -> None:
     few, more = rows(300, ["a", "b"]), rows(300, ["a", "b"], 1)
-    before = own({"train.csv": csv(few)}, split={"type": "hash"})
+    before = download_custom({"train.csv": csv(few)}, split={"type": "hash"})
     split_of = {row["text"]: split for split in SPLITS for row in read(before, split)}
     assert {split: list(split_of.values()).count(split) > 10 for split in SPLITS} == dict.fromkeys(SPLITS, True)
-    after = own({"train.csv": csv(more + few)}, split={"type": "hash"})
+    after = download_custom({"train.csv": csv(more + few)}, split={"type": "hash"})
     now = {row["text"]: split for split in SPLITS for row in read(after, split)}
     assert {text: now[text] for text in split_of} == split_of
 
 
 def test_a_group_stays_together() -> None:
-    of = [(text, label, at % 37) for at, (text, label) in enumerate(rows(400, ["a", "b"]))]
-    raw = own(
-        {"train.csv": csv(of, "text,label,user")}, split={"type": "group", "column": "user"}, slice_columns=["user"]
+    examples = [(text, label, number % 37) for number, (text, label) in enumerate(rows(400, ["a", "b"]))]
+    raw = download_custom(
+        {"train.csv": csv(examples, "text,label,user")},
+        split={"type": "group", "column": "user"},
+        slice_columns=["user"],
     )
     users = {split: {row["user"] for row in read(raw, split)} for split in SPLITS}
     assert sum(map(len, users.values())) == 37
@@ -141,29 +150,39 @@ def test_a_group_stays_together() -> None:
 
 def test_pairs_that_share_a_text_stay_together_also_by_way_of_others() -> None:
     texts = [text for text, _ in rows(600, ["a"])]
-    chains = [(texts[at], texts[at + 1] if at % 3 < 2 else texts[at - 1].upper(), "ab"[at % 2]) for at in range(599)]
-    raw = own(
+    chains = [
+        (texts[number], texts[number + 1] if number % 3 < 2 else texts[number - 1].upper(), "ab"[number % 2])
+        for number in range(599)
+    ]
+    raw = download_custom(
         {"train.csv": csv(chains, "one,other,label")}, split={"type": "group"}, text_column_names=["one", "other"]
     )
     split_of = {row["idx"]: split for split in SPLITS for row in read(raw, split)}
-    assert all(split_of[at] == split_of[at + 1] for at in range(0, 598, 3))
+    assert all(split_of[number] == split_of[number + 1] for number in range(0, 598, 3))
     assert min(sizes(raw)) > 20
     assert content(raw, "data_card")["leakage"][0]["texts"] == 0
 
 
 def test_a_group_larger_than_its_split_goes_to_train() -> None:
-    of = [(text, label, "big" if at < 150 else at) for at, (text, label) in enumerate(rows(200, ["a", "b"]))]
-    raw = own({"train.csv": csv(of, "text,label,user")}, split={"type": "group", "column": "user"})
+    examples = [
+        (text, label, "big" if number < 150 else number) for number, (text, label) in enumerate(rows(200, ["a", "b"]))
+    ]
+    raw = download_custom({"train.csv": csv(examples, "text,label,user")}, split={"type": "group", "column": "user"})
     assert sizes(raw) == (160, 20, 20)
 
 
 @pytest.mark.parametrize(
-    "time", [lambda at: f"2024-{1 + at // 28:02}-{1 + at % 28:02}", lambda at: f"{at}.5", lambda at: 9000 + at]
+    "time",
+    [
+        lambda number: f"2024-{1 + number // 28:02}-{1 + number % 28:02}",
+        lambda number: f"{number}.5",
+        lambda number: 9000 + number,
+    ],
 )
 def test_by_time_the_latest_rows_are_test(time: Any) -> None:
-    of = [(text, label, time((7 * at) % 200)) for at, (text, label) in enumerate(rows(200, ["a", "b"]))]
-    raw = own({"train.csv": csv(of, "text,label,when")}, split={"type": "datetime", "column": "when"})
-    when = {split: {7 * at % 200 for at in found} for split, found in members(raw).items()}
+    examples = [(text, label, time((7 * number) % 200)) for number, (text, label) in enumerate(rows(200, ["a", "b"]))]
+    raw = download_custom({"train.csv": csv(examples, "text,label,when")}, split={"type": "datetime", "column": "when"})
+    when = {split: {7 * number % 200 for number in indices} for split, indices in members(raw).items()}
     assert when == {"train": set(range(160)), "validation": set(range(160, 180)), "test": set(range(180, 200))}
 
 
@@ -171,7 +190,9 @@ def in_time(times: list[str]) -> list[int]:
     """The `idx` of rows with these times, by which they become train, validation and test rows."""
     made = [(text, label, time) for (text, label), time in zip(rows(len(times), ["a", "b"]), times, strict=True)]
     split = {"type": "datetime", "column": "when", "fractions": [0.5, 0.25, 0.25]}
-    return list(chain.from_iterable(members(own({"train.csv": csv(made, "text,label,when")}, split=split)).values()))
+    return list(
+        chain.from_iterable(members(download_custom({"train.csv": csv(made, "text,label,when")}, split=split)).values())
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,14 +239,14 @@ def test_dates_and_numbers_in_one_column_are_an_error_that_names_both_rows(
 
 def test_a_column_may_name_each_rows_split() -> None:
     names = ["train", "train", "dev", "Test"]
-    of = [(text, label, names[at % 4]) for at, (text, label) in enumerate(rows(80, ["a", "b", "b"]))]
-    raw = own({"train.csv": csv(of, "text,label,part")}, split={"type": "fixed", "column": "part"})
+    examples = [(text, label, names[number % 4]) for number, (text, label) in enumerate(rows(80, ["a", "b", "b"]))]
+    raw = download_custom({"train.csv": csv(examples, "text,label,part")}, split={"type": "fixed", "column": "part"})
     assert members(raw)["validation"] == list(range(2, 80, 4))
     assert sizes(raw) == (40, 20, 20)
 
 
 def test_a_regression_is_split_at_random() -> None:
-    assert sizes(own({"train.csv": csv(rows(100, [at / 7 for at in range(60)]))})) == (80, 10, 10)
+    assert sizes(download_custom({"train.csv": csv(rows(100, [number / 7 for number in range(60)]))})) == (80, 10, 10)
 
 
 DATED = csv([(*row, "3/4/2024") for row in rows(40, ["a", "b"])], "text,label,when")
@@ -290,7 +311,7 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "a split twice": (
         {"train.csv": csv([(*row, "dev") for row in rows(9, ["a", "b"])], "text,label,part"), "dev.csv": PLAIN},
         {"type": "fixed", "column": "part"},
-        r"data\.split\.column: part .*validation.* file too; leave one",
+        r"data\.split\.column: part .*validation.* file too; keep only one",
     ),
 }
 
@@ -299,5 +320,5 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 def test_a_split_that_cannot_be_made_is_refused(fault: str) -> None:
     files, split, message = REFUSED[fault]
     with pytest.raises(UserError, match=message) as error:
-        own(files, split=split)  # type: ignore[arg-type]
+        download_custom(files, split=split)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)

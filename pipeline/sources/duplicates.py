@@ -61,7 +61,7 @@ def flag_duplicates(hashes: pd.DataFrame) -> pd.DataFrame:
 
 
 def flag_leakage(later: pd.DataFrame, earlier: pd.DataFrame) -> pd.DataFrame:
-    """Return for each row of a split what of it is in an earlier split.
+    """Return for each row of a split whether it, or a part of it, is also in an earlier split.
 
     The columns are "rows" (the whole row), "texts" (one of its texts) and "contradictory" (the whole row, with another
     label).

@@ -27,7 +27,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
         )
     for split, by_name in candidates.items():
         if len(by_name) > 1:
-            raise UserError(f"{directory} has {listing(by_name)}, each of which may be {split}; leave one of them")
+            raise UserError(f"{directory} has {listing(by_name)}, each of which may be {split}; keep only one")
     if TRAIN not in candidates:
         names = f", but {listing(ignored)}" if ignored else ""
         raise UserError(
@@ -35,7 +35,11 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
             'it has train.csv.dvc run "dvc pull"'
         )
     if ignored := [name for name in ignored if not name.endswith(".dvc")]:
-        log.warning("%s: not read, since named neither train, validation nor test: %s", directory, listing(ignored))
+        log.warning(
+            "%s: these files are not read, because their names are not those of a split: %s",
+            directory,
+            listing(ignored),
+        )
     splits = dict.fromkeys(NAMES.values())
     return {split: next(iter(candidates[split].values())) for split in splits if split in candidates}
 

@@ -1,17 +1,8 @@
-"""The nine tasks of GLUE (Wang et al. 2018), as one table; each comes from a mirror directory or the Hub."""
+"""The nine tasks of GLUE (Wang et al. 2018), as one table."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
-
-from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
-from pipeline.sources import mrpc
-from pipeline.sources.corpus import Corpus, Record, published_origin, read_tsv, rows_sha256, table_of
-from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, inside, mirror
 
 HUB_REPO = "nyu-mll/glue"
 HUB_REVISION = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -68,7 +59,7 @@ GLUE = {
 }  # fmt: skip
 
 # Checksums of files in the archives, as far as they are known.
-_SHA256 = {
+ARCHIVE_SHA256 = {
     "CoLA/dev.tsv": "8c013e21dc39957cac37378d87bebe225b694a0d5fe13eded66c2856628833fd",
     "CoLA/test.tsv": "3b4df85f7a9a0633574b38d181e18090ac961a24b18fb6bcd74999ddea8ad0b8",
     "CoLA/train.tsv": "cb368ebeb9f27d7ad03720d27ddc95687a311bdb100781a2fe59a5f5b1bc0624",
@@ -98,101 +89,3 @@ def task_of(name: str) -> Task:
         predicted=predicted,
         unlabelled=[] if name == "mrpc" else [split for split in predicted if split.startswith("test")],
     )
-
-
-def load_glue(name: str) -> Corpus:
-    """Load a task from the first source that has it: the mirror, the Hub, or for MRPC the original addresses.
-
-    Raises:
-        UserError: No source has the task, or the mirror has a damaged file of it.
-    """
-    task, folder, is_mrpc = task_of(name), GLUE[name].folder, name == "mrpc"
-    variable, content = ("MRPC_MIRROR", ", ".join(mrpc.ORIGINALS)) if is_mrpc else ("GLUE_MIRROR", f"{folder}/")
-    sources, failures = {}, []
-    if (directory := mirror(variable)) and (is_mrpc or (directory / folder).is_dir()):
-        sources[variable] = mrpc.from_originals(directory) if is_mrpc else _from_archives(task, directory)
-    else:
-        failures.append(f"{variable} has no {content}" if directory else f"{variable} is not set")
-    sources[f"the Hub ({HUB_REPO})"] = _from_hub(task)
-    if is_mrpc:
-        sources["the original addresses"] = mrpc.from_web()
-    for source, records in sources.items():
-        try:
-            corpus = _corpus(task, records)
-        except Unavailable as error:
-            if source == variable:
-                raise UserError(f"{variable}: {error}; fix or replace the file") from None
-            failures.append(f"{source}: {error}")
-        else:
-            log.info("%s from %s", folder, source)
-            return corpus
-    raise UserError(
-        f"{folder} could not be fetched: {'; '.join(failures)}. Connect to a network, or set {variable} to a directory "
-        f'with {content}, or run "make demo", which needs neither'
-    )
-
-
-def _corpus(task: Task, records: Iterable[Record]) -> Corpus:
-    """Check the labels, the number of rows of each split, and the checksums of MRPC's rows. Raises Unavailable."""
-    splits: dict[str, list[tuple[tuple[str, ...], float, int]]] = {split: [] for split in task.splits}
-    for record in records:
-        number = -1 if record.split in task.unlabelled else _number(task, record)
-        splits[record.split].append((record.texts, number, record.idx))
-    tables = {}
-    for (split, rows), expected in zip(splits.items(), GLUE[task.name].rows, strict=True):
-        if len(rows) != expected:
-            raise Unavailable(f"{split} has {len(rows)} rows; it must have {expected}")
-        texts, labels, idx = zip(*rows, strict=True)
-        tables[split] = table_of(task, texts, None if split in task.unlabelled else labels, idx)
-        if task.name == "mrpc" and (sha256 := rows_sha256(tables[split])) != mrpc.ROWS_SHA256[split]:
-            raise Unavailable(f"the {split} rows are altered: sha256 {sha256:.12}, not {mrpc.ROWS_SHA256[split]:.12}")
-    origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION)
-    return Corpus(task, tables, origin)
-
-
-def _number(task: Task, row: Record) -> float:
-    """Return the number of a label's class, or a score from 0 to 5. Raises Unavailable."""
-    label, names = str(row.label), [*task.labels, *map(str, range(len(task.labels)))]
-    if label in names:
-        return names.index(label) % len(task.labels)
-    if not task.labels:
-        with suppress(ValueError):
-            score = float(str(np.float32(label)))  # the Hub has 32 bits of it
-            if 0 <= score <= 5:
-                return score
-    raise Unavailable(f"{row.where} has the label {label[:20]!r}; it must be {' or '.join(names) or 'from 0 to 5'}")
-
-
-def _from_archives(task: Task, directory: Path) -> Iterator[Record]:
-    glue = GLUE[task.name]
-    columns = glue.columns or [*glue.texts, "label"]
-    for split in task.splits:
-        file = f"{glue.folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
-        path, labelled = inside(directory, file), split not in task.unlabelled
-        rows = read_tsv(path, columns if labelled else columns[:-1], glue.header if labelled else None)
-        for idx, (where, fields) in enumerate(rows):
-            yield Record(split, where, tuple(fields[: len(glue.texts)]), fields[-1] if labelled else None, idx)
-        if file not in _SHA256:
-            log.warning("%s: its checksum is not known; its rows are counted", path)
-        elif (sha256 := file_sha256(path)) != _SHA256[file]:
-            raise Unavailable(f"{path} is altered: sha256 {sha256:.12}, not {_SHA256[file]:.12}")
-
-
-def _from_hub(task: Task) -> Iterator[Record]:
-    import pyarrow.parquet as pq
-    from pyarrow import ArrowException
-
-    for split in task.splits:
-        file = f"{task.name}/{_published(task, split)}-00000-of-00001.parquet"
-        path = from_hub(HUB_REPO, file, HUB_REVISION, "dataset")
-        try:
-            columns = pq.read_table(path, columns=[*task.text_columns, "label", "idx"]).to_pydict()
-        except (ArrowException, OSError) as error:
-            raise Unavailable(f"{file} is not a parquet file of GLUE ({' '.join(str(error).split())})") from None
-        for *texts, label, idx in zip(*columns.values(), strict=True):
-            yield Record(split, f"{file} idx {idx}", tuple(texts), str(label), idx)
-
-
-def _published(task: Task, split: str) -> str:
-    """Return the name of a split in the archives and on the Hub."""
-    return f"{split}_matched" if task.name == "mnli" and split in ("validation", "test") else split

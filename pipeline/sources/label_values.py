@@ -1,7 +1,6 @@
 """Read the labels of custom files as Python values: a label, a list of labels, or a vector of 0 and 1."""
 
 import ast
-import functools
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
@@ -99,7 +98,6 @@ def is_minus_one(value: Any) -> bool:
     return value.strip() in ("-1", "-1.0") if isinstance(value, str) else bool(value == -1)
 
 
-@functools.lru_cache(20_000)
 def items_of_text(text: str) -> tuple[str | None, ...] | None:
     """Return the items of a list that was saved as text; None if the text is not a list.
 

@@ -33,9 +33,9 @@ METRICS = {
     "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
     "regression": ["pearson", "spearmanr", "rmse"],
 }
-_MOST_INTEGERS = 20  # different whole numbers that are taken for classes
+_MOST_INTEGERS = 20  # With more different whole numbers, the task is a regression.
 _MOST_CLASSES = 1000
-_MOST_PAIRS = 5  # of almost the same labels in a warning
+_MOST_PAIRS = 5  # how many pairs of similar labels a warning lists
 _LARGEST_TARGET = 1e15  # the sum of the squares of millions of such numbers fits into single precision
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
 _INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers like this if one is missing
@@ -88,6 +88,10 @@ class _Value(NamedTuple):
         is_separated = isinstance(self.raw, str) and self.labels != texts_of([self.raw])
         return isinstance(self.raw, list) or len(self.labels) > 1 or is_separated
 
+    @property
+    def is_vector(self) -> bool:
+        return all(bit(item) is not None for item in self.items)
+
 
 class LabelReader:
     """Reads the label column of all splits.
@@ -110,26 +114,26 @@ class LabelReader:
         self._schema_names = list(dict.fromkeys(name.strip() for names in class_names.values() for name in names))
         self._warnings: list[str] = []
 
-        column = pd.concat(columns.values())
-        self._index = {split: part.index for split, part in columns.items()}
+        # Few labels differ, so each is read once: a row has the position of its label in `_values`.
+        column = pd.concat(columns)
         codes, _ = pd.factorize(column.map(repr))  # 1, 1.0 and "1" differ
-        ends = np.cumsum([len(part) for part in columns.values()])
-        self._codes = dict(zip(columns, np.split(codes, ends[:-1]), strict=True))
-        first = column.iloc[np.unique(codes, return_index=True)[1]]
-        in_train = self._codes[TRAIN].max(initial=-1) + 1  # train's rows come first, so its values do, too
+        rows = pd.Series(codes, column.index)
+        self._codes = {split: rows.loc[split] for split in columns}
+        distinct = column[~rows.duplicated()].droplevel(0)
+        in_train = self._codes[TRAIN].max() + 1  # train's rows come first, so its labels do, too
 
         # A name of a class in a schema is a label, whatever is in it.
-        self._text_lists = not class_names.get(TRAIN) and self._has_text_lists(first.iloc[:in_train])
+        has_schema_names = bool(class_names.get(TRAIN))
+        self._text_lists = not has_schema_names and self._has_text_lists(distinct.iloc[:in_train])
         separator = {None: "[|;]", "multi_label_classification": "[|;,]"}.get(self._problem_type)
-        separator = None if class_names.get(TRAIN) else separator
+        separator = None if has_schema_names else separator
         self._values: list[_Value] = []
-        for (file, line), raw in first.items():
+        for (file, line), raw in distinct.items():
             items = self._split(raw, separator)
             self._values.append(_Value(raw, f"{file} {line}", items, texts_of(items)))
 
-        train_labels = dict.fromkeys(label for value in self._values[:in_train] for label in value.labels)
-        self._train_labels = list(train_labels)
-        minus_one_is_class = "-1" in (self._id2label or ()) or any(map(is_minus_one, train_labels))
+        self._train_labels = list(dict.fromkeys(label for value in self._values[:in_train] for label in value.labels))
+        minus_one_is_class = "-1" in (self._id2label or ()) or any(map(is_minus_one, self._train_labels))
         self._is_unknown = np.array([not minus_one_is_class and is_minus_one(value.raw) for value in self._values])
         self._known = [value for value, unknown in zip(self._values, self._is_unknown, strict=True) if not unknown]
         self._first: dict[str, str] = {}  # where each label first occurs
@@ -181,7 +185,9 @@ class LabelReader:
         else:
             names, encoded = self._encode_classes(problem_type, several)
         column = pd.Series(encoded, dtype=object)
-        splits = {split: column.iloc[codes] for split, codes in self._codes.items() if split not in unlabelled}
+        splits = {
+            split: column.iloc[codes.to_numpy()] for split, codes in self._codes.items() if split not in unlabelled
+        }
         return Labels(problem_type, names, splits, self._warnings)
 
     def _message(self, where: str, label: object) -> str:
@@ -204,7 +210,7 @@ class LabelReader:
             raise UserError(f"{message}; a list must hold labels, or 0 or 1 for each label")
         for label in value.labels:
             if LONE_SURROGATE.search(label):
-                raise UserError(f"{self._message(value.where, label)}, which is no Unicode; correct it")
+                raise UserError(f"{self._message(value.where, label)}, which is not valid Unicode; correct it")
 
     def _infer(self, several: _Value | None) -> ProblemType:
         labels = self._train_labels
@@ -239,23 +245,24 @@ class LabelReader:
 
     def _unlabelled(self, problem_type: ProblemType) -> list[str]:
         """Return the splits without labels. Raises UserError if only some labels that train does not have are -1."""
-        rows = self._labelled_rows()
-        unlabelled = [split for split in rows if split == "test" and not rows[split]]
-        for split, codes in self._codes.items():
-            is_unknown = self._is_unknown[codes]
+        unlabelled = []
+        for split, rows in self._labelled_rows().items():
+            is_unknown = self._is_unknown[self._codes[split]]
             count = np.count_nonzero(is_unknown)
+            if split == "test" and not rows:
+                unlabelled.append(split)
             # In a regression, -1 is a number like any other, unless all other numbers are greater.
             is_target = problem_type == "regression" and not (
-                count == rows[split] and all(_is_number(label) and float(label) > -1 for label in self._first)
+                count == rows and all(_is_number(label) and float(label) > -1 for label in self._first)
             )
             if not count or is_target:
                 continue
-            if count < rows[split] or split != "test":
-                file, line = self._index[split][is_unknown.argmax()]
+            if count < rows or split != "test":
+                file, line = self._codes[split].index[is_unknown.argmax()]
                 raise UserError(
-                    f"{file} {line}: {self._name} is -1, as in {count:,} of {rows[split]:,} rows of {split}, but train "
-                    "has no label -1; if it means that the label is unknown, empty these labels and set "
-                    "data.on_missing=drop; if it is a class, list all labels in data.id2label"
+                    f"{file} {line}: {self._name} is -1, as in {count:,} of {rows:,} rows of {split}, but train has no "
+                    "label -1. If it means that the label is unknown, empty these labels and set data.on_missing=drop; "
+                    "if it is a class, list all labels in data.id2label"
                 )
             log.info("%s: all labels are -1, and train has no -1: the labels are taken for unknown", split)
             unlabelled.append(split)
@@ -267,7 +274,7 @@ class LabelReader:
             numbers = {label: number for number, label in enumerate(self._id2label)}
             if unlisted := next((label for label in self._first if label not in numbers), None):
                 raise UserError(
-                    f"{self._message(self._first[unlisted], unlisted)}, which is none of data.id2label's "
+                    f"{self._message(self._first[unlisted], unlisted)}, which is not one of data.id2label's "
                     f"{listing(numbers)}; correct it, or list it there"
                 )
             return list(self._id2label.values()), numbers
@@ -325,19 +332,16 @@ class LabelReader:
         A list of labels has no label twice, so a list of three or more items, each 0 or 1, is a vector.
         """
         lists = [value for value in self._known if value.labels or isinstance(value.raw, list)]
-        bits = [[bit(item) for item in value.items] for value in lists]
-        odd = next((value for value, values in zip(lists, bits, strict=True) if None in values), None)
-        vectors: dict[int, _Value] = {}  # the first one of each length
-        for value, values in zip(lists, bits, strict=True):
-            if None not in values:
-                vectors.setdefault(len(values), value)
-        repeats = any(None not in values and len(set(values)) < len(values) for values in bits)
-        if not any(length > 2 for length in vectors) and (odd or not (repeats or vectors.keys() == {2})):
+        vectors = [value for value in lists if value.is_vector]
+        odd = next((value for value in lists if not value.is_vector), None)
+        lengths = {len(value.items) for value in vectors}
+        has_repeats = any(len({bit(item) for item in value.items}) < len(value.items) for value in vectors)
+        if max(lengths, default=0) <= 2 and (odd or not (has_repeats or lengths == {2})):
             return None
-        length, *shorter = sorted(vectors, reverse=True)
-        odd = odd or (vectors[shorter[0]] if shorter else None)
+        length = max(lengths)
+        odd = odd or next((value for value in vectors if len(value.items) < length), None)
         if odd:
-            vector = vectors[length]
+            vector = next(value for value in vectors if len(value.items) == length)
             raise UserError(
                 f"{self._message(odd.where, odd.items)}, but {self._message(vector.where, vector.items)}, which holds "
                 f"0 or 1 for each of {length} labels; write all labels in the same way"
@@ -440,8 +444,8 @@ class LabelReader:
         if pairs:
             more = f" and {len(pairs) - _MOST_PAIRS} more" * (len(pairs) > _MOST_PAIRS)
             self._warnings.append(
-                f"{self._name}: labels that are almost the same: {', '.join(pairs[:_MOST_PAIRS])}{more}; write those "
-                "that mean the same alike"
+                f"{self._name}: labels that are almost the same: {', '.join(pairs[:_MOST_PAIRS])}{more}; write "
+                "labels that mean the same in the same way"
             )
 
     def _constant(self) -> UserError:
@@ -458,7 +462,7 @@ class LabelReader:
 def _id2label(params: DataParams) -> dict[str, str] | None:
     """Return data.id2label by label. A list names the columns of labels, or the labels 0, 1 and so on."""
     if params.id2label is None or isinstance(params.id2label, dict):
-        return params.id2label and {str(label): name for label, name in params.id2label.items()}
+        return params.id2label
     columns = params.label_columns
     labels = columns if len(columns) > 1 else [str(number) for number in range(len(params.id2label))]
     return dict(zip(labels, params.id2label, strict=True))

@@ -1,4 +1,4 @@
-"""Make validation and test rows of train's rows if there is no file of them."""
+"""Split train's rows into train, validation and test rows, for the splits that have no file."""
 
 import math
 import re
@@ -42,19 +42,19 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
         if twice := sorted(fractions.keys() & set(files) - {TRAIN}):
             raise UserError(
                 f"data.split.column: {params.split.column} names rows of {twice[0]}, for which there is a file too; "
-                "leave one"
+                "keep only one"
             )
     made = {name: value for name, value in fractions.items() if name == TRAIN or (name not in files and value)}
     if "validation" not in {*files, *made}:
         raise UserError(
             f"data.split: {params.directory} has no validation file, and test is not used for it; add one, or set "
-            "data.split.type=stratify and a share in data.split.fractions"
+            "data.split.type=stratify and a fraction for validation in data.split.fractions"
         )
     return {name: value / sum(made.values()) for name, value in made.items()}
 
 
 def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
-    """Return what data.split.column says of each row: the number of its split, its time, or a hash of the value.
+    """Return for each row what data.split.column says: the number of its split, its time, or a hash of the value.
 
     Args:
         column: The texts of data.split.column; the index has file and line.
@@ -148,7 +148,7 @@ def assign(
     if split.type == "hash":
         position = (hashes["row"].to_numpy() if keys is None else keys) / 2.0**64
         bounds = np.cumsum([fractions.get("test", 0), fractions.get("validation", 0)])
-        return np.array([2, 1, 0], dtype=np.int8)[np.digitize(position, bounds)]
+        return (2 - np.digitize(position, bounds)).astype(np.int8)
     return _grouped(_groups_sharing_a_text(hashes) if keys is None else keys, validation, test)
 
 
@@ -189,13 +189,13 @@ def _keep_classes_in_train(codes: Codes, classes: NDArray[np.int64]) -> None:
 
 def _grouped(groups: Hashes, validation: int, test: int) -> Codes:
     """Take whole groups in the order of their hashes until a split is full. Groups that are too large go to train."""
-    hashes, members, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    is_small = sizes <= max(min((count for count in (validation, test) if count), default=math.inf), 1)
-    order = np.lexsort((hashes, ~is_small))
-    middle = np.cumsum(sizes[order]) - sizes[order] / 2
-    codes = np.zeros(len(hashes), dtype=np.int8)
-    codes[order] = np.where(middle < test, 2, np.where(middle < test + validation, 1, 0)) * is_small[order]
-    return codes[members]
+    largest = max(min((count for count in (validation, test) if count), default=math.inf), 1)
+    sizes = pd.Series(groups).value_counts().sort_index()
+    sizes = sizes[sizes <= largest]
+    middle = sizes.cumsum() - sizes / 2
+    codes = pd.Series(2 - np.digitize(middle, [test, test + validation]), sizes.index)
+    row_codes: Codes = pd.Series(groups).map(codes).fillna(0).to_numpy(dtype=np.int8)
+    return row_codes
 
 
 def _groups_sharing_a_text(hashes: pd.DataFrame) -> Hashes:

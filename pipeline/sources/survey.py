@@ -43,7 +43,7 @@ def survey(
         flags = flag_duplicates(hashes[split])
         for flag, description in _DUPLICATES.items():
             if flags[flag].any():
-                warnings.append(f"{split}: {description}: {describe_rows(rows['idx'][flags[flag]])}")
+                warnings.append(f"{split}: {description}: {describe_rows(rows['idx'], flags[flag])}")
         cards[split] = SplitCard(
             rows=len(rows),
             labels=counts[split].tolist() if split in counts else [],
@@ -82,17 +82,18 @@ def _count_labels(task: Task, rows: pd.DataFrame) -> Counts:
 
 
 def _leak_warnings(leak: Leak, flags: pd.DataFrame, idx: pd.Series) -> list[str]:
-    warnings = []
-    if leak.rows:
-        warnings.append(f"{leak.later}: rows that are also in {leak.earlier}: {describe_rows(idx[flags['rows']])}")
-    if leak.contradictory:
-        rows = describe_rows(idx[flags["contradictory"]])
-        warnings.append(f"{leak.later}: rows that are also in {leak.earlier}, with another label: {rows}")
-    if leak.texts > leak.rows:
-        warnings.append(
-            f"{leak.later}: rows that share a text with {leak.earlier}: {describe_rows(idx[flags['texts']])}"
-        )
-    return warnings
+    descriptions = {
+        "rows": f"rows that are also in {leak.earlier}",
+        "contradictory": f"rows that are also in {leak.earlier}, with another label",
+        "texts": f"rows that share a text with {leak.earlier}",
+    }
+    if leak.texts == leak.rows:  # the same rows again
+        del descriptions["texts"]
+    return [
+        f"{leak.later}: {description}: {describe_rows(idx, flags[flag])}"
+        for flag, description in descriptions.items()
+        if flags[flag].any()
+    ]
 
 
 def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[str, Counts]) -> list[str]:
@@ -103,7 +104,7 @@ def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[st
             labels = np.array(splits[split]["label"].tolist())
             has_new = labels[:, new].any(axis=1) if labels.ndim == 2 else np.isin(labels, new)
             names = listing(quote(task.labels[label]) for label in new)
-            idx = describe_rows(splits[split]["idx"][has_new])
+            idx = describe_rows(splits[split]["idx"], has_new)
             warnings.append(f"{split}: rows with a label that train does not have ({names}): {idx}")
         if split != TRAIN and len(absent := np.flatnonzero(split_counts == 0)):
             names = listing(quote(task.labels[label]) for label in absent)

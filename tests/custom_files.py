@@ -14,16 +14,19 @@ WORDS = ["night", "river", "stone", "paper", "green", "seven", "quiet", "order",
 
 
 def rows(count: int, labels: list[Any], seed: int = 0) -> list[tuple[str, Any]]:
-    """Different texts; the labels take turns."""
-    made = random.Random(seed)
-    return [(f"{' '.join(made.choices(WORDS, k=6))} {seed} {at}", labels[at % len(labels)]) for at in range(count)]
+    """Return different texts with labels that take turns."""
+    rng = random.Random(seed)
+    return [
+        (f"{' '.join(rng.choices(WORDS, k=6))} {seed} {number}", labels[number % len(labels)])
+        for number in range(count)
+    ]
 
 
-def csv(of: list[tuple[Any, ...]], header: str = "text,label") -> str:
-    return "\n".join([header, *(",".join(map(str, row)) for row in of), ""])
+def csv(examples: list[tuple[Any, ...]], header: str = "text,label") -> str:
+    return "\n".join([header, *(",".join(map(str, example)) for example in examples), ""])
 
 
-def own(files: dict[str, str | bytes], **changes: Any) -> Path:
+def download_custom(files: dict[str, str | bytes], **changes: Any) -> Path:
     """Write the files to data/custom in the working directory, and run download. Returns its output."""
     for name, content in files.items():
         path = Path("data/custom", name)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import Project, data_params, params_file, run_stage
-from own import content, csv, own, read, rows
+from custom_files import content, csv, download_custom, read, rows
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
@@ -24,8 +24,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def jsonl(of: list[tuple[Any, Any]]) -> str:
-    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in of)
+def jsonl(examples: list[tuple[Any, Any]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
 
 
 CLASSES, SEVERAL, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
@@ -95,7 +95,7 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
     "commas in names": ({"train.csv": csv(rows(60, ['"b,a"', "c"]))}, {}, (CLASSES, ["b,a", "c"], ["accuracy"])),
     "named classes": (
         {"train.csv": csv(rows(60, [1, 0]))},
-        {"id2label": {1: "good", 0: "bad"}},
+        {"id2label": {"1": "good", "0": "bad"}},
         (CLASSES, ["good", "bad"], ["accuracy"]),
     ),
     "words and numbers that are listed": (
@@ -108,21 +108,27 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
 
 @pytest.mark.parametrize("case", KINDS)
 def test_the_kind_of_task_is_inferred_and_told(case: str, caplog: pytest.LogCaptureFixture) -> None:
-    files, changes, (kind, labels, metrics) = KINDS[case]
+    files, changes, (problem_type, labels, metrics) = KINDS[case]
     caplog.set_level("INFO")
-    task = read_task(own(files, **changes), "download")
-    assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (kind, labels, metrics)
-    told = [message for message in caplog.messages if message.startswith(f"Inferred problem_type {kind}: label has ")]
-    assert len(told) == ("problem_type" not in changes)
-    assert all("set data.problem_type" in message for message in told)
+    task = read_task(download_custom(files, **changes), "download")
+    assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (problem_type, labels, metrics)
+    messages = [
+        message
+        for message in caplog.messages
+        if message.startswith(f"Inferred problem_type {problem_type}: label has ")
+    ]
+    assert len(messages) == ("problem_type" not in changes)
+    assert all("set data.problem_type" in message for message in messages)
 
 
 def test_labels_are_stored_by_kind() -> None:
-    raw = own({"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]])), "dev.jsonl": jsonl(rows(3, [["c"]], 1))})
+    raw = download_custom(
+        {"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]])), "dev.jsonl": jsonl(rows(3, [["c"]], 1))}
+    )
     assert [row["label"] for row in read(raw, "validation")] == [[0, 0, 1]] * 3
-    raw = own({"train.jsonl": jsonl(rows(60, [0.5, 2.5])), "dev.jsonl": jsonl(rows(2, [2.5, 7], 1))})
+    raw = download_custom({"train.jsonl": jsonl(rows(60, [0.5, 2.5])), "dev.jsonl": jsonl(rows(2, [2.5, 7], 1))})
     assert [row["label"] for row in read(raw, "validation")] == [2.5, 7.0]
-    raw = own({"train.jsonl": jsonl(rows(60, ["b", "a"])), "dev.jsonl": jsonl(rows(2, ["a", "b"], 1))})
+    raw = download_custom({"train.jsonl": jsonl(rows(60, ["b", "a"])), "dev.jsonl": jsonl(rows(2, ["a", "b"], 1))})
     assert [row["label"] for row in read(raw, "validation")] == [0, 1]
     features = json.loads(pq.read_schema(raw / "validation.parquet").metadata[b"huggingface"])["info"]["features"]
     assert features["label"]["names"] == ["a", "b"]
@@ -138,14 +144,14 @@ def test_pairs_slices_and_other_types_of_a_parquet_file() -> None:
     Path("data/custom").mkdir(parents=True)
     pq.write_table(pa.table(columns), "data/custom/train.parquet")
     names = {"text_column_names": ["question", "answer"], "label_column_name": "verdict", "slice_columns": ["source"]}
-    raw = own({}, **names, problem_type=CLASSES, on_missing="drop")
-    found = sorted(
+    raw = download_custom({}, **names, problem_type=CLASSES, on_missing="drop")
+    examples = sorted(
         (row for split in ("train", "validation", "test") for row in read(raw, split)), key=lambda row: row["idx"]
     )
     assert list(read(raw, "train")[0]) == ["question", "answer", "label", "idx", "source"]
     assert list(read(raw, "test")[0]) == ["question", "answer", "label", "idx", "source", "leakage"]
-    assert [row["idx"] for row in found] == [at for at in range(60) if at % 3 < 2]
-    assert {key: found[1][key] for key in ("question", "answer", "label", "source")} == {
+    assert [row["idx"] for row in examples] == [number for number in range(60) if number % 3 < 2]
+    assert {key: examples[1][key] for key in ("question", "answer", "label", "source")} == {
         "question": "two", "answer": "1", "label": 0, "source": "",
     }  # fmt: skip
     assert content(raw, "task")["slice_columns"] == ["source"]
@@ -169,19 +175,14 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         r"line 3: label is 'bad', .*data\.id2label's good, bat; .*list it",
     ),
     "too many classes": (
-        {"train.csv": csv(rows(10_000, [f"c{at}" for at in range(10_000)]))},
+        {"train.csv": csv(rows(2_000, [f"c{number}" for number in range(2_000)]))},
         {},
-        r"data\.label_column_name: label has 10,000 different labels in 10,000 rows.*name the column",
+        r"data\.label_column_name: label has 2,000 different labels in 2,000 rows.*name the column",
     ),
     "one row a class": (
-        {"train.csv": csv(rows(30, [f"c{at}" for at in range(30)]))},
+        {"train.csv": csv(rows(30, [f"c{number}" for number in range(30)]))},
         {},
         r"label has 30 different labels in 30 rows, too many",
-    ),
-    "free text": (
-        {"train.csv": csv(rows(20_100, [f"c{at}" for at in range(20_100)]))},
-        {},
-        r"label has 20,100 different labels in 20,100 rows, too many for classes",
     ),
     "one class": (
         {"train.csv": csv(rows(30, ["x"]))},
@@ -206,7 +207,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "half a character": (
         {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
         {},
-        r"line 1: label is 'b\\ud83d', which is no Unicode; correct it",
+        r"line 1: label is 'b\\ud83d', which is not valid Unicode; correct it",
     ),
     "no label at all": (
         {"train.csv": csv(rows(30, [""]))},
@@ -226,7 +227,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "NaN of JSON, which is missing": (
         {"train.jsonl": jsonl([*TEXTS, (float("nan"), "good"), ("a", float("nan"))])},
         {},
-        r"custom: train: rows without text: 1 \(idx 40\), .* label: 1 \(idx 41\)",
+        r"custom: train: rows without text: 1 of 42 \(2\.4%\), idx 40, .* label: 1 of 42 \(2\.4%\), idx 41",
     ),
     "infinity": (
         {"train.jsonl": jsonl(rows(30, [1.5, 2.5, float("inf")]))},
@@ -242,11 +243,6 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"train.csv": csv(rows(30, ["1.5", "2.5", "1e999"]))},
         {},
         r"line 4: label is '1e999'; .*finite",
-    ),
-    "NaN behind very many numbers": (
-        {"train.csv": csv([*rows(20_100, [at / 8 for at in range(20_100)]), ("a", "nan")])},
-        {},
-        r"line 20102: label is 'nan'; .*finite",
     ),
     "a word for a number": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "good"]))},
@@ -286,12 +282,12 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "missing": (
         {"train.csv": csv([*TEXTS, ("", "good"), (" ", "bad"), ("a", "")])},
         {},
-        r"custom: train: rows without text: 2 \(idx 40, 41\), .* label: 1 \(idx 42\); complete.*data\.on_missing=drop",
+        r"custom: train: rows without text: 2 of 43 \(4\.7%\), idx 40, 41, .* label: 1 .* 42; .*on_missing=drop",
     ),
     "leaking": (
         {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7])},
         {"on_leakage": "error", "split": {"type": "fixed"}},
-        r"custom: train: rows that validation or test have too: 2 \(idx 5, 6\); remove.*data\.on_leakage=drop",
+        r"custom: train: rows that validation or test have too: 2 of 40 .*, idx 5, 6; remove.*data\.on_leakage=drop",
     ),
 }
 
@@ -300,7 +296,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
 def test_labels_that_do_not_fit_are_told_in_one_line(fault: str) -> None:
     files, changes, message = BAD[fault]
     with pytest.raises(UserError, match=message) as error:
-        own(files, **changes)
+        download_custom(files, **changes)
     assert "\n" not in str(error.value)
     assert not Path("data/raw").exists()
 
@@ -311,16 +307,16 @@ def warnings(raw: Path) -> str:
 
 def test_rows_that_lack_something_are_dropped_where_the_user_says_so() -> None:
     files = {"train.csv": csv([("", "good"), *TEXTS]), "dev.csv": csv([*TEXTS[:5], ("a", "")])}
-    raw = own(files, on_missing="drop", split={"type": "fixed"})  # type: ignore[arg-type]
+    raw = download_custom(files, on_missing="drop", split={"type": "fixed"})  # type: ignore[arg-type]
     assert [row["idx"] for row in read(raw, "train")] == list(range(1, 41))
-    assert "train: dropped rows without text: 1 (idx 0)" in warnings(raw)
-    assert "validation: dropped rows without label: 1 (idx 5)" in warnings(raw)
+    assert "train: dropped rows without text: 1 of 41 (2.4%), idx 0" in warnings(raw)
+    assert "validation: dropped rows without label: 1 of 6 (16.7%), idx 5" in warnings(raw)
 
 
 def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     for test in (csv([(text,) for text, _ in TEXTS[:4]], "text"), csv([(text, "") for text, _ in TEXTS[:4]])):
-        raw = own({"train.csv": csv(TEXTS), "test.csv": test})
+        raw = download_custom({"train.csv": csv(TEXTS), "test.csv": test})
         task = read_task(raw, "download")
         assert (task.predicted, task.unlabelled, task.verdict_split) == (["validation", "test"], ["test"], "validation")
         assert list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
@@ -348,23 +344,23 @@ def test_duplicates_and_leakage_are_counted_and_the_log_shows_the_cards_lines(ca
         "dev.csv": csv(dev, "one,other,label"),
         "test.csv": csv(dev[:2], "one,other,label"),
     }
-    raw = own(files, text_column_names=["one", "other"])  # type: ignore[arg-type]
+    raw = download_custom(files, text_column_names=["one", "other"])  # type: ignore[arg-type]
     card = read_data_card(raw)
-    found = card.splits["train"]
-    assert (found.rows, found.repeated, found.contradictory, found.identical) == (5, 2, 2, 1)
+    counts = card.splits["train"]
+    assert (counts.rows, counts.repeated, counts.contradictory, counts.identical) == (5, 2, 2, 1)
     leaks = {(leak.later, leak.earlier): (leak.rows, leak.texts) for leak in card.leakage}
     assert leaks == {("validation", "train"): (1, 2), ("test", "train"): (0, 1), ("test", "validation"): (2, 2)}
     assert [row["leakage"] for row in read(raw, "validation")] == [0, 1, 2, 0, 0]
-    assert "train: duplicates of earlier rows: 2 (idx 2, 3)" in card.warnings
-    assert "validation: rows that share a text with train: 2 (idx 1, 2)" in card.warnings
+    assert "train: duplicates of earlier rows: 2 of 5 (40.0%), idx 2, 3" in card.warnings
+    assert "validation: rows that share a text with train: 2 of 5 (40.0%), idx 1, 2" in card.warnings
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings
 
 
-def naive(of: list[dict[str, Any]], before: set[frozenset[str]]) -> tuple[int, int]:
+def naive(examples: list[dict[str, Any]]) -> tuple[int, int]:
     """Rows that occur earlier, and with another label; the slow and plain way."""
     labels: dict[frozenset[str], list[int]] = {}
     repeated = contradictory = 0
-    for row in of:
+    for row in examples:
         seen = labels.setdefault(frozenset([row["one"], row["other"]]), [])
         repeated += bool(seen)
         contradictory += any(label != row["label"] for label in seen)
@@ -374,25 +370,27 @@ def naive(of: list[dict[str, Any]], before: set[frozenset[str]]) -> tuple[int, i
 
 def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
     made = random.Random(0)
-    words = [f"w{at}" for at in range(60)]
+    words = [f"w{number}" for number in range(60)]
 
     def some(count: int) -> str:
         return csv(
             [(made.choice(words), made.choice(words), made.choice("ab")) for _ in range(count)], "one,other,label"
         )
 
-    raw = own(
+    raw = download_custom(
         {"train.csv": some(1500), "dev.csv": some(300), "test.csv": some(200)}, text_column_names=["one", "other"]
     )
     card = read_data_card(raw)
-    of = {split: read(raw, split) for split in card.splits}
+    examples = {split: read(raw, split) for split in card.splits}
     labels: dict[str, dict[frozenset[str], set[int]]] = {}
-    for split, found in of.items():
-        for row in found:
+    for split, split_rows in examples.items():
+        for row in split_rows:
             labels.setdefault(split, {}).setdefault(frozenset([row["one"], row["other"]]), set()).add(row["label"])
-    pairs = {split: [frozenset([row["one"], row["other"]]) for row in found] for split, found in of.items()}
-    for split, found in of.items():
-        assert (card.splits[split].repeated, card.splits[split].contradictory) == naive(found, set())
+    pairs = {
+        split: [frozenset([row["one"], row["other"]]) for row in split_rows] for split, split_rows in examples.items()
+    }
+    for split, split_rows in examples.items():
+        assert (card.splits[split].repeated, card.splits[split].contradictory) == naive(split_rows)
     for leak in card.leakage:
         known = set(pairs[leak.earlier])
         texts = set().union(*known)
@@ -401,7 +399,7 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
         assert leak.contradictory > 0
         assert leak.contradictory == sum(
             bool(labels[leak.earlier].get(pair, set()) - {row["label"]})
-            for pair, row in zip(pairs[leak.later], of[leak.later], strict=True)
+            for pair, row in zip(pairs[leak.later], examples[leak.later], strict=True)
         )
 
 
@@ -409,14 +407,16 @@ def test_a_text_with_another_label_in_another_split_is_a_contradiction(caplog: p
     train = [*TEXTS, ("The sky is blue.", "good"), ("It rains.", "good"), ("It snows.", "good"), ("It snows.", "bad")]
     dev = [("the sky IS blue", "bad"), ("It rains!", "good"), ("Fog.", "good"), ("It snows.", "good")]
     test = [("Fog.", "bad"), ("the sky is blue", "good"), ("Hail.", "bad")]
-    raw = own({"train.csv": csv(train), "dev.csv": csv(dev), "test.csv": csv(test)}, split={"type": "fixed"})
+    raw = download_custom(
+        {"train.csv": csv(train), "dev.csv": csv(dev), "test.csv": csv(test)}, split={"type": "fixed"}
+    )
     card = read_data_card(raw)
     assert {(leak.later, leak.earlier): leak.contradictory for leak in card.leakage} == {
         ("validation", "train"): 2, ("test", "train"): 0, ("test", "validation"): 2,
     }  # fmt: skip
-    told = [line for line in caplog.messages if "another label" in line and "earlier rows" not in line]
-    assert told == [line for line in card.warnings if line in told]
-    assert [re.findall(r"validation|test|train|idx [\d, ]+", line) for line in told] == [
+    contradictions = [line for line in caplog.messages if "another label" in line and "earlier rows" not in line]
+    assert contradictions == [line for line in card.warnings if line in contradictions]
+    assert [re.findall(r"validation|test|train|idx [\d, ]+", line) for line in contradictions] == [
         ["validation", "train", "idx 0, 3"], ["test", "validation", "idx 0, 1"],
     ]  # fmt: skip
     listed = {
@@ -430,12 +430,12 @@ def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labe
         "train.jsonl": jsonl([*rows(60, [0.5, 2.5]), ("Fog.", 1.5)]),
         "dev.jsonl": jsonl([("fog", 1.25), ("x", 2)]),
     }
-    card = read_data_card(own({**files, "test.csv": csv([("Fog.",), ("y",)], "text")}))
+    card = read_data_card(download_custom({**files, "test.csv": csv([("Fog.",), ("y",)], "text")}))
     assert {leak.later: leak.contradictory for leak in card.leakage if leak.earlier == "train"} == {
         "validation": 1, "test": 0,
     }  # fmt: skip
     files = {"train.jsonl": jsonl([*rows(60, [["a"], ["b", "a"]]), ("Fog.", ["a"])])}
-    card = read_data_card(own({**files, "dev.jsonl": jsonl([("fog", ["a", "b"]), ("Fog.", ["a"])])}))
+    card = read_data_card(download_custom({**files, "dev.jsonl": jsonl([("fog", ["a", "b"]), ("Fog.", ["a"])])}))
     assert card.leakage[0].contradictory == 1
 
 
@@ -448,25 +448,25 @@ def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labe
 )
 def test_a_split_of_which_nothing_is_left_is_refused(files: dict[str, str | bytes], changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"custom: train would have no rows: .*data\.on_missing and data\.on_leakage"):
-        own(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
+        download_custom(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
 
 
 def test_rows_of_train_that_others_have_are_dropped_where_the_user_says_so() -> None:
     files = {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7]), "test.csv": csv(TEXTS[6:9])}
-    raw = own(files, on_leakage="drop")  # type: ignore[arg-type]
-    assert [row["idx"] for row in read(raw, "train")] == [at for at in range(40) if at not in range(5, 9)]
+    raw = download_custom(files, on_leakage="drop")  # type: ignore[arg-type]
+    assert [row["idx"] for row in read(raw, "train")] == [number for number in range(40) if number not in range(5, 9)]
     assert (len(read(raw, "validation")), len(read(raw, "test"))) == (2, 3)
     card = read_data_card(raw)
     assert card.splits["train"].rows == 36
     assert [leak.rows for leak in card.leakage if leak.earlier == "train"] == [0, 0]
-    assert "train: dropped rows that validation or test have too: 4 (idx 5, 6, 7, 8)" in card.warnings
+    assert "train: dropped rows that validation or test have too: 4 of 40 (10.0%), idx 5, 6, 7, 8" in card.warnings
 
 
 def test_classes_that_train_has_not_or_few_of_are_told() -> None:
     files = {"train.csv": csv(rows(120, ["a", "a", "b"])), "dev.csv": csv([*rows(3, ["a"], 1), ("x", "new")])}
-    raw = own(files, split={"type": "fixed"})  # type: ignore[arg-type]
+    raw = download_custom(files, split={"type": "fixed"})  # type: ignore[arg-type]
     assert content(raw, "task")["labels"] == ["a", "b", "new"]
-    assert "validation: rows with a label that train does not have ('new'): 1 (idx 3)" in warnings(raw)
+    assert "validation: rows with a label that train does not have ('new'): 1 of 4 (25.0%), idx 3" in warnings(raw)
     assert re.search(r"train: classes with under 50 rows.*: 'b' \(40\), 'new' \(0\)$", warnings(raw), re.M)
 
 
@@ -479,13 +479,13 @@ def test_classes_that_train_has_not_or_few_of_are_told() -> None:
     ],
 )
 def test_labels_that_are_distributed_otherwise_are_told(train: list[Any], dev: list[Any], label: int | None) -> None:
-    shifted = own(
+    shifted = download_custom(
         {"train.jsonl": jsonl(rows(600, train)), "dev.jsonl": jsonl(rows(200, dev, 1))}, split={"type": "fixed"}
     )
     shift = read_data_card(shifted).shifts["validation"]
     assert shift.significant and shift.label == label
     assert "validation: its labels are distributed differently from train's" in warnings(shifted)
-    alike = own({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
+    alike = download_custom({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
     assert not read_data_card(alike).shifts["validation"].significant
     assert "distributed" not in warnings(alike)
 
@@ -493,17 +493,17 @@ def test_labels_that_are_distributed_otherwise_are_told(train: list[Any], dev: l
 def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRPC_MIRROR", str(mrpc))
     download(Path("data/raw"), data_params(task="mrpc"))
-    found = {(leak.later, leak.earlier): leak for leak in read_data_card(Path("data/raw")).leakage}
-    validation, test = found["validation", "train"], found["test", "train"]
+    leaks = {(leak.later, leak.earlier): leak for leak in read_data_card(Path("data/raw")).leakage}
+    validation, test = leaks["validation", "train"], leaks["test", "train"]
     assert (validation.rows, validation.texts, test.rows, test.texts) == (0, 43, 7, 252)
     kept = [np.array([row["leakage"] for row in read(Path("data/raw"), split)]) for split in ("validation", "test")]
-    assert [(int((of > 0).sum()), int((of == 2).sum())) for of in kept] == [(43, 0), (252, 7)]
+    assert [(int((flags > 0).sum()), int((flags == 2).sum())) for flags in kept] == [(43, 0), (252, 7)]
 
 
 def test_origin_and_card_are_the_same_for_the_same_files() -> None:
     files = {"train.csv": csv(TEXTS)}
-    first = {path.name: path.read_bytes() for path in own(files).iterdir()}  # type: ignore[arg-type]
-    assert {path.name: path.read_bytes() for path in own({}).iterdir()} == first
+    first = {path.name: path.read_bytes() for path in download_custom(files).iterdir()}  # type: ignore[arg-type]
+    assert {path.name: path.read_bytes() for path in download_custom({}).iterdir()} == first
     assert re.fullmatch(r"[0-9a-f]{64}", json.loads(first["source.json"])["sha256"]["train.csv"])
 
 

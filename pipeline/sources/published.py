@@ -1,0 +1,162 @@
+"""Load a task of GLUE from a mirror directory or the Hub, and check that its rows are the published ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from pyarrow import ArrowException
+
+from pipeline.core.messages import UserError, log
+from pipeline.core.task import Task
+from pipeline.sources.corpus import Corpus, published_origin, rows_sha256
+from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, inside, mirror, not_fetched
+from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, task_of
+
+# The original files of MRPC (Dolan & Brockett 2005).
+MRPC_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
+# Checksums of MRPC's rows in GLUE, whatever their source; see `rows_sha256`.
+MRPC_SHA256 = {
+    "train": "c80352a797857af8d239bc55075d8e0e39d29c3d527a06a37873e3cb39d330fe",
+    "validation": "2ddb0c3339e1fb75665fbaa362d14f2cf8926dfdda535a63b3b857c1ed784dc4",
+    "test": "85eb541d1c9ac23b4125ab1802624afe2e2e49c957bc3306906d5796414f1a4c",
+}
+
+
+def load_glue(name: str) -> Corpus:
+    """Load a task from its mirror, if there is one, or from the Hub.
+
+    Raises:
+        UserError: The Hub does not send the task, or the mirror has a damaged file.
+    """
+    task, folder = task_of(name), GLUE[name].folder
+    variable, content = ("MRPC_MIRROR", ", ".join(MRPC_FILES)) if name == "mrpc" else ("GLUE_MIRROR", f"{folder}/")
+    directory = mirror(variable)
+    if directory and (name == "mrpc" or (directory / folder).is_dir()):
+        source = variable
+        try:
+            corpus = _corpus(task, _read_mrpc(task, directory) if name == "mrpc" else _read_archive(task, directory))
+        except Unavailable as error:
+            raise UserError(f"{variable}: {error}; fix or replace the file") from None
+    else:
+        source = f"the Hub ({HUB_REPO})"
+        try:
+            corpus = _corpus(task, _read_hub(task))
+        except Unavailable as error:
+            raise not_fetched(folder, variable, content, error) from None
+    log.info("%s from %s", folder, source)
+    return corpus
+
+
+def _corpus(task: Task, splits: dict[str, pd.DataFrame]) -> Corpus:
+    """Encode the labels, and check the number of rows and the checksums of MRPC's rows. Raises Unavailable."""
+    tables = {}
+    for (split, rows), expected in zip(splits.items(), GLUE[task.name].rows, strict=True):
+        columns = [*task.text_columns, "idx"]
+        if split not in task.unlabelled:
+            rows = rows.assign(label=_encode(task, rows["label"]))
+            columns = [*task.text_columns, "label", "idx"]
+        if len(rows) != expected:
+            raise Unavailable(f"{split} has {len(rows)} rows; it must have {expected}")
+        tables[split] = rows[columns].reset_index(drop=True)
+        if task.name == "mrpc" and (sha256 := rows_sha256(tables[split])) != MRPC_SHA256[split]:
+            raise Unavailable(f"the {split} rows are altered: sha256 {sha256:.12}, not {MRPC_SHA256[split]:.12}")
+    origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION)
+    return Corpus(task, tables, origin)
+
+
+def _encode(task: Task, labels: pd.Series) -> pd.Series:
+    """Return the numbers of classes, or scores from 0 to 5. Raises Unavailable for any other label."""
+    names = [*task.labels, *map(str, range(len(task.labels)))]
+    if names:
+        numbers = labels.map({name: position % len(task.labels) for position, name in enumerate(names)})
+        is_valid = numbers.notna()
+    else:
+        # The Hub has scores of 32 bits. As a text, such a score is what the archives have.
+        numbers = pd.to_numeric(labels, errors="coerce").astype(np.float32).astype(str).astype(float)
+        is_valid = numbers.between(0, 5)
+    if not is_valid.all():
+        row = int(np.argmin(is_valid))
+        raise Unavailable(
+            f"{labels.index.name} {labels.index[row]} has the label {labels.iloc[row][:20]!r}; it must be "
+            f"{' or '.join(names) or 'from 0 to 5'}"
+        )
+    return numbers.astype(int) if names else numbers
+
+
+def _read_mrpc(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
+    """Read the original files. The rows of the training file that are in the list of ids are validation rows."""
+    ids, texts = ["#1 ID", "#2 ID"], ["#1 String", "#2 String"]
+    train_path, test_path, ids_path = (inside(directory, name) for name in MRPC_FILES)
+    train, test = (_read_tsv(path, [*ids, *texts, "Quality"]) for path in (train_path, test_path))
+    validation_ids = pd.MultiIndex.from_frame(_read_tsv(ids_path, ids, header=ids))
+    is_validation = pd.MultiIndex.from_frame(train[ids]).isin(validation_ids)
+    names = dict(zip([*texts, "Quality"], [*task.text_columns, "label"], strict=True))
+    train, test = (rows.assign(idx=range(len(rows))).rename(columns=names) for rows in (train, test))
+    return {"train": train[~is_validation], "validation": train[is_validation], "test": test}
+
+
+def _read_archive(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
+    """Read the files of a task as the archives of GLUE have them."""
+    glue = GLUE[task.name]
+    columns = glue.columns or [*glue.texts, "label"]
+    splits = {}
+    for split in task.splits:
+        file = f"{glue.folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
+        path = inside(directory, file)
+        rows = _read_tsv(path, columns[:-1]) if split in task.unlabelled else _read_tsv(path, columns, glue.header)
+        if file not in ARCHIVE_SHA256:
+            log.warning("%s: its checksum is not known, so only its rows are counted", path)
+        elif (sha256 := file_sha256(path)) != ARCHIVE_SHA256[file]:
+            raise Unavailable(f"{path} is altered: sha256 {sha256:.12}, not {ARCHIVE_SHA256[file]:.12}")
+        names = dict(zip(columns, [*task.text_columns, "label"], strict=True))
+        splits[split] = rows.rename(columns=names).assign(idx=range(len(rows)))
+    return splits
+
+
+def _read_hub(task: Task) -> dict[str, pd.DataFrame]:
+    splits = {}
+    for split in task.splits:
+        file = f"{task.name}/{_published(task, split)}-00000-of-00001.parquet"
+        path = from_hub(HUB_REPO, file, HUB_REVISION, "dataset")
+        try:
+            rows = pq.read_table(path, columns=[*task.text_columns, "label", "idx"]).to_pandas()
+        except (ArrowException, OSError) as error:
+            raise Unavailable(f"{file} is not a parquet file of GLUE ({' '.join(str(error).split())})") from None
+        index = pd.Index(rows["idx"], name=f"{file} idx")
+        splits[split] = rows.assign(label=rows["label"].astype(str)).set_axis(index)
+    return splits
+
+
+def _published(task: Task, split: str) -> str:
+    """Return the name of a split in the archives and on the Hub."""
+    return f"{split}_matched" if task.name == "mnli" and split in ("validation", "test") else split
+
+
+def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -> pd.DataFrame:
+    """Read a file with tabs between fields and no quoting. The index has the line of each row.
+
+    Args:
+        header: The names of all columns if the first line does not have them.
+
+    Raises:
+        Unavailable: The file is not as it was published.
+    """
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = content[: error.start].count(b"\n") + 1
+        raise Unavailable(f"{path} line {number} is not UTF-8") from None
+    lines = text.removesuffix("\n").split("\n")  # not splitlines: it also cuts at characters inside sentences
+    if lines[0].endswith("\r"):
+        raise Unavailable(f"{path} has line ends of Windows (CRLF); those of the original are LF alone")
+    names = header or lines.pop(0).split("\t")
+    if missing := [name for name in columns if name not in names]:
+        raise Unavailable(f"{path} line 1 is not the original's header, which has {', '.join(missing)}")
+    index = pd.RangeIndex(len(lines), name=f"{path} line") + (1 if header else 2)
+    rows = [line.split("\t") for line in lines]
+    for number, fields in zip(index, rows, strict=True):
+        if len(fields) != len(names):
+            raise Unavailable(f"{path} line {number} has {len(fields)} fields; a row has {len(names)}, between tabs")
+    return pd.DataFrame(rows, index, names)[columns]
