@@ -226,7 +226,7 @@ def test_what_else_is_wrong_is_told_in_one_line(trained: Trained, tmp_path: Path
     clash = "in.csv has a column prediction, which is also the name of an answer; rename"
     assert clash in message("text,prediction\na,b\n")
     assert "out.xlsx cannot be written; name a file that ends in one of .csv" in message("text\na\n", "out.xlsx")
-    untrained = f'has no {SETTINGS}; run "dvc repro", or name a directory that stage train has written'
+    untrained = f'has no {SETTINGS}; run "dvc repro", or name a directory that the stage train has written'
     assert untrained in message("text\na\n", directory=tmp_path)
     assert "nowhere is not there" in message("text\na\n", directory=tmp_path / "nowhere")
     given.write_text("text\n \n")
