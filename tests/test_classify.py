@@ -27,7 +27,6 @@ from pipeline.core.paths import SETTINGS
 from pipeline.core.task import read_task
 from pipeline.modeling import device
 from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, Precision, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.tokenize_data import tokenize
@@ -59,7 +58,7 @@ def test_the_logits_are_those_of_the_predict_stage(kind: str, precision: Precisi
     columns = read_task(out / "raw", "download").text_columns
     raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", "predictions"))
     model = out / "classifier"
-    classifier = Classifier(model, read_settings(model), 64, precision)
+    classifier = Classifier(model, 64, precision)
     texts = [raw[name].to_pylist() for name in columns]
     scored = classifier.score(texts)
     names = [name for name in expected.column_names if name.startswith("logit_")]
@@ -126,7 +125,7 @@ def test_every_form_is_read_and_written(form: str, written: str, trained: Traine
     classify(model, given, out, False, 64)
     found = answered(out)
     assert [number for number, _, _ in found] == ["0", "1", "2", "3", "4"]
-    scored = Classifier(model, read_settings(model), 64).score([[row["text"] for row in ROWS]]).logits
+    scored = Classifier(model, 64).score([[row["text"] for row in ROWS]]).logits
     exp = np.exp(scored)
     for (_, prediction, of_class), expected in zip(found, exp / exp.sum(axis=1, keepdims=True), strict=True):
         assert np.allclose(list(of_class.values()), expected, atol=1e-6)
@@ -374,7 +373,7 @@ def test_a_model_answers_in_the_precision_of_its_scores_unless_another_one_is_as
         classify(model, ["Boston sued ."], out, False, 64, asked)  # type: ignore[arg-type]
     expected = asked or "fp32"
     assert f"precision {expected}" in caplog.text
-    [[*logits]] = Classifier(model, read_settings(model), 64, expected).score([["Boston sued ."]]).logits  # type: ignore[arg-type]
+    [[*logits]] = Classifier(model, 64, expected).score([["Boston sued ."]]).logits  # type: ignore[arg-type]
     [answer] = read(out)
     likely = torch.tensor(logits).softmax(-1).max().item()
     assert answer[f"probability_{answer['prediction']}"] == pytest.approx(likely, abs=1e-5)
