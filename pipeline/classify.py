@@ -74,7 +74,7 @@ def classify(
                 truncated += scored.truncated
         if not classified:
             remedy = "run without --on-error skip to see why" if skip_errors else "add some"
-            raise UserError(f"{_name(source)} has no row that can be used; {remedy}")
+            raise UserError(f"the input has no row that can be used; {remedy}")
         if errors_path:
             with _writing(errors_path) as write_errors:
                 errors = {name: [getattr(error, name) for error in row_errors] for name in ("where", "why", "row")}
@@ -88,18 +88,12 @@ def classify(
 def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iterable[Batch]:
     if isinstance(source, list):
         if len(source) != len(names):
-            reads = f"a pair of texts, {names[0]} and {names[1]}" if len(names) == 2 else f"one text, {names[0]}"
-            raise UserError(f"this model reads {reads}; {len(source)} given")
+            reads = "two texts" if len(names) == 2 else "one text"
+            raise UserError(f"this model reads {reads}, {' and '.join(names)}, but got {len(source)}")
         row = {name: [text] for name, text in zip(names, source, strict=True)}
-        return [Batch(Path(_name(source)), "row", [0], row)]
+        return [Batch(Path("command line"), "row", [0], row)]
     columns = Columns(names, keep_rest=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
     return read_standard_input(columns, on_error) if source == _STANDARD_INPUT else read_file(source, columns, on_error)
-
-
-def _name(source: list[str] | Path) -> str:
-    if isinstance(source, list):
-        return "command line"
-    return "standard input" if source == _STANDARD_INPUT else str(source)
 
 
 def _errors_path(source: list[str] | Path, out: Path | None) -> Path:

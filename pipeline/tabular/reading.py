@@ -154,18 +154,16 @@ def read_file(path: Path, columns: Columns, on_error: OnError = raise_row_error)
     elif path.suffix in (".csv", ".tsv"):
         yield from _batches(path, "line", _csv_rows(path, columns, on_error), columns)
     elif head.startswith(b"["):
-        yield from _batches(path, "row", _objects(path, "row", _json_list(path), on_error), columns)
+        yield from _json_batches(path, "row", _json_list(path), columns, on_error)
     else:
         with path.open("rb") as file:
-            lines = _json_lines(path, file, on_error)
-            yield from _batches(path, "line", _objects(path, "line", lines, on_error), columns)
+            yield from _json_batches(path, "line", _json_lines(path, file, on_error), columns, on_error)
 
 
 def read_standard_input(columns: Columns, on_error: OnError = raise_row_error) -> Iterator[Batch]:
-    """Return the rows of standard input in batches. They are JSON objects, one on each line."""
+    """Return the rows of standard input in batches. Each line holds a JSON object."""
     path = Path("standard input")
-    lines = _json_lines(path, sys.stdin.buffer, on_error)
-    return _batches(path, "line", _objects(path, "line", lines, on_error), columns)
+    return _json_batches(path, "line", _json_lines(path, sys.stdin.buffer, on_error), columns, on_error)
 
 
 def require_known_format(path: Path) -> None:
@@ -251,6 +249,21 @@ def _require_utf8(path: Path, lines: Iterable[str]) -> Iterator[str]:
         yield line
 
 
+def _json_batches(
+    path: Path, unit: str, values: Iterator[tuple[int, Any]], columns: Columns, on_error: OnError
+) -> Iterator[Batch]:
+    def objects() -> Rows:
+        for number, value in values:
+            if isinstance(value, dict):
+                yield number, value
+            else:
+                on_error(
+                    RowError(f"{path} {unit} {number}", f"is {quote(value)}; it must be an object of columns", value)
+                )
+
+    return _batches(path, unit, objects(), columns)
+
+
 def _json_list(path: Path) -> Iterator[tuple[int, Any]]:
     """Return the items of a list, which is loaded as a whole, with their numbers from 0."""
     try:
@@ -279,15 +292,6 @@ def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"it has the key {quote(next(key for key in keys if keys.count(key) > 1))} twice")
     return row
-
-
-def _objects(path: Path, unit: str, values: Iterator[tuple[int, Any]], on_error: OnError) -> Rows:
-    for number, value in values:
-        if isinstance(value, dict):
-            yield number, value
-        else:
-            why = f"is {quote(value)}; it must be an object of columns"
-            on_error(RowError(f"{path} {unit} {number}", why, value))
 
 
 def _read_parquet(path: Path, columns: Columns) -> Iterator[Batch]:
@@ -332,5 +336,5 @@ def quote(value: object) -> str:
 
 def listing(names: Iterable[object], most: int = 10) -> str:
     """Return the first names for a message, and how many more there are."""
-    texts = [f"{name}"[:60] for name in names]
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+    shortened = [f"{name}"[:60] for name in names]
+    return ", ".join(shortened[:most]) + (f" and {len(shortened) - most} more" if len(shortened) > most else "")
