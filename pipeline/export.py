@@ -60,14 +60,14 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         UserError: A package is missing, the directory exists, or a file does not give the answers of the model. Nothing
             is written then.
     """
+    if out.exists():
+        raise UserError(f"{out} exists; name a new directory, or remove it")
     try:
         from pipeline.modeling import onnx_model
     except ModuleNotFoundError as error:
         raise UserError(f"{error.name} is not installed; pip install -c requirements.lock -e '.[onnx]'") from None
 
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
-    if out.exists():
-        raise UserError(f"{out} exists; name a new directory, or remove it")
     examples = load_split(tokenized, task.verdict_split, "tokenize")
     tokenizer, model = load_tokenizer(classifier), load_classifier(classifier, "cpu", trained=True)
 
