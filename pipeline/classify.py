@@ -116,7 +116,8 @@ def _writing(path: Path | None) -> AbstractContextManager[Write]:
 
 def _usable_rows(batch: Batch, names: list[str], on_error: OnError) -> tuple[Batch, list[list[str]]]:
     """Return the rows that have every text, and their texts by column. The other rows are errors."""
-    usable, texts = [], []
+    usable: list[int] = []
+    texts: list[list[str]] = []
     for row in range(len(batch.numbers)):
         try:
             texts.append([_require_text(batch, row, name) for name in names])

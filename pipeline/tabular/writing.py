@@ -45,7 +45,10 @@ def writing_rows(path: Path | None) -> Iterator[Write]:
                 yield parquet.write
         else:
             with draft.open("w", encoding="utf-8", errors=_SURROGATES, newline="") as file:
-                yield partial(_write_json, file) if path.suffix == ".jsonl" else _CsvFile(path, file).write
+                if path.suffix == ".jsonl":
+                    yield partial(_write_json, file)
+                else:
+                    yield _CsvFile(path, file).write
 
 
 def _write_json(file: IO[str], columns: Columns, _: pa.Schema | None) -> None:
