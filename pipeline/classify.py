@@ -6,7 +6,7 @@ Several processes share the rows of a file: torchrun --nproc-per-node 2 -m pipel
 """
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,17 +20,16 @@ from pipeline.core.paths import CLASSIFIER
 from pipeline.evaluation.metrics import predicted, probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.settings import InferenceSettings, read_settings
+from pipeline.modeling.settings import InferenceSettings
 from pipeline.params import Precision
 from pipeline.tabular.reading import (
     Batch,
     Columns,
+    OnError,
     RowError,
     raise_row_error,
     read_file,
     read_standard_input,
-    require_known_format,
-    texts,
 )
 from pipeline.tabular.writing import Write, writing_rows
 
@@ -60,54 +59,41 @@ def classify(
     """
     errors_path = _errors_path(source, out) if skip_errors else None
     _require_outputs(source, [path for path in (out, errors_path) if path])
-    settings = read_settings(model)
+    classifier = Classifier(model, batch_size, precision)
+    settings = classifier.settings
     row_errors: list[RowError] = []
-    on_error: Callable[[RowError], None] = row_errors.append if skip_errors else raise_row_error
-    batches = _read(source, settings.text_columns, on_error)
+    on_error: OnError = row_errors.append if skip_errors else raise_row_error
     classified = truncated = 0
-    errors_output: AbstractContextManager[Write | None] = _writing(errors_path) if errors_path else nullcontext()
-    with _writing(out) as write, errors_output as write_errors:
-        classifier = Classifier(model, settings, batch_size, precision)
-        for batch in batches:
-            rows, columns = _usable_texts(batch, settings.text_columns, on_error)
+    with _writing(out) as write:
+        for batch in _read(source, settings.text_columns, on_error):
+            rows, texts = _usable_rows(batch, settings.text_columns, on_error)
             if rows.numbers:
-                scored = classifier.score(columns)
-                write({**rows.columns, **_answers(settings, scored.logits, rows)})
+                scored = classifier.score(texts)
+                write({**rows.columns, **_answers(settings, scored.logits, rows)}, rows.schema)
                 classified += len(rows.numbers)
                 truncated += scored.truncated
         if not classified:
             remedy = "run without --on-error skip to see why" if skip_errors else "add some"
-            raise UserError(f"{_name(source)} has no row that can be used; {remedy}")
-        if write_errors and row_errors:
-            write_errors({name: [getattr(error, name) for error in row_errors] for name in RowError._fields})
+            raise UserError(f"the input has no row that can be used; {remedy}")
+        if errors_path:
+            with _writing(errors_path) as write_errors:
+                errors = {name: [getattr(error, name) for error in row_errors] for name in ("where", "why", "row")}
+                write_errors(errors, None)
     if row_errors:
         log.warning("%d %s cannot be used: %s", len(row_errors), "row" if len(row_errors) == 1 else "rows", errors_path)
     if truncated:
         log.warning("%d of %d rows are longer than %d tokens and were cut", truncated, classified, settings.max_length)
 
 
-def _read(source: list[str] | Path, names: list[str], on_error: Callable[[RowError], None]) -> Iterable[Batch]:
-    """Return the rows in batches. The input is checked now, and read when the batches are."""
+def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iterable[Batch]:
     if isinstance(source, list):
         if len(source) != len(names):
-            reads = f"a pair of texts, {names[0]} and {names[1]}" if len(names) == 2 else f"one text, {names[0]}"
-            raise UserError(f"this model reads {reads}; {len(source)} given")
+            reads = "two texts" if len(names) == 2 else "one text"
+            raise UserError(f"this model reads {reads}, {' and '.join(names)}, but got {len(source)}")
         row = {name: [text] for name, text in zip(names, source, strict=True)}
-        return [Batch(Path(_name(source)), "row", [0], row)]
+        return [Batch(Path("command line"), "row", [0], row)]
     columns = Columns(names, keep_rest=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
-    if source == _STANDARD_INPUT:
-        return read_standard_input(columns, on_error)
-    if not source.is_file():
-        raise UserError(f"{source} is not {'a file' if source.exists() else 'there'}; name a file of rows")
-    require_known_format(source)
-    source.open("rb").close()  # a file that may not be read fails before the model is loaded
-    return read_file(source, columns, on_error)
-
-
-def _name(source: list[str] | Path) -> str:
-    if isinstance(source, list):
-        return "command line"
-    return "standard input" if source == _STANDARD_INPUT else str(source)
+    return read_standard_input(columns, on_error) if source == _STANDARD_INPUT else read_file(source, columns, on_error)
 
 
 def _errors_path(source: list[str] | Path, out: Path | None) -> Path:
@@ -125,27 +111,27 @@ def _require_outputs(source: list[str] | Path, outputs: list[Path]) -> None:
 
 def _writing(path: Path | None) -> AbstractContextManager[Write]:
     """Return `writing_rows` on rank 0. The other processes score a part of the rows, and write nothing."""
-    return writing_rows(path) if distributed.rank() == 0 else nullcontext(lambda columns: None)
+    return writing_rows(path) if distributed.rank() == 0 else nullcontext(lambda columns, schema: None)
 
 
-def _usable_texts(
-    batch: Batch, names: list[str], on_error: Callable[[RowError], None]
-) -> tuple[Batch, list[list[str]]]:
-    """Return the rows that have every text, and these texts by column. The other rows are errors, one each."""
-    errors: dict[str, RowError] = {}
+def _usable_rows(batch: Batch, names: list[str], on_error: OnError) -> tuple[Batch, list[list[str]]]:
+    """Return the rows that have every text, and their texts by column. The other rows are errors."""
+    usable: list[int] = []
+    texts: list[list[str]] = []
+    for row in range(len(batch.numbers)):
+        try:
+            texts.append([_require_text(batch, row, name) for name in names])
+            usable.append(row)
+        except RowError as error:
+            on_error(error)
+    return batch.take(usable), [list(column) for column in zip(*texts, strict=True)]
 
-    def add(error: RowError) -> None:
-        errors.setdefault(error.where, error)
 
-    columns = [texts(batch, name, add).to_pylist() for name in names]
-    for name, column in zip(names, columns, strict=True):
-        for row, text in enumerate(column):
-            if not text.strip():
-                add(batch.error(row, f"has no {name}; fill it in"))
-    for error in errors.values():
-        on_error(error)
-    usable = [row for row in range(len(batch.numbers)) if batch.where(row) not in errors]
-    return batch.take(usable), [[column[row] for row in usable] for column in columns]
+def _require_text(batch: Batch, row: int, name: str) -> str:
+    text = batch.text(row, name)
+    if not text.strip():
+        raise batch.error(row, f"has no {name}; fill it in")
+    return text
 
 
 def _answers(settings: InferenceSettings, logits: NDArray[Any], rows: Batch) -> dict[str, Any]:

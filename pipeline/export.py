@@ -6,7 +6,6 @@ than 99% of the examples. The table shows size, speed with the same number of th
 packages of the extra "onnx".
 """
 
-import importlib.util
 import shutil
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ from pipeline.core.output import atomic_output
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
 from pipeline.core.task import read_task
 from pipeline.core.text import aligned
-from pipeline.evaluation.metrics import METRICS, predicted
+from pipeline.evaluation.metrics import METRICS, Metric, predicted
 from pipeline.modeling.device import Device, usable_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
@@ -58,17 +57,21 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     """Write a directory with the ONNX model and its tokenizer, and print the table.
 
     Raises:
-        UserError: The directory exists, or a file does not give the answers of the model. Nothing is written then.
+        UserError: A package is missing, the directory exists, or a file does not give the answers of the model. Nothing
+            is written then.
     """
-    from pipeline.modeling import onnx_model  # `main` says it if its packages are not installed
-
-    task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     if out.exists():
         raise UserError(f"{out} exists; name a new directory, or remove it")
+    try:
+        from pipeline.modeling import onnx_model
+    except ModuleNotFoundError as error:
+        raise UserError(f"{error.name} is not installed; pip install -c requirements.lock -e '.[onnx]'") from None
+
+    task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     examples = load_split(tokenized, task.verdict_split, "tokenize")
     tokenizer, model = load_tokenizer(classifier), load_classifier(classifier, "cpu", trained=True)
 
-    def run(engine: str, engine_model: Any, file: Path, precision: Precision = "fp32") -> EngineResult:
+    def score(engine: str, engine_model: Any, file: Path, precision: Precision = "fp32") -> EngineResult:
         trainer = scoring_trainer(engine_model, tokenizer, Device("cpu", precision), _BATCH_SIZE)
         start = time.monotonic()
         logits = predict_logits(trainer, examples)
@@ -83,11 +86,13 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
                 shutil.copyfile(file, draft / file.name)  # without the permissions of a read-only model
         onnx_model.export(model, tokenizer, settings.max_length, draft / _FP32)
         weights = classifier / "model.safetensors"
-        results = [run("torch fp32", model, weights)]
+        torch_result = score("torch fp32", model, weights)
+        results = [torch_result]
         if usable_device("auto") == ("cpu", "bf16"):  # other CPUs would emulate it
-            results.append(run("torch bf16", model, weights, "bf16"))
-        results.append(run("ONNX fp32", onnx_model.OnnxModel(draft / _FP32), draft / _FP32))
-        difference = float(abs(results[-1].logits - results[0].logits).max())
+            results.append(score("torch bf16", model, weights, "bf16"))
+        onnx_result = score("ONNX fp32", onnx_model.OnnxModel(draft / _FP32), draft / _FP32)
+        results.append(onnx_result)
+        difference = float(abs(onnx_result.logits - torch_result.logits).max())
         if not difference <= _LOGIT_TOLERANCE:  # NaN, too
             raise UserError(
                 f"the logits of ONNX differ from those of torch by up to {difference:.2g}; nothing is written"
@@ -95,13 +100,12 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         log.info("the logits differ by at most %.2g from torch's", difference)
         if int8:
             onnx_model.quantize(draft / _FP32, draft / _INT8)
-            results.append(run("ONNX int8", onnx_model.OnnxModel(draft / _INT8), draft / _INT8))
-        _print_table(
-            results, METRICS[task.metrics[0]], np.asarray(examples.with_format("numpy")["labels"][:]), task.noun
-        )
+            results.append(score("ONNX int8", onnx_model.OnnxModel(draft / _INT8), draft / _INT8))
+        labels = examples.with_format("numpy")["labels"][:]
+        _print_table(results, METRICS[task.metrics[0]], labels, task.noun)
         threads = torch.get_num_threads()
         print(f"{len(examples)} {task.verdict_split} {task.noun}, {threads} threads. Agreement: with torch fp32.")
-        agreement = _agreement(results[0], results[-1])
+        agreement = _agreement(torch_result, results[-1])
         if int8 and not agreement >= _LEAST_AGREEMENT:  # NaN, too
             raise UserError(
                 f"int8 agrees with fp32 on {agreement:.2%} of the {task.noun}; {_LEAST_AGREEMENT:.0%} are required, so "
@@ -110,20 +114,13 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     log.info("wrote %s", out)
 
 
-def _print_table(results: list[EngineResult], metric: Any, labels: NDArray[Any], noun: str) -> None:
+def _print_table(results: list[EngineResult], metric: Metric, labels: NDArray[Any], noun: str) -> None:
     rows = [["", "MB", f"{noun} a second", metric.title, "agreement"]]
     for result in results:
-        score, agreement = metric.compute(labels, result.predictions, None), _agreement(results[0], result)
-        speed = len(labels) / result.seconds
-        rows.append(
-            [
-                result.engine,
-                f"{result.size / 1e6:.0f}",
-                f"{speed:.0f}",
-                metric.format(score, 2),
-                f"{100 * agreement:.2f}%",
-            ]
-        )
+        megabytes, speed = result.size / 1e6, len(labels) / result.seconds
+        score = metric.format(metric.compute(labels, result.predictions, None), 2)
+        agreement = f"{100 * _agreement(results[0], result):.2f}%"
+        rows.append([result.engine, f"{megabytes:.0f}", f"{speed:.0f}", score, agreement])
     print("\n".join(aligned(rows, "right")))
 
 
@@ -137,12 +134,12 @@ def _agreement(reference: EngineResult, result: EngineResult) -> float:
 
 def main() -> None:
     parser = command_parser("export", __doc__)
-    parser.add_argument("--onnx", metavar="DIR", type=Path, required=True, help="the directory to write")
+    parser.add_argument(
+        "--onnx", metavar="DIR", type=Path, required=True, help="the directory to write, which must not exist"
+    )
     parser.add_argument("--int8", action="store_true", help="also write int8 weights; fails if its answers differ")
     arguments = parser.parse_args()
     with as_command():
-        if missing := [name for name in ("onnx", "onnxruntime", "onnxscript") if not importlib.util.find_spec(name)]:
-            raise UserError(f"{missing[0]} is not installed; pip install -c requirements.lock -e '.[onnx]'")
         export_onnx(CLASSIFIER, TOKENIZED, arguments.onnx, arguments.int8)
 
 

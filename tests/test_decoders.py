@@ -16,7 +16,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
 from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.tokenize_data import tokenize
@@ -42,7 +41,7 @@ def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere
     assert np.ptp(expected, axis=0).min() > 1e-3, "the answers differ from text to text"
 
     texts = [rows[name].to_pylist() for name in ("sentence1", "sentence2")]
-    answered = Classifier(model, read_settings(model), 64).score(texts).logits
+    answered = Classifier(model, 64).score(texts).logits
     assert np.allclose(answered, expected, atol=1e-5)
 
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -67,7 +66,7 @@ def test_a_text_with_the_end_of_text_token_is_read_beyond_it(
     data, model = tokenized(tiny("gpt2")), tmp_path / "classifier"
     settings = sections(params, max_train_samples=64)
     train(data, tiny("gpt2"), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
-    classifier = Classifier(model, read_settings(model), 64)
+    classifier = Classifier(model, 64)
     texts = ["Boston <|endoftext|> sued", "a firm <|endoftext|>", "a much longer text , which has to be padded to"]
     columns = [texts, texts[::-1]]
     together = classifier.score(columns).logits

@@ -36,12 +36,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def trained(tmp_path: Path, params: Params, tiny: TinyMaker) -> Callable[..., Path]:
     """A directory with a trained classifier and its tokenized rows, where the stages put them."""
 
-    def make(kind: str, model: str, **changes: object) -> Path:
-        out = tmp_path / kind
+    def make(task: str, model: str, **changes: object) -> Path:
+        out = tmp_path / task
         out.mkdir()
         checkpoint, tokenized = tiny(model), out / "data" / "tokenized"
         tokenized.parent.mkdir()
-        tokenize(download_kind(kind, out), checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic"), 1)
+        tokenize(download_kind(task, out), checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic"), 1)
         settings = sections(params, max_train_samples=None, batch_size=8, **changes)
         train(tokenized, checkpoint, out / "models" / "classifier", out / "metrics", out / "checkpoints", *settings)
         return out
@@ -57,33 +57,34 @@ import onnxruntime, torch, transformers
 tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
 model = transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[2]).eval()
 session = onnxruntime.InferenceSession(sys.argv[1] + "/" + sys.argv[3])
-gaps = []
+differences = []
 for texts in (["Boston"], ["Boston Falcon Bank sued .", "It ."], ["On Monday it said " * 3] * 5):
     inputs = tokenizer(texts, padding=True, truncation=True, max_length=24, return_tensors="pt")
     with torch.no_grad():
         expected = model(**inputs).logits.numpy()
-    [found] = session.run(["logits"], {name: value.numpy() for name, value in inputs.items()})
-    gaps.append(float(np.abs(found - expected).max()))
-print(json.dumps(gaps))
+    [logits] = session.run(["logits"], {name: value.numpy() for name, value in inputs.items()})
+    differences.append(float(np.abs(logits - expected).max()))
+print(json.dumps(differences))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "model"), [("classes", "bert"), ("several", "mpnet"), ("classes", "distilbert"), ("number", "roberta")]
-)
+@pytest.mark.parametrize(("task", "model"), [("classes", "bert"), ("several", "mpnet"), ("number", "roberta")])
 def test_the_exported_model_answers_as_the_trained_one(
-    kind: str, model: str, trained: Callable[..., Path], run: Run
+    task: str, model: str, trained: Callable[..., Path], run: Run
 ) -> None:
-    out = trained(kind, model, epochs=1, lr=2e-3)
+    out = trained(task, model, epochs=1, lr=2e-3)
+    for file in (out / "models" / "classifier").iterdir():
+        file.chmod(0o444)  # as the files in DVC's cache
     done = run(out, "-m", "pipeline.export", "--onnx", "an export")
     assert done.returncode == 0, done.stderr
+    assert all(file.stat().st_mode & 0o200 for file in (out / "an export").iterdir()), "it can be removed"
     assert re.search(r"^torch fp32 +\d+ +\d+ +-?\d+\.\d+", done.stdout, re.M)
     assert re.search(r"^ONNX fp32 +\d+ +\d+ +-?\d+\.\d+ +100\.00%$", done.stdout, re.M)
     settings = json.loads((out / "an export" / "inference.json").read_text())
-    assert settings["labels"] == TASKS[kind].labels
+    assert settings["labels"] == TASKS[task].labels
     assert not list((out / "an export").glob("*.safetensors"))
-    if kind != "number":
+    if task != "number":
         answers = run(out, "-c", ANSWERS, "an export", "models/classifier", "model.onnx")
         assert max(json.loads(answers.stdout)) < 1e-4, answers.stderr
 
@@ -111,23 +112,21 @@ def test_int8_is_written_only_if_it_answers_like_fp32(trained: Callable[..., Pat
     assert not (out / "another").exists()
 
 
-@pytest.mark.slow
-def test_an_export_replaces_nothing_and_can_be_removed(trained: Callable[..., Path], run: Run) -> None:
-    """DVC makes the files in its cache read-only."""
-    out = trained("classes", "bert", epochs=1)
-    for file in (out / "models" / "classifier").iterdir():
-        file.chmod(0o444)
-    run(out, "-m", "pipeline.export", "--onnx", "served")
-    assert all(file.stat().st_mode & 0o200 for file in (out / "served").iterdir())
-    for directory in ("models", "served"):
-        done = run(out, "-m", "pipeline.export", "--onnx", directory)
-        assert done.stderr == f"error: {directory} exists; name a new directory, or remove it\n"
-
-
-def test_without_its_packages_the_extra_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipeline.export", "--onnx", "out"]
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("models", "models exists; name a new directory, .*"),
+        ("new", r"onnx is not installed; .*\[onnx\]'"),
+    ],
+)
+def test_an_existing_directory_and_a_missing_package_are_reported(out: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [sys.executable, "-m", "pipeline.export", "--onnx", out],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1
-    assert re.fullmatch(r"error: onnx is not installed; pip install .*\[onnx\]'\n", done.stderr)
+    assert re.fullmatch(rf"error: {message}\n", done.stderr)

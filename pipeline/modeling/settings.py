@@ -1,24 +1,15 @@
 """How to use a fine-tuned model. Train writes it next to the weights, so that they suffice without params.yaml."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
 from pipeline.core.paths import SETTINGS
 from pipeline.core.task import ProblemType
 from pipeline.params import Precision
-
-
-def _require_distinct(names: list[str]) -> list[str]:
-    if len(set(names)) < len(names):
-        raise ValueError("the names must differ")
-    return names
-
-
-Names = Annotated[list[str], AfterValidator(_require_distinct)]
 
 
 class InferenceSettings(BaseModel):
@@ -34,17 +25,11 @@ class InferenceSettings(BaseModel):
 
     task: str
     problem_type: ProblemType
-    text_columns: Annotated[Names, Field(min_length=1, max_length=2)]
-    labels: Names
+    text_columns: Annotated[list[str], Field(min_length=1, max_length=2)]
+    labels: list[str]
     max_length: PositiveInt
     padding: Literal["dynamic", "max_length"]
     precision: Precision
-
-    @model_validator(mode="after")
-    def _require_labels(self) -> Self:
-        if bool(self.labels) == (self.problem_type == "regression"):
-            raise ValueError(f"the labels of a {self.problem_type} cannot be {self.labels}")
-        return self
 
     def write(self, directory: Path) -> None:
         write_json(directory / SETTINGS, self.model_dump())

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
-from pipeline.tabular.reading import READERS, listing, require_known_format
+from pipeline.tabular.reading import FORMATS, listing, require_known_format
 
 # What a split is called in the name of a file, as on the Hub.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
@@ -31,7 +31,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
     if TRAIN not in candidates:
         names = f", but {listing(ignored)}" if ignored else ""
         raise UserError(
-            f"data.directory: {directory} has no train file{names}; put train{', train'.join(READERS)} there, or where "
+            f"data.directory: {directory} has no train file{names}; put train{', train'.join(FORMATS)} there, or where "
             'it has train.csv.dvc run "dvc pull"'
         )
     if ignored := [name for name in ignored if not name.endswith(".dvc")]:

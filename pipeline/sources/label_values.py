@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from pipeline.core.messages import UserError
-from pipeline.tabular.reading import Batch, is_missing, quote, to_list
+from pipeline.tabular.reading import Batch, is_missing, quote
 
 _BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
@@ -35,7 +35,7 @@ def label_values(batch: Batch, columns: Sequence[str]) -> list[Any]:
             f"{batch.path} has no column {absent[0]}, but another one of data.label_column_name; add the column, or "
             "remove all of them"
         )
-    cells = [to_list(batch.columns[name]) for name in columns]
+    cells = [batch.columns[name] for name in columns]
     if len(columns) > 1:
         return [_row_vector(batch, row, columns, values) for row, values in enumerate(zip(*cells, strict=True))]
     if names := batch.class_names.get(columns[0]):

@@ -4,8 +4,9 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,27 +15,27 @@ import pyarrow.parquet as pq
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output
-from pipeline.tabular.reading import to_list
 
 _SURROGATES = "backslashreplace"  # a lone surrogate becomes JSON's \ud83d again
-Columns = Mapping[str, Sequence[Any] | pa.Array]
-Write = Callable[[Columns], None]
+Columns = Mapping[str, list[Any]]
+Write = Callable[[Columns, pa.Schema | None], None]
 
 
 @contextmanager
 def writing_rows(path: Path | None) -> Iterator[Write]:
     """Yield a function that writes a batch of columns to a file, or as JSON lines to standard output.
 
-    The file appears when the block succeeds.
+    The file appears when the block succeeds. The function's second argument is the schema of the Parquet file from
+    which some of the columns come, if any: another Parquet file keeps their types.
 
     Raises:
-        UserError: The file cannot be written, or its ending is unknown. Also raised by the function for a batch whose
+        UserError: The file cannot be written, or its suffix is unknown. Also raised by the function for a batch whose
             columns differ from those of the first one; only JSON lines can hold such rows.
     """
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors=_SURROGATES)
-        yield _json_writer(sys.stdout)
+        yield partial(_write_json, sys.stdout)
         return
     if path.suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
         raise UserError(f"{path} cannot be written; name a file that ends in one of .csv, .tsv, .jsonl, .parquet")
@@ -44,43 +45,41 @@ def writing_rows(path: Path | None) -> Iterator[Write]:
                 yield parquet.write
         else:
             with draft.open("w", encoding="utf-8", errors=_SURROGATES, newline="") as file:
-                yield _json_writer(file) if path.suffix == ".jsonl" else _csv_writer(path, file)
+                if path.suffix == ".jsonl":
+                    yield partial(_write_json, file)
+                else:
+                    yield _CsvFile(path, file).write
 
 
-def _json_writer(file: IO[str]) -> Write:
-    def write(columns: Columns) -> None:
-        for row in _rows(columns):
-            values = dict(zip(columns, row, strict=True))
-            file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")  # str: dates and the like
-
-    return write
+def _write_json(file: IO[str], columns: Columns, _: pa.Schema | None) -> None:
+    for row in zip(*columns.values(), strict=True):
+        values = dict(zip(columns, row, strict=True))
+        file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")  # str: dates and the like
 
 
-def _rows(columns: Columns) -> Iterator[tuple[Any, ...]]:
-    return zip(*map(to_list, columns.values()), strict=True)
+class _CsvFile:
+    """A CSV or TSV file with the columns of the first batch."""
 
+    def __init__(self, path: Path, file: IO[str]) -> None:
+        self._path = path
+        self._names: list[str] = []
+        delimiter = "\t" if path.suffix == ".tsv" else ","
+        self._plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        self._quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
 
-def _csv_writer(path: Path, file: IO[str]) -> Write:
-    delimiter = "\t" if path.suffix == ".tsv" else ","
-    plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-    quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    names: list[str] = []
-
-    def write(columns: Columns) -> None:
-        if not names:
-            names.extend(columns)
-            plain.writerow(names)
-        _require_columns(path, names, columns)
-        for row in _rows(columns):
-            cells = [_cell(value) for value in row]
+    def write(self, columns: Columns, _: pa.Schema | None) -> None:
+        if not self._names:
+            self._names = list(columns)
+            self._plain.writerow(self._names)
+        _require_columns(self._path, self._names, columns)
+        for row in zip(*columns.values(), strict=True):
+            fields = [_field(value) for value in row]
             # Python quotes a field for its line feeds, but not for carriage returns, which end a line, too.
-            has_return = any("\r" in cell for cell in cells if isinstance(cell, str))
-            (quoted if has_return else plain).writerow(cells)
-
-    return write
+            has_return = any("\r" in field for field in fields if isinstance(field, str))
+            (self._quoted if has_return else self._plain).writerow(fields)
 
 
-def _cell(value: Any) -> Any:
+def _field(value: Any) -> Any:
     """Return a value as a field. Several labels have a bar between them, as in a user's own data."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "|".join(value)
@@ -94,25 +93,21 @@ class _ParquetFile:
         self._path, self._draft = path, draft
         self._writer: pq.ParquetWriter | None = None
 
-    def write(self, columns: Columns) -> None:
-        types = {column.name: column.type for column in self._writer.schema} if self._writer else {}
-        _require_columns(self._path, list(types) or list(columns), columns)
-        table = pa.table({name: _array(self._path, name, values, types.get(name)) for name, values in columns.items()})
+    def write(self, columns: Columns, schema: pa.Schema | None) -> None:
+        if self._writer:
+            schema = self._writer.schema
+            _require_columns(self._path, schema.names, columns)
+        types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
+        try:
+            table = pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+        except pa.ArrowException as error:
+            raise UserError(f"{self._path}: a column has values of several types ({error}); write .jsonl") from None
         self._writer = self._writer or pq.ParquetWriter(self._draft, table.schema)
         self._writer.write_table(table)
 
     def close(self) -> None:
         if self._writer:
             self._writer.close()
-
-
-def _array(path: Path, name: str, values: Sequence[Any] | pa.Array, arrow_type: pa.DataType | None) -> pa.Array:
-    try:
-        if isinstance(values, pa.Array):
-            return values if arrow_type is None else values.cast(arrow_type)
-        return pa.array(values, type=arrow_type)
-    except pa.ArrowException as error:
-        raise UserError(f"{path}: column {name} has values of several kinds ({error}); write .jsonl") from None
 
 
 def _require_columns(path: Path, names: list[str], columns: Columns) -> None:
