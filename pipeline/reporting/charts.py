@@ -5,6 +5,7 @@ also has its own dash or shape.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ _SIZES = (90, 90, 260)  # a baseline with the same scores stays visible behind t
 _SHARES = alt.Axis(format=".0%", tickCount=5)
 
 
+@cache
 def javascript() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script that needs no network, and page.js, which draws with them."""
     import vl_convert
