@@ -46,9 +46,9 @@ CURVES = {
 }
 
 
-@pytest.mark.parametrize("kind", CURVES)
-def test_each_kind_of_curve_gets_its_verdict(kind: str) -> None:
-    run, names = CURVES[kind]
+@pytest.mark.parametrize("case", CURVES)
+def test_each_kind_of_curve_gets_its_verdict(case: str) -> None:
+    run, names = CURVES[case]
     assert [reading.name for reading in read(run, "f1", planned=len(run), degenerate=False)] == names
 
 
