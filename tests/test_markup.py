@@ -27,10 +27,10 @@ def test_cells_stay_on_their_line_and_in_their_columns() -> None:
 
 
 def test_code_escapes_all_markup() -> None:
-    shown = re.fullmatch("<code>(.*)</code>", code(HOSTILE + "\n# a heading"))
-    assert shown is not None
-    assert html.unescape(shown[1]) == HOSTILE + " # a heading"
-    assert not set(shown[1].replace("&#", "")) & set("|<>@`[]*_!:#.$&\\")
+    escaped = re.fullmatch("<code>(.*)</code>", code(HOSTILE + "\n# a heading"))
+    assert escaped is not None
+    assert html.unescape(escaped[1]) == HOSTILE + " # a heading"
+    assert not set(escaped[1].replace("&#", "")) & set("|<>@`[]*_!:#.$&\\")
 
 
 @pytest.mark.parametrize("name", ["sentence-transformers/all-MiniLM-L6-v2", "not_equivalent"])
