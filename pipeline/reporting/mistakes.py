@@ -5,6 +5,7 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.core.task import Task
 from pipeline.evaluation.predictions import Predictions
@@ -47,7 +48,7 @@ def worst(task: Task, predictions: Predictions) -> list[MistakeGroup]:
         severity = np.where(predictions.predicted == predictions.labels, 0, predictions.confidence).max(axis=1)
     else:
         severity = predictions.confidence
-    groups = [(None, wrong)]
+    groups: list[tuple[int | None, NDArray[np.bool_]]] = [(None, wrong)]
     if task.binary:
         groups = [(label, wrong & (predictions.predicted == label)) for label in (1, 0)]
     selected = []
