@@ -23,7 +23,7 @@ from pipeline.params import keys_of, load_params
 
 
 def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -> None:
-    """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the plots' data to `metrics/plots`.
+    """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the plots to `metrics/plots`.
 
     evaluation.json has the metrics that models are compared by and the loss of each split with labels, and the metrics
     of always predicting the majority class, or the mean. intervals.json has their 95% intervals. diagnostics.json has

@@ -67,32 +67,32 @@ def labels_and_logits(task: Task, n: int, rng: np.random.Generator) -> tuple[np.
         return labels, (labels + rng.normal(scale=0.5, size=n)).round(3)[:, None]
     if task.problem_type == "multi_label_classification":
         labels = (rng.random((n, len(task.labels))) < 0.3).astype(np.int64)
-        given = np.where(rng.random(labels.shape) < 0.8, labels, 1 - labels)
-        return labels, (np.where(given == 1, 1, -1) * rng.uniform(0.1, 3, labels.shape)).round(3)
+        predicted = np.where(rng.random(labels.shape) < 0.8, labels, 1 - labels)
+        return labels, (np.where(predicted == 1, 1, -1) * rng.uniform(0.1, 3, labels.shape)).round(3)
     labels = rng.integers(0, len(task.labels), n)
-    given = np.where(rng.random(n) < 0.75, labels, rng.integers(0, len(task.labels), n))
-    return labels, (rng.normal(size=(n, len(task.labels))) + 4 * np.eye(len(task.labels))[given]).round(3)
+    predicted = np.where(rng.random(n) < 0.75, labels, rng.integers(0, len(task.labels), n))
+    return labels, (rng.normal(size=(n, len(task.labels))) + 4 * np.eye(len(task.labels))[predicted]).round(3)
 
 
 def history(task: Task) -> str:
     """Of two epochs, the second of which is better by seven points."""
-    of_epoch = {"loss": (0.6, 0.5), **dict.fromkeys(task.metrics, (0.8, 0.87))}
-    of_epoch["score"] = of_epoch[task.metric_for_best_model]
-    names = list(of_epoch)
+    values_by_epoch = {"loss": (0.6, 0.5), **dict.fromkeys(task.metrics, (0.8, 0.87))}
+    values_by_epoch["score"] = values_by_epoch[task.metric_for_best_model]
+    names = list(values_by_epoch)
     rows = [f"step,epoch,split,{','.join(names)},lr"]
     for epoch, losses in enumerate(((0.69, 0.61), (0.5, 0.4))):
         for half, loss in enumerate(losses):
             rows.append(
                 f"{4 * epoch + 2 * half + 2},{epoch + half / 2 + 0.5},train,{loss},{',' * (len(names) - 1)}1e-05"
             )
-        scores = ",".join(str(values[epoch]) for values in of_epoch.values())
+        scores = ",".join(str(values[epoch]) for values in values_by_epoch.values())
         rows.append(f"{4 * epoch + 4},{epoch + 1}.0,validation,{scores},")
     return "\n".join(rows) + "\n"
 
 
-def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES, **changes: Any) -> None:
+def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES, **changes: Any) -> None:
     """The first row of each split is hostile, and the surest mistake of a classifier."""
-    task, rng = replace(TASKS[kind], **changes), np.random.default_rng(0)
+    task, rng = replace(TASKS[case], **changes), np.random.default_rng(0)
     pairs = demo.pairs(sum(sizes.values()))
     for directory in (RAW, PREDICTIONS):
         (root / directory).mkdir(parents=True)
@@ -105,7 +105,7 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
         if task.problem_type == "single_label_classification":
             labels[0], logits[0] = 0, [-7, 0, *[-12] * (len(task.labels) - 2)]
         columns: dict[str, Any] = {"label": labels, "idx": np.arange(n, dtype=np.int32)}
-        columns |= {name: [row[at] for row in rows] for at, name in enumerate(task.text_columns)}
+        columns |= {name: [row[number] for row in rows] for number, name in enumerate(task.text_columns)}
         for name in task.slice_columns:
             columns[name] = [f"site {site} {ATTACK if site == 0 else ''}" for site in rng.integers(0, 30, n)]
         if split != "train":
@@ -125,7 +125,7 @@ def write_inputs(root: Path, kind: str = "pairs", sizes: dict[str, int] = SIZES,
             if task.labels or split in task.unlabelled
             else {name: float(getattr(np, name)(labels)) for name in ("mean", "std", "min", "max")}
         )
-        cards[split] = SplitCard(rows=n, labels=[int(of) for of in counts], numbers=numbers, repeated=2)
+        cards[split] = SplitCard(rows=n, labels=[int(count) for count in counts], numbers=numbers, repeated=2)
         if split == "train":
             continue
         columns = {"idx": columns["idx"], "label": labels, "prediction": predicted(task.problem_type, logits)}

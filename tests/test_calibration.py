@@ -8,11 +8,11 @@ from pipeline.evaluation.calibration import (
     best_threshold,
     expected_calibration_error,
     if_calibrated,
-    precision_and_recall,
     precision_recall_curve,
     reliability,
     roc_curve,
 )
+from pipeline.evaluation.diagnostics import class_scores
 from pipeline.evaluation.metrics import threshold_counts
 
 
@@ -32,16 +32,6 @@ def test_curves_match_scikit_learn(seed: int) -> None:
     assert np.array(roc_curve(*counts)) == pytest.approx(np.column_stack([false_rate, true_rate]))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_precision_and_recall_match_scikit_learn(seed: int) -> None:
-    labels, probability = random_case(seed)
-    predictions = (probability >= 0.3).astype(int)
-    assert precision_and_recall(labels, predictions) == {
-        "precision": pytest.approx(sklearn.precision_score(labels, predictions), rel=1e-12),
-        "recall": pytest.approx(sklearn.recall_score(labels, predictions), rel=1e-12),
-    }
-
-
 @pytest.mark.parametrize(
     ("labels", "predictions", "precision", "recall"),
     [([0, 0], [0, 1], 0.0, None), ([1, 0], [0, 0], None, 0.0), ([0, 0], [0, 0], None, None), ([1, 1], [1, 0], 1, 0.5)],
@@ -49,8 +39,8 @@ def test_precision_and_recall_match_scikit_learn(seed: int) -> None:
 def test_precision_without_predictions_and_recall_without_labels_of_class_1_are_undefined(
     labels: list[int], predictions: list[int], precision: float | None, recall: float | None
 ) -> None:
-    found = precision_and_recall(np.array(labels), np.array(predictions))
-    assert found == {"precision": precision, "recall": recall}
+    result = class_scores(np.array(labels), np.array(predictions))[1]
+    assert (result["n"], result["precision"], result["recall"]) == (sum(labels), precision, recall)
 
 
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])
@@ -66,13 +56,13 @@ def test_curves_of_two_pairs_have_no_nan(labels: list[int]) -> None:
 def test_no_threshold_gives_a_higher_f1(seed: int) -> None:
     labels, probability = random_case(seed)
     best = sklearn.f1_score(labels, probability >= best_threshold(labels, probability))
-    assert best == max(sklearn.f1_score(labels, probability >= at) for at in np.arange(0, 1.01, 0.005))
+    assert best == max(sklearn.f1_score(labels, probability >= cut) for cut in np.arange(0, 1.01, 0.005))
 
 
 def test_the_highest_of_equally_good_thresholds_is_best() -> None:
     """With the same F1, fewer positive predictions mean higher precision."""
     labels, probability = np.array([1, 0, 0, 1]), np.array([0.9, 0.7, 0.5, 0.3])
-    ends = (sklearn.f1_score(labels, probability >= at) for at in (0.9, 0.3))
+    ends = (sklearn.f1_score(labels, probability >= cut) for cut in (0.9, 0.3))
     assert next(ends) == next(ends)
     assert best_threshold(labels, probability) == 0.9
 

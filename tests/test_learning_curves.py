@@ -46,15 +46,15 @@ CURVES = {
 }
 
 
-@pytest.mark.parametrize("kind", CURVES)
-def test_each_kind_of_curve_gets_its_verdict(kind: str) -> None:
-    run, names = CURVES[kind]
-    assert [reading.name for reading in read(run, "f1", asked=len(run), degenerate=False)] == names
+@pytest.mark.parametrize("case", CURVES)
+def test_each_kind_of_curve_gets_its_verdict(case: str) -> None:
+    run, names = CURVES[case]
+    assert [reading.name for reading in read(run, "f1", planned=len(run), degenerate=False)] == names
 
 
 def test_early_stopping_is_reported_beside_the_verdict() -> None:
     run, names = CURVES["loss climbs from its minimum"]
-    overfitting, stopped = read(run, "f1", asked=10, degenerate=False)
+    overfitting, stopped = read(run, "f1", planned=10, degenerate=False)
     assert overfitting.name == names[0]
     assert stopped.name == "Stopped early"
     assert "after epoch 4 of 10" in stopped.text
@@ -63,7 +63,7 @@ def test_early_stopping_is_reported_beside_the_verdict() -> None:
 
 def test_a_model_that_always_says_the_same_gets_no_other_verdict() -> None:
     run, _ = CURVES["better to the end"]
-    assert [reading.name for reading in read(run, "f1", asked=3, degenerate=True)] == ["One answer"]
+    assert [reading.name for reading in read(run, "f1", planned=3, degenerate=True)] == ["One answer"]
 
 
 def test_a_verdict_has_its_numbers() -> None:
@@ -99,10 +99,10 @@ def test_epochs_are_read_from_the_history() -> None:
 
 @pytest.mark.parametrize(("name", "title"), [("rmse", "RMSE"), ("loss", "loss")])
 def test_an_error_and_the_loss_are_better_when_lower(name: str, title: str) -> None:
-    (verdict,) = read(CURVES["better to the end"][0], name, asked=3, degenerate=False)
+    (verdict,) = read(CURVES["better to the end"][0], name, planned=3, degenerate=False)
     assert verdict.name == "Still improving"
     assert re.search(rf"best validation {title}, by 0\.\d{{3}}", verdict.text)
-    *_, stopped = read(CURVES["loss climbs from its minimum"][0], name, asked=9, degenerate=False)
+    *_, stopped = read(CURVES["loss climbs from its minimum"][0], name, planned=9, degenerate=False)
     assert f"validation {title} was best after epoch 2" in stopped.text
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from huggingface_hub import ModelCard
 
 from pipeline.core.data_card import DataCard
 from pipeline.core.text import aligned, code
+from pipeline.evaluation.metrics import applicable_metrics
 from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.results import Results
@@ -25,10 +27,10 @@ def test_cells_stay_on_their_line_and_in_their_columns() -> None:
 
 
 def test_code_escapes_all_markup() -> None:
-    shown = re.fullmatch("<code>(.*)</code>", code(HOSTILE + "\n# a heading"))
-    assert shown is not None
-    assert html.unescape(shown[1]) == HOSTILE + " # a heading"
-    assert not set(shown[1].replace("&#", "")) & set("|<>@`[]*_!:#.$&\\")
+    escaped = re.fullmatch("<code>(.*)</code>", code(HOSTILE + "\n# a heading"))
+    assert escaped is not None
+    assert html.unescape(escaped[1]) == HOSTILE + " # a heading"
+    assert not set(escaped[1].replace("&#", "")) & set("|<>@`[]*_!:#.$&\\")
 
 
 @pytest.mark.parametrize("name", ["sentence-transformers/all-MiniLM-L6-v2", "not_equivalent"])
@@ -47,14 +49,20 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     }
     scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
     limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored}
-    signed = {"signature": dict.fromkeys(("task", "metrics", "seed", "checkpoint", "code"), HOSTILE)}
+    diagnostics: dict[str, Any] = {
+        split: {"scores": dict.fromkeys(applicable_metrics(task), 0.9)} for split in task.scored
+    }
+    diagnostics["signature"] = dict.fromkeys(("task", "metrics", "seed", "checkpoint", "code"), HOSTILE)
     pair_labels = np.array([0, 1, 1])
     never_yes = Predictions(
         np.arange(3), pair_labels, np.zeros(3, int), np.zeros((3, 2)), np.full((3, 2), 0.5), swapped=None
     )
     results = Results(
         task=task,
-        metrics={"evaluation": scores, "intervals": limits, "diagnostics": signed},
+        evaluation=scores,
+        intervals=limits,
+        diagnostics=diagnostics,
+        training={},
         max_length=128,
         provenance=provenance,
         card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]),
@@ -66,11 +74,11 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         evaluation_md5="",
     )
     card = ModelCard(model_card(results))
-    assert {result.metric_name for result in card.data.eval_results} == {"accuracy", "F1"}
+    assert {result.metric_name for result in card.data.eval_results} >= {"accuracy", "F1", "ROC AUC"}
     assert f"never predicts {code(labels[1])} (0 of 2)" in card.text
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # fenced text has no markup
     assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)
-    assert [len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)] == [3] * 6
+    assert {len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)} == {3}
     for name in (*labels, source["checkpoint"], f"pairs {HOSTILE}"):
         assert code(name) in body

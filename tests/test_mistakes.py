@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from report_inputs import TASKS
 
 from pipeline.evaluation.predictions import Predictions
-from pipeline.reporting.mistakes import Group, Piece, pieces, worst
+from pipeline.reporting.mistakes import MistakeGroup, Piece, pieces, worst
 
 
 def predictions(labels: list[object], predicted: list[object], probability: list[object] | None) -> Predictions:
@@ -19,28 +19,32 @@ def predictions(labels: list[object], predicted: list[object], probability: list
 def test_of_two_classes_the_most_confident_mistakes_of_each_come_first() -> None:
     positive = np.array([0.7, 0.9, 0.2, 0.9, 0.1, 0.99, *[0.6] * 12])
     labels = [0, 0, 1, 0, 1, 1, *[0] * 12]
-    of = predictions(labels, (positive >= 0.5).astype(int).tolist(), np.stack([1 - positive, positive], 1).tolist())
-    assert worst(TASKS["pairs"], of) == [Group(1, 15, [1, 3, 0, *range(6, 13)]), Group(0, 2, [4, 2])]
+    outcome = predictions(
+        labels, (positive >= 0.5).astype(int).tolist(), np.stack([1 - positive, positive], 1).tolist()
+    )
+    assert worst(TASKS["pairs"], outcome) == [MistakeGroup(1, 15, [1, 3, 0, *range(6, 13)]), MistakeGroup(0, 2, [4, 2])]
 
 
 def test_of_more_classes_they_are_in_one_group() -> None:
-    of = predictions([0, 1, 2], [0, 2, 1], [[0.9, 0, 0.1], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
-    assert worst(TASKS["mismatched"], of) == [Group(None, 2, [2, 1])]
+    outcome = predictions([0, 1, 2], [0, 2, 1], [[0.9, 0, 0.1], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
+    assert worst(TASKS["mismatched"], outcome) == [MistakeGroup(None, 2, [2, 1])]
 
 
 def test_of_several_labels_the_surest_wrong_one_counts() -> None:
-    of = predictions(
+    outcome = predictions(
         [[1, 0, 0], [0, 0, 0], [1, 1, 1]],
         [[1, 0, 1], [0, 0, 0], [0, 1, 1]],
         [[0.9, 0.1, 0.6], [0.1, 0.1, 0.1], [0.2, 0.9, 0.9]],
     )
-    assert worst(TASKS["several"], of) == [Group(None, 2, [2, 0])], "0.8 sure of a wrong no, 0.6 of a wrong yes"
+    assert worst(TASKS["several"], outcome) == [MistakeGroup(None, 2, [2, 0])], (
+        "0.8 sure of a wrong no, 0.6 of a wrong yes"
+    )
 
 
 def test_of_a_regression_the_largest_errors_come_first() -> None:
-    of = predictions([1.0, 2.0, 3.0], [1.5, 0.25, 3.0], None)
-    assert worst(TASKS["number"], of) == [Group(None, 2, [1, 0])]
-    assert worst(TASKS["number"], replace(of, predicted=of.labels)) == [Group(None, 0, [])]
+    outcome = predictions([1.0, 2.0, 3.0], [1.5, 0.25, 3.0], None)
+    assert worst(TASKS["number"], outcome) == [MistakeGroup(None, 2, [1, 0])]
+    assert worst(TASKS["number"], replace(outcome, predicted=outcome.labels)) == [MistakeGroup(None, 0, [])]
 
 
 def test_a_single_text_has_no_marks_and_a_long_one_is_cut() -> None:
@@ -51,7 +55,7 @@ def test_a_single_text_has_no_marks_and_a_long_one_is_cut() -> None:
 
 def test_differing_words_are_marked_ignoring_case() -> None:
     first, second = pieces(["Shares fell 4 percent .", "shares rose 4 percent on Monday ."])
-    assert first == [Piece("Shares", False), Piece("fell", True), Piece("4 percent .", False)]
+    assert first == [Piece("Shares", False), Piece("fell", True), Piece("4 percent", False), Piece(".", False)]
     assert [piece.text for piece in second if piece.differs] == ["rose", "on Monday"]
 
 
@@ -60,7 +64,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "B", "c"]), max_size=8).map(" ".join
 
 @given(WORDS, WORDS)
 def test_the_pieces_make_up_the_sentence_and_unmarked_ones_match(first: str, second: str) -> None:
-    found = pieces([first, second])
-    assert [" ".join(piece.text for piece in of) for of in found] == [first, second]
-    alike = [" ".join(piece.text for piece in of if not piece.differs).lower() for of in found]
+    marked = pieces([first, second])
+    assert [" ".join(piece.text for piece in words) for words in marked] == [first, second]
+    alike = [" ".join(piece.text for piece in words if not piece.differs).lower() for words in marked]
     assert alike[0] == alike[1]

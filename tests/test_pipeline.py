@@ -50,6 +50,12 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     project.set("predict.batch_size", "7")
     assert project.repro() == ["check", "predict"], "the predictions are the same, so the rest is skipped"
 
+    project.set("evaluate.metrics", "[roc_auc, f1]")
+    assert project.repro() == ["check", "evaluate", "report"]
+    assert {"roc_auc", "f1", "majority_roc_auc"} < evaluation(project)["test"].keys()
+    intervals = json.loads((project.root / "metrics" / "intervals.json").read_text())
+    assert intervals[0]["test"].keys() == {"roc_auc", "f1"}
+
     for key, value in (("runtime.num_proc", "2"), ("runtime.dataloader_num_workers", "1")):
         project.set(key, value)
     assert project.repro() == ["check"], "runtime settings rerun only the check"

@@ -16,15 +16,15 @@ PAIRS = TASKS["pairs"]
 MRPC = PAIRS.metrics
 
 
-def rows_of(*texts: list[str], leakage: list[int] | None = None, **columns: list[str | None]) -> Rows:
+def make_rows(*texts: list[str], leakage: list[int] | None = None, **columns: list[str | None]) -> Rows:
     return Rows(list(texts), np.array(leakage or [0] * len(texts[0])), columns)
 
 
-def given(labels: np.ndarray, predicted: np.ndarray) -> Predictions:
+def predictions_for(labels: np.ndarray, predicted: np.ndarray) -> Predictions:
     return Predictions(np.arange(len(labels)), labels, predicted, np.zeros((len(labels), 1)), None, None)
 
 
-def slice_of(assign: Callable[..., Assignment], *texts: str) -> str:
+def slice_name(assign: Callable[..., Assignment], *texts: str) -> str:
     names, number = assign([[text] for text in texts])
     return names[number[0]]
 
@@ -40,7 +40,7 @@ def slice_of(assign: Callable[..., Assignment], *texts: str) -> str:
     ],
 )
 def test_slices_by_numbers(first: str, second: str, name: str) -> None:
-    assert slice_of(by_numbers, first, second) == name
+    assert slice_name(by_numbers, first, second) == name
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_slices_by_numbers(first: str, second: str, name: str) -> None:
     ],
 )
 def test_slices_by_negation(first: str, second: str, name: str) -> None:
-    assert slice_of(by_negation, first, second) == name
+    assert slice_name(by_negation, first, second) == name
 
 
 @pytest.mark.parametrize(
@@ -87,23 +87,23 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
     first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
     labels, predictions = rng.integers(0, 2, (2, 200))
     leakage = rng.integers(0, 3, 200)
-    found = slices(PAIRS, rows_of(first, second, leakage=leakage.tolist()), given(labels, predictions))
-    for kind in ("Length", "Negation", "Numbers", "Word overlap", "Leakage"):
-        assert sum(of.n for of in found if of.kind == kind) == 200
-    one_only = next(of for of in found if of.name == "negation in one only")
+    sliced = slices(PAIRS, make_rows(first, second, leakage=leakage.tolist()), predictions_for(labels, predictions))
+    for criterion in ("Length", "Negation", "Numbers", "Word overlap", "Leakage"):
+        assert sum(part.n for part in sliced if part.criterion == criterion) == 200
+    one_text = next(part for part in sliced if part.name == "negation in one only")
     members = [("not" in a or "never" in a) != ("not" in b or "never" in b) for a, b in zip(first, second, strict=True)]
-    assert one_only.n == sum(members)
-    assert one_only.positive == labels[members].mean()
-    assert one_only.scores == scores(MRPC, labels[members], predictions[members])
+    assert one_text.n == sum(members)
+    assert one_text.positive == labels[members].mean()
+    assert one_text.scores == scores(MRPC, labels[members], predictions[members])
     expected = score_intervals(MRPC, labels[members], predictions[members])
-    assert one_only.intervals == {name: interval._asdict() for name, interval in expected.items()}
-    known = next(of for of in found if of.name == "the whole pair in train")
+    assert one_text.intervals == {name: interval._asdict() for name, interval in expected.items()}
+    known = next(part for part in sliced if part.name == "the whole pair in train")
     assert known.scores == scores(MRPC, labels[leakage == 2], predictions[leakage == 2])
 
 
 def test_slices_without_pairs_are_left_out() -> None:
-    found = slices(PAIRS, rows_of(["It fell ."], ["It fell ."]), given(np.array([1]), np.array([1])))
-    assert [(of.kind, of.name) for of in found] == [
+    sliced = slices(PAIRS, make_rows(["It fell ."], ["It fell ."]), predictions_for(np.array([1]), np.array([1])))
+    assert [(part.criterion, part.name) for part in sliced] == [
         ("Length", "up to 4 words"),
         ("Negation", "no negation"),
         ("Numbers", "no numbers"),
@@ -114,28 +114,31 @@ def test_slices_without_pairs_are_left_out() -> None:
 
 @pytest.mark.parametrize("prediction", [0, 1])
 def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) -> None:
-    rows = rows_of(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
-    found = slices(PAIRS, rows, given(np.array([1, 0]), np.array([1, prediction])))
-    scored = {of.name: of.scores for of in found if of.kind == "Numbers"}
+    rows = make_rows(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
+    sliced = slices(PAIRS, rows, predictions_for(np.array([1, 0]), np.array([1, prediction])))
+    scored = {part.name: part.scores for part in sliced if part.criterion == "Numbers"}
     assert scored == {
         "no numbers": {"accuracy": 1, "f1": 1},
         "a number in one only": {"accuracy": 1 - prediction},
     }
-    assert [list(of.intervals) for of in found if of.kind == "Numbers"] == [["accuracy", "f1"], ["accuracy"]]
+    assert [list(part.intervals) for part in sliced if part.criterion == "Numbers"] == [
+        ["accuracy", "f1"],
+        ["accuracy"],
+    ]
 
 
 def test_a_slice_without_any_label_has_no_f1() -> None:
     labels = np.array([[1, 0, 0], [0, 0, 0]])
-    rows = rows_of(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
-    found = slices(TASKS["several"], rows, given(labels, labels))
-    scored = {of.name: list(of.scores) for of in found if of.kind == "Numbers"}
+    rows = make_rows(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
+    sliced = slices(TASKS["several"], rows, predictions_for(labels, labels))
+    scored = {part.name: list(part.scores) for part in sliced if part.criterion == "Numbers"}
     assert scored == {"no numbers": ["f1_micro", "f1_macro"], "a number in one only": []}
 
 
 def test_single_texts_have_no_overlap_and_may_be_in_train() -> None:
-    rows = rows_of(["It did not fall .", "3 fell ."], leakage=[2, 0])
-    found = slices(TASKS["text"], rows, given(np.array([1, 0]), np.array([1, 1])))
-    assert [(of.kind, of.name) for of in found][2:] == [
+    rows = make_rows(["It did not fall .", "3 fell ."], leakage=[2, 0])
+    sliced = slices(TASKS["text"], rows, predictions_for(np.array([1, 0]), np.array([1, 1])))
+    assert [(part.criterion, part.name) for part in sliced][2:] == [
         ("Negation", "no negation"),
         ("Negation", "negation"),
         ("Numbers", "no numbers"),
@@ -143,7 +146,7 @@ def test_single_texts_have_no_overlap_and_may_be_in_train() -> None:
         ("Leakage", "no text in train"),
         ("Leakage", "the whole text in train"),
     ]
-    assert all(of.scores == {} for of in found[2:]), "Matthews correlation of equal labels"
+    assert all(part.scores == {} for part in sliced[2:]), "Matthews correlation of equal labels"
 
 
 def test_a_column_has_a_slice_for_each_frequent_value_and_one_for_the_others() -> None:
@@ -155,18 +158,22 @@ def test_a_column_has_a_slice_for_each_frequent_value_and_one_for_the_others() -
     assert names[-1] == "source: other"
     assert sum(number == 20) == sum(40 - rare for rare in range(19, 30))
     names, number = by_column("source", ["web", "other", "web"])
-    assert [names[at] for at in number] == ["source: web", "source: other", "source: web"]
+    assert [names[position] for position in number] == ["source: web", "source: other", "source: web"]
 
 
 def test_numbers_are_scored_in_each_slice() -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal(size=90)
-    rows = rows_of(["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
-    found = [of for of in slices(TASKS["number"], rows, given(labels, labels + 0.5)) if of.kind == "Column source"]
-    assert [of.name for of in found] == ["source: a", "source: b", "source: c"]
-    for of in found:
-        assert of.scores == pytest.approx({"pearson": 1, "rmse": 0.5})
-        assert of.intervals["rmse"]["low"] <= 0.5 <= of.intervals["rmse"]["high"]
+    rows = make_rows(["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
+    sliced = [
+        part
+        for part in slices(TASKS["number"], rows, predictions_for(labels, labels + 0.5))
+        if part.criterion == "Column source"
+    ]
+    assert [part.name for part in sliced] == ["source: a", "source: b", "source: c"]
+    for part in sliced:
+        assert part.scores == pytest.approx({"pearson": 1, "rmse": 0.5})
+        assert part.intervals["rmse"]["low"] <= 0.5 <= part.intervals["rmse"]["high"]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -175,6 +182,6 @@ def test_the_smallest_slices_of_numbers_have_intervals(n: int) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         labels, predictions = rng.normal(size=(2, n))
-        for of in slices(TASKS["number"], rows_of(["a"] * n, ["b"] * n), given(labels, predictions)):
-            for name, interval in of.intervals.items():
-                assert interval["low"] - 1e-9 <= of.scores[name] <= interval["high"] + 1e-9
+        for part in slices(TASKS["number"], make_rows(["a"] * n, ["b"] * n), predictions_for(labels, predictions)):
+            for name, interval in part.intervals.items():
+                assert interval["low"] - 1e-9 <= part.scores[name] <= interval["high"] + 1e-9

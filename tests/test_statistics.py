@@ -53,7 +53,7 @@ class Classes:
     def jackknives(self, gain: float = 0) -> Jackknives:
         """B is better than A by `gain` in accuracy."""
         right = self._ease + np.array([0, gain / self._slope]).reshape(2, 1, 1) > 0
-        return jackknives_of_classes(self.labels, np.where(right, self.labels, 1 - self.labels))
+        return class_jackknives(self.labels, np.where(right, self.labels, 1 - self.labels))
 
 
 class Ranks:
@@ -69,16 +69,16 @@ class Ranks:
         self.predictions = self.labels + size * noise(self.runs[0], n, random)
 
     def jackknives(self) -> Jackknives:
-        return jackknives_of_ranks(self.labels, self.predictions)
+        return rank_jackknives(self.labels, self.predictions)
 
 
-def groups_of(n: int) -> Ints:
+def example_groups(n: int) -> Ints:
     return np.random.default_rng(0).permutation(n) % GROUPS
 
 
-def jackknives_of_classes(labels: Ints, predictions: Ints) -> Jackknives:
+def class_jackknives(labels: Ints, predictions: Ints) -> Jackknives:
     """As `jackknife` of each run, a thousand times faster, from the counts in each group."""
-    n, group = len(labels), groups_of(len(labels))
+    n, group = len(labels), example_groups(len(labels))
     weights = np.stack(np.broadcast_arrays(labels * predictions, predictions, labels, np.ones_like(labels)))
     order = np.argsort(group)
     counts = np.add.reduceat(weights[..., order], np.searchsorted(group[order], range(GROUPS)), axis=-1)
@@ -94,18 +94,18 @@ def jackknives_of_classes(labels: Ints, predictions: Ints) -> Jackknives:
     }
 
 
-def jackknives_of_ranks(labels: Floats, predictions: Floats) -> Jackknives:
+def rank_jackknives(labels: Floats, predictions: Floats) -> Jackknives:
     """The same of metrics of ranks. For ROC AUC, labels above 0 are of class 1."""
     n, positive = len(labels), labels > 0
-    inside = np.eye(GROUPS)[groups_of(n)].T
+    inside = np.eye(GROUPS)[example_groups(n)].T
     used = np.concatenate([np.ones((1, n)), 1 - inside])  # which examples each score is of
 
     def ranks(values: Floats) -> Floats:
         order = np.argsort(values)
-        found = np.empty((1 + GROUPS, n))
-        found[:, order] = np.arange(1, n + 1)
-        found[1:, order] -= np.cumsum(inside[:, order], axis=1)
-        return found * used
+        order_numbers = np.empty((1 + GROUPS, n))
+        order_numbers[:, order] = np.arange(1, n + 1)
+        order_numbers[1:, order] -= np.cumsum(inside[:, order], axis=1)
+        return order_numbers * used
 
     sizes, positives = used.sum(axis=1), (used * positive).sum(axis=1)
     x = (ranks(labels) - (sizes[:, None] + 1) / 2) * used
@@ -144,18 +144,18 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -
     print(f"\n\n{title}", *("  ".join(f"{cell:>20}" for cell in row) for row in (header, *lines)), sep="\n")
 
 
-@pytest.mark.parametrize(("kind", "n"), [(Classes, 408), (Classes, 1725), (Ranks, 408)])
+@pytest.mark.parametrize(("simulation", "n"), [(Classes, 408), (Classes, 1725), (Ranks, 408)])
 @pytest.mark.parametrize("spread", [0.005, 0.015])
 def test_equal_groups_are_called_different_in_five_percent_of_cases(
-    kind: type[Classes | Ranks], n: int, spread: float
+    simulation: type[Classes | Ranks], n: int, spread: float
 ) -> None:
     random = np.random.default_rng(0)
     alarms: Counter[tuple[str, int, bool]] = Counter()
     passes: Counter[tuple[str, int, bool]] = Counter()  # losses by the margin that would pass the gate
     for _ in range(SIMULATIONS):
-        for name, runs, same_seeds, found in differences(kind(n, spread, random).jackknives(), kind.runs):
-            alarms[name, runs, same_seeds] += not found.low <= 0 <= found.high
-            passes[name, runs, same_seeds] += found.low > 0
+        for name, runs, same_seeds, result in differences(simulation(n, spread, random).jackknives(), simulation.runs):
+            alarms[name, runs, same_seeds] += not result.low <= 0 <= result.high
+            passes[name, runs, same_seeds] += result.low > 0
     rows = [
         [
             metric,
@@ -178,13 +178,15 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases() -> None
     every = [Classes(1725, 0.010, random) for _ in range(simulations)]
     detectable: Counter[tuple[int, bool]] = Counter()
     for classes in every:
-        for _, runs, same_seeds, found in differences({"accuracy": classes.jackknives()["accuracy"]}, Classes.runs):
-            detectable[runs, same_seeds] += found.detectable / simulations
+        for _, runs, same_seeds, result in differences({"accuracy": classes.jackknives()["accuracy"]}, Classes.runs):
+            detectable[runs, same_seeds] += result.detectable / simulations
     seen: Counter[tuple[int, bool, float]] = Counter()
     gains = (0.01, 0.02, 0.03)
     for classes, gain in itertools.product(every, [*gains, *detectable.values()]):
-        for _, runs, same_seeds, found in differences({"accuracy": classes.jackknives(gain)["accuracy"]}, Classes.runs):
-            seen[runs, same_seeds, gain] += found.low > 0
+        for _, runs, same_seeds, result in differences(
+            {"accuracy": classes.jackknives(gain)["accuracy"]}, Classes.runs
+        ):
+            seen[runs, same_seeds, gain] += result.low > 0
     rows = []
     for (runs, same_seeds), gap in sorted(detectable.items()):
         *powers, power = (seen[runs, same_seeds, gain] / simulations for gain in (*gains, gap))
@@ -226,7 +228,7 @@ def bootstrap(counts: Ints, random: np.random.Generator) -> tuple[tuple[float, f
     drawn = random.multinomial(n, counts / n, size=500)
     both, missed, wrong, _ = drawn.T
     scores = 1 - (missed + wrong) / n, 2 * both / np.maximum(2 * both + missed + wrong, 1)
-    accuracy, f1 = (np.percentile(of, (2.5, 97.5)) for of in scores)
+    accuracy, f1 = (np.percentile(interval, (2.5, 97.5)) for interval in scores)
     return (accuracy[0], accuracy[1]), (f1[0], f1[1])
 
 
@@ -237,11 +239,14 @@ def test_intervals_of_scores_have_their_coverage_for_few_examples_and_near_1() -
         true = accuracy, 2 * cells[0] / (2 * cells[0] + cells[1] + cells[2])
         covered = np.zeros((2, 2))
         for counts in random.multinomial(n, [*cells, 1 - sum(cells)], size=SIMULATIONS):
-            labels, given = (np.repeat(kinds, counts) for kinds in ([1, 1, 0, 0], [1, 0, 1, 0]))
-            intervals = [list(score_intervals(("accuracy", "f1"), labels, given).values()), bootstrap(counts, random)]
+            labels, predicted = (np.repeat(classes, counts) for classes in ([1, 1, 0, 0], [1, 0, 1, 0]))
+            intervals = [
+                list(score_intervals(("accuracy", "f1"), labels, predicted).values()),
+                bootstrap(counts, random),
+            ]
             covered += [
-                [low - 1e-12 <= value <= high + 1e-12 for value, (low, high) in zip(true, of, strict=True)]
-                for of in intervals
+                [low - 1e-12 <= value <= high + 1e-12 for value, (low, high) in zip(true, limits, strict=True)]
+                for limits in intervals
             ]
         rows.append([n, accuracy, true[1], *(covered.T.ravel() / SIMULATIONS).tolist()])
     header = ["examples", "accuracy", "F1", "accuracy", "bootstrap", "F1", "bootstrap"]

@@ -1,11 +1,11 @@
-"""Precision, recall and ROC over the decision threshold, and the calibration of the probabilities."""
+"""Precision, recall and ROC at every decision threshold, and the calibration of the probabilities."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.evaluation.metrics import Floats, Ints, class_counts, threshold_counts
+from pipeline.evaluation.metrics import Floats, Ints, threshold_counts
 
 _BINS = 15  # as in Guo et al.
 _RESAMPLES = 1000
@@ -13,7 +13,7 @@ _SEED = 0
 
 
 def precision_recall_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(recall, precision) at each of `threshold_counts`. The first point, where nothing is called, is (0, 1)."""
+    """(recall, precision) at each of `threshold_counts`. The first point, where nothing is predicted, is (0, 1)."""
     called = np.maximum(true_positives + false_positives, 1)
     precision = np.append(1.0, (true_positives / called)[1:])
     recall = true_positives / max(true_positives[-1], 1)
@@ -27,17 +27,8 @@ def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, 
     return list(zip(false_rate.tolist(), true_rate.tolist(), strict=True))
 
 
-def precision_and_recall(labels: Ints, predictions: Ints) -> dict[str, float | None]:
-    """Precision and recall of class 1. None if no prediction, or no label, is 1.
-
-    labels, predictions: shape (n,), classes.
-    """
-    correct, predicted, actual = (int(counts[1]) for counts in class_counts(labels, predictions))
-    return {"precision": correct / predicted if predicted else None, "recall": correct / actual if actual else None}
-
-
 def best_threshold(labels: Ints, probability: Floats) -> float:
-    """The threshold with the highest F1; if several have it, the highest of them. labels, probability: shape (n,)."""
+    """The threshold with the highest F1; in a tie, the highest threshold. labels, probability: shape (n,)."""
     true_positives, false_positives, thresholds = (counts[1:] for counts in threshold_counts(labels, probability))
     f1 = 2 * true_positives / (true_positives + false_positives + labels.sum())
     return float(thresholds[f1.argmax()])

@@ -8,7 +8,15 @@ import numpy as np
 
 from pipeline.core.task import Task
 from pipeline.evaluation import calibration
-from pipeline.evaluation.metrics import Values, accuracy, applicable_metrics, f1, pearson, scores, threshold_counts
+from pipeline.evaluation.metrics import (
+    Values,
+    accuracy,
+    applicable_metrics,
+    class_counts,
+    pearson,
+    scores,
+    threshold_counts,
+)
 from pipeline.evaluation.predictions import Predictions
 
 # The files of the plots, each with its columns after `split`. If a plot does not apply, its file has only a header.
@@ -23,16 +31,16 @@ _MOST_POINTS = 2000  # of a split in a plot: git keeps them
 
 
 def threshold(predictions: Predictions) -> float:
-    """With two classes: the probability of class 1 from which on to predict it for the best F1."""
+    """With two classes, the probability of class 1 from which to predict it for the best F1."""
     assert predictions.probability is not None
     return calibration.best_threshold(predictions.labels, predictions.probability[:, 1])
 
 
 def diagnostics(task: Task, split: Predictions, cut: float | None) -> dict[str, Any]:
-    """Numbers on the predictions of a split that people read but do not compare.
+    """Compute numbers about the predictions of a split that people read but do not compare.
 
     Args:
-        cut: with two classes, the probability of class 1 that `at_threshold` calls it from.
+        cut: with two classes, the probability of class 1 that `at_threshold` predicts it from.
 
     Returns:
         `scores`: all metrics that apply to the task. For a regression, the `mean_error` (prediction minus label) and
@@ -42,15 +50,14 @@ def diagnostics(task: Task, split: Predictions, cut: float | None) -> dict[str, 
         with their texts swapped, `order_consistency`: the proportion with the same prediction in both orders, or the
         correlation of the two.
     """
-    entries: dict[str, Any] = {
-        "scores": scores(applicable_metrics(task), split.labels, split.predicted, split.probability)
-    }
+    labels, predicted = split.labels, split.predicted
+    entries: dict[str, Any] = {"scores": scores(applicable_metrics(task), labels, predicted, split.probability)}
     if split.probability is None:
-        errors = split.predicted - split.labels
+        errors = predicted - labels
         entries |= {"mean_error": float(errors.mean()), "mean_absolute_error": float(np.abs(errors).mean())}
     else:
-        confidence, correct = split.confidence.ravel(), (split.labels == split.predicted).ravel()
-        bins = calibration.reliability(confidence, correct)
+        confidence = split.confidence.ravel()
+        bins = calibration.reliability(confidence, (labels == predicted).ravel())
         entries |= {
             "confidence": float(confidence.mean()),
             "calibration_error": calibration.expected_calibration_error(bins),
@@ -58,35 +65,36 @@ def diagnostics(task: Task, split: Predictions, cut: float | None) -> dict[str, 
         }
         if cut is not None:
             above = (split.probability[:, 1] >= cut).astype(int)
-            for name, predicted in (("at_half", split.predicted), ("at_threshold", above)):
-                entries[name] = {
-                    "accuracy": accuracy(split.labels, predicted),
-                    **_class_scores(split.labels, predicted),
-                }
-        elif split.labels.ndim == 2:
-            columns = zip(split.labels.T, split.predicted.T, strict=True)
-            entries["classes"] = [_class_scores(*column) for column in columns]
+            for name, answers in (("at_half", predicted), ("at_threshold", above)):
+                entries[name] = {"accuracy": accuracy(labels, answers), **class_scores(labels, answers)[1]}
         else:
-            classes = range(task.outputs)
-            entries["classes"] = [
-                _class_scores(split.labels == number, split.predicted == number) for number in classes
-            ]
-    if split.swapped is not None and split.probability is None:
-        entries["order_consistency"] = pearson(split.predicted, split.swapped)
-    elif split.swapped is not None:
-        entries["order_consistency"] = float(np.mean(split.predicted == split.swapped))
+            entries["classes"] = class_scores(labels, predicted, task.outputs)
+    if split.swapped is not None:
+        regression = split.probability is None
+        same = pearson(predicted, split.swapped) if regression else float(np.mean(predicted == split.swapped))
+        entries["order_consistency"] = same
     return entries
 
 
-def _class_scores(labels: Values, predictions: Values) -> dict[str, float | None]:
-    """How well a class is told from the rest. labels, predictions: whether an example is of the class, shape (n,)."""
-    labels, predictions = labels.astype(int), predictions.astype(int)
-    both = calibration.precision_and_recall(labels, predictions)
-    return {"n": int(labels.sum()), **both, "f1": f1(labels, predictions)}
+def class_scores(labels: Values, predictions: Values, classes: int = 2) -> list[dict[str, float | None]]:
+    """How well each class or label is told from the rest.
+
+    Precision is None if the class is never predicted, and recall if no example has it.
+    """
+    counts = (column.tolist() for column in class_counts(labels, predictions, classes))
+    return [
+        {
+            "n": actual,
+            "precision": correct / predicted if predicted else None,
+            "recall": correct / actual if actual else None,
+            "f1": 2 * correct / max(predicted + actual, 1),
+        }
+        for correct, predicted, actual in zip(*counts, strict=True)
+    ]
 
 
 def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
-    """The rows of a split's plots, as `PLOTS` has their columns."""
+    """The rows of a split's plots, with the columns of `PLOTS`."""
     if split.probability is None:
         return {"residuals": _thinned(list(zip(split.labels.tolist(), split.predicted.tolist(), strict=True)))}
     correct = (split.labels == split.predicted).ravel()
@@ -104,5 +112,5 @@ def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _thinned(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """At most _MOST_POINTS of them, evenly spread, with the first and the last."""
+    """At most _MOST_POINTS of the points, evenly spread, with the first and the last."""
     return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]

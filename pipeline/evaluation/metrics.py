@@ -1,6 +1,5 @@
 """Metrics: one plain function each, and one list for every kind of task. Also the losses and the baseline."""
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import ProblemType, Task
-from pipeline.core.text import percent, points
+from pipeline.core.text import closest_match, percent, points
 
 if TYPE_CHECKING:
     import evaluate
@@ -72,11 +71,11 @@ def balanced_accuracy(labels: Values, predictions: Values, *_: Any) -> float:
     return float(np.mean(correct[actual > 0] / actual[actual > 0]))
 
 
-def class_counts(labels: Values, predictions: Values) -> tuple[Ints, Ints, Ints]:
-    """Count how often each class, or each label, is correctly predicted, predicted, and true."""
+def class_counts(labels: Values, predictions: Values, classes: int = 2) -> tuple[Ints, Ints, Ints]:
+    """Count how often each class, or each label, is correctly predicted, predicted, and true. classes: the fewest."""
     if labels.ndim == 2:
         return (labels * predictions).sum(axis=0), predictions.sum(axis=0), labels.sum(axis=0)
-    classes = max(2, int(labels.max()) + 1, int(predictions.max()) + 1)
+    classes = max(classes, int(labels.max()) + 1, int(predictions.max()) + 1)
     correct = labels[labels == predictions]
     return (
         np.bincount(correct, minlength=classes),
@@ -115,15 +114,15 @@ def matthews_correlation(labels: Values, predictions: Values, *_: Any) -> float:
 
 def roc_auc(labels: Values, predictions: Values, probabilities: Floats) -> float:
     """The area under the ROC curve of class 1, or its mean over classes or labels. It is 0.5 if none has a curve."""
-    curves = [threshold_counts(*column)[:2] for column in one_vs_rest(labels, probabilities)]
-    areas = [np.trapezoid(tp, fp) / (tp[-1] * fp[-1]) for tp, fp in curves if tp[-1] and fp[-1]]
+    curves = [threshold_counts(positive, column) for positive, column in one_vs_rest(labels, probabilities)]
+    areas = [np.trapezoid(tp, fp) / (tp[-1] * fp[-1]) for tp, fp, _ in curves if tp[-1] and fp[-1]]
     return float(np.mean(areas)) if areas else 0.5
 
 
 def average_precision(labels: Values, predictions: Values, probabilities: Floats) -> float:
     """The area under the precision-recall curve of class 1, or its mean over the classes or labels that occur."""
-    curves = [threshold_counts(*column)[:2] for column in one_vs_rest(labels, probabilities)]
-    areas = [(np.diff(tp) * tp[1:] / (tp + fp)[1:]).sum() / tp[-1] for tp, fp in curves if tp[-1]]
+    curves = [threshold_counts(positive, column) for positive, column in one_vs_rest(labels, probabilities)]
+    areas = [(np.diff(tp) * tp[1:] / (tp + fp)[1:]).sum() / tp[-1] for tp, fp, _ in curves if tp[-1]]
     return float(np.mean(areas)) if areas else 0.0
 
 
@@ -237,8 +236,8 @@ def choosing_by(task: Task, name: str | None) -> Task:
 def _require_applicable(key: str, name: str, applicable: list[str]) -> None:
     if name in applicable:
         return
-    close = difflib.get_close_matches(name, applicable, n=1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
+    closest = closest_match(name, applicable)
+    hint = f' Did you mean "{closest}"?' if closest else ""
     raise UserError(f'params.yaml: {key} for this task must be one of {", ".join(applicable)}, got "{name}".{hint}')
 
 

@@ -1,10 +1,11 @@
 """The charts of the report: Vega-Lite specifications made with Altair, and the JavaScript that draws them.
 
-page.js adds the colours, of the page's light or dark scheme, and the styles `interval` and `reference`. Each series
-also has its own dash or shape.
+page.js adds the colors of the page's light or dark scheme, and the styles `interval` and `reference`. Each series also
+has a dash or shape of its own.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from pipeline.reporting.slices import Slice
 
 Spec = dict[str, Any]
 
-_MOST_POINTS = 400  # of a line: with every point of a large corpus the page would not open
+_MOST_POINTS = 400  # of a line; with every point of a large corpus, the page would not open
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "triangle-up", "diamond")
 _SIZES = (90, 90, 260)  # a baseline with the same scores stays visible behind the model's
-_SHARES = alt.Axis(format=".0%", tickCount=5)
+_PERCENT = alt.Axis(format=".0%", tickCount=5)
 
 
+@cache
 def javascript() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script that needs no network, and page.js, which draws with them."""
     import vl_convert
@@ -41,11 +43,11 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
     base = _chart(on_top_last).encode(y=_names("score", [row["score"] for row in rows]))
     sizes = alt.Scale(type="ordinal", domain=models, range=list(_SIZES))
     points = base.mark_point(filled=True, opacity=1).encode(
-        x=alt.X("value:Q", title=None, axis=_SHARES, scale=alt.Scale(zero=False)),
+        x=alt.X("value:Q", title=None, axis=_PERCENT, scale=alt.Scale(zero=False)),
         color=alt.Color("model:N", scale=alt.Scale(domain=models, range="ordinal"), legend=legend),
         shape=alt.Shape("model:N", scale=alt.Scale(domain=models, range=list(_SHAPES)), legend=legend),
         size=alt.Size("model:O", sort=models, scale=sizes, legend=legend),
-        tooltip=["score:N", "model:N", _share("value")],
+        tooltip=["score:N", "model:N", _percent("value")],
     )
     height = 38 * len({row["score"] for row in rows}) + 78
     return _layered(base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q"), points, height=height)
@@ -68,7 +70,7 @@ def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> 
 
 
 def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
-    """The metrics `names`, shares or correlations, on validation after each epoch."""
+    """The metrics `names`, proportions or correlations, on validation after each epoch."""
     titles = {name: METRICS[name].title for name in names}
     rows = [
         {"epoch": epoch.number, "score": title, "value": epoch.scores[name]}
@@ -80,10 +82,10 @@ def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
     dashes = alt.Scale(domain=domain, range=list(_DASHES[: len(domain)]))
     chart = chart.encode(
         x=alt.X("epoch:O", title="epoch", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        y=alt.Y("value:Q", title="validation score", axis=_SHARES, scale=alt.Scale(zero=False)),
+        y=alt.Y("value:Q", title="validation score", axis=_PERCENT, scale=alt.Scale(zero=False)),
         color=alt.Color("score:N", scale=alt.Scale(domain=domain, range="ordinal"), legend=_legend(domain)),
         strokeDash=alt.StrokeDash("score:N", scale=dashes, legend=_legend(domain)),
-        tooltip=["score:N", "epoch:O", _share("value")],
+        tooltip=["score:N", "epoch:O", _percent("value")],
     )
     return _layered(chart)
 
@@ -91,9 +93,9 @@ def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
 def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest: float) -> Spec:
     """The reliability diagram. bins: rows of reliability.csv. lowest: the least confidence that can be."""
     lines = _lines(bins, splits, "confidence", "accuracy", "n").encode(
-        x=alt.X("confidence:Q", title="confidence", axis=_SHARES, scale=alt.Scale(domain=[lowest, 1])),
-        y=alt.Y("accuracy:Q", title="share that is right", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
-        tooltip=["split:N", _share("confidence"), _share("accuracy"), alt.Tooltip("n:Q", title="predictions")],
+        x=alt.X("confidence:Q", title="confidence", axis=_PERCENT, scale=alt.Scale(domain=[lowest, 1])),
+        y=alt.Y("accuracy:Q", title="share that is right", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
+        tooltip=["split:N", _percent("confidence"), _percent("accuracy"), alt.Tooltip("n:Q", title="predictions")],
     )
     points = lines.mark_point(filled=True, opacity=0.9).encode(
         size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500]))
@@ -104,8 +106,8 @@ def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest
 def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
     """The precision-recall curve. points: rows of precision_recall.csv."""
     lines = _lines(points, splits, "recall", "precision").encode(
-        x=alt.X("recall:Q", title="recall", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
-        y=alt.Y("precision:Q", title="precision", axis=_SHARES, scale=alt.Scale(zero=False)),
+        x=alt.X("recall:Q", title="recall", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
+        y=alt.Y("precision:Q", title="precision", axis=_PERCENT, scale=alt.Scale(zero=False)),
     )
     return _layered(lines)
 
@@ -113,8 +115,8 @@ def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str])
 def roc(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
     """The ROC curve. points: rows of roc.csv."""
     lines = _lines(points, splits, "false_positive_rate", "true_positive_rate").encode(
-        x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
-        y=alt.Y("true_positive_rate:Q", title="true positive rate", axis=_SHARES, scale=alt.Scale(domain=[0, 1])),
+        x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
+        y=alt.Y("true_positive_rate:Q", title="true positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
     )
     return _layered(_diagonal("false_positive_rate", "true_positive_rate", 0, 1), lines)
 
@@ -148,27 +150,28 @@ def residuals(points: Sequence[Mapping[str, str]], split: str) -> Spec:
 
 
 def _residuals(points: Sequence[Mapping[str, str]], split: str) -> list[dict[str, float]]:
-    own = [(float(row["label"]), float(row["prediction"])) for row in points if row["split"] == split]
-    return [
-        {"label": label, "prediction": prediction, "residual": round(prediction - label, 6)}
-        for label, prediction in own
-    ]
+    rows = []
+    for row in points:
+        if row["split"] == split:
+            label, prediction = float(row["label"]), float(row["prediction"])
+            rows.append({"label": label, "prediction": prediction, "residual": round(prediction - label, 6)})
+    return rows
 
 
-def slices(found: Sequence[Slice], name: str, overall: float) -> Spec:
-    """A metric in each slice where it is defined, with its interval, and that of all rows."""
-    title = METRICS[name].title
+def slices(slices: Sequence[Slice], name: str, overall: float) -> Spec:
+    """A metric in each slice that defines it, with its interval, and the metric of all rows."""
     rows = [
-        {"slice": of.name, "score": of.scores[name], **of.intervals[name], "rows": of.n}
-        for of in found
-        if name in of.scores
+        {"slice": part.name, "score": part.scores[name], **part.intervals[name], "rows": part.n}
+        for part in slices
+        if name in part.scores
     ]
-    form = ".3f" if METRICS[name].scale == "error" else ".1%"
-    axis = alt.Axis(tickCount=5) if METRICS[name].scale == "error" else _SHARES
-    base = _chart(rows).encode(y=_names("slice", [of.name for of in found]))
+    is_error = METRICS[name].scale == "error"
+    numbers = [alt.Tooltip(f"{field}:Q", format=".3f" if is_error else ".1%") for field in ("score", "low", "high")]
+    axis = alt.Axis(tickCount=5) if is_error else _PERCENT
+    base = _chart(rows).encode(y=_names("slice", [part.name for part in slices]))
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=alt.X("score:Q", title=title, axis=axis, scale=alt.Scale(zero=False)),
-        tooltip=["slice:N", "rows:Q", *(alt.Tooltip(f"{of}:Q", format=form) for of in ("score", "low", "high"))],
+        x=alt.X("score:Q", title=METRICS[name].title, axis=axis, scale=alt.Scale(zero=False)),
+        tooltip=["slice:N", "rows:Q", *numbers],
     )
     reference = _chart([{"score": overall}]).mark_rule(style="reference").encode(x="score:Q")
     intervals = base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
@@ -186,7 +189,7 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
 
 def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str, train: bool = False) -> alt.Chart:
     """A line for each split, through its rows in their order; `train` too. Only `columns` are kept, as numbers."""
-    # In the order of their colours, in which train is the first, drawn or not.
+    # The order is that of the colors. The first one is for train, even if train is not drawn.
     every = ["train", *sorted(splits, key=lambda split: (split != "validation", split))]
     drawn = every[not train :]
     points = [
@@ -213,7 +216,7 @@ def _downsampled(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, s
 
 
 def _legend(names: Sequence[str]) -> alt.Legend:
-    """Of lines. Where a row of the names is wider than a phone, they stand below each other."""
+    """A legend of lines. If the names in a row are wider than a phone, they stand below each other."""
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
     legend.values = list(names)
     if sum(map(len, names)) > 20:
@@ -227,13 +230,13 @@ def _diagonal(x: str, y: str, start: float, end: float) -> alt.Chart:
     return line
 
 
-def _share(field: str) -> alt.Tooltip:
+def _percent(field: str) -> alt.Tooltip:
     return alt.Tooltip(f"{field}:Q", format=".1%")
 
 
 def _layered(*layers: alt.Chart, height: int = 260) -> Spec:
-    """The layers drawn over each other, as wide as their container."""
+    """The layers drawn on top of each other, as wide as their container."""
     chart = alt.layer(*layers).properties(width="container", height=height)
-    drawn: Spec = chart.properties(autosize={"type": "fit-x", "contains": "padding"}).to_dict()
-    del drawn["config"]  # Altair's own theme
-    return drawn
+    specification: Spec = chart.properties(autosize={"type": "fit-x", "contains": "padding"}).to_dict()
+    del specification["config"]  # Altair's own theme
+    return specification

@@ -1,8 +1,10 @@
 """The learning curves: losses and scores of each epoch, and a verdict on them in words."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 from pipeline.evaluation.metrics import METRICS, sign
@@ -13,18 +15,24 @@ LOSSES = {
     "regression": "squared error",
 }
 
-# What counts as a change of a share or a correlation. One of MRPC's 408 validation pairs moves accuracy by 0.25 points:
-# half a point is a pair or two, and two points are more than a few hard pairs that flip.
+# What counts as a change of a proportion or a correlation. One of MRPC's 408 validation pairs moves accuracy by 0.25
+# points: half a point is a pair or two, and two points are more than a few hard pairs that flip.
 _GAIN = 0.005
 _SWING = 0.02
-# Of an error or the loss, as a share of its lowest value.
+# The same for an error or the loss, as a proportion of its lowest value.
 _GAIN_ERROR = 0.02
 _SWING_ERROR = 0.1
 _RISE_LOSS = 0.05
 
 
 class Epoch(NamedTuple):
-    """train_loss: mean of the losses logged in it, None without any. scores: on validation after it, with `loss`."""
+    """An epoch that ran.
+
+    Attributes:
+        number: counts from 1.
+        train_loss: the mean of the losses that were logged in it; None if there are none.
+        scores: the metrics and the `loss` on validation after it.
+    """
 
     number: int
     train_loss: float | None
@@ -39,48 +47,56 @@ class Reading(NamedTuple):
 
 
 def title(name: str) -> str:
-    """A metric, or the loss, for people."""
+    """The name of a metric, or of the loss, for people."""
     return "loss" if name == "loss" else METRICS[name].title
 
 
-def shown(value: float, name: str) -> str:
-    """A value of a metric, or of the loss, as people read it."""
+def format_score(value: float, name: str) -> str:
+    """Format a value of a metric, or of the loss, for people."""
     return f"{value:.3f}" if name == "loss" else METRICS[name].format(value)
 
 
 def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[Epoch]:
-    """The epochs of `metrics/plots/history.csv`. history: its rows, text by column. names: the metrics to take."""
-    rows = list(history)
-    logged: dict[int, list[float]] = {}
-    for row in rows:
+    """Read the epochs from the rows of history.csv, each as text by column. names: the metrics to take."""
+    train_losses = defaultdict(list)
+    validated = []
+    for row in history:
         if row["split"] == "train":
-            logged.setdefault(math.ceil(float(row["epoch"])), []).append(float(row["loss"]))
-    means = {number: sum(losses) / len(losses) for number, losses in logged.items()}
+            train_losses[math.ceil(float(row["epoch"]))].append(float(row["loss"]))
+        else:
+            scores = {name: float(row[name]) for name in ("loss", *names)}
+            validated.append((round(float(row["epoch"])), scores))
     return [
-        Epoch(number, means.get(number), {name: float(row[name]) for name in ("loss", *names)})
-        for row in rows
-        if row["split"] == "validation"
-        for number in [round(float(row["epoch"]))]
+        Epoch(number, fmean(train_losses[number]) if number in train_losses else None, scores)
+        for number, scores in validated
     ]
 
 
 def read(
-    epochs: Sequence[Epoch], name: str, asked: int, degenerate: bool, examples: str = "", error: float = 0
+    epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool, examples: str = "", error: float = 0
 ) -> list[Reading]:
-    """Judge the curves. epochs: those that ran; asked: how many were to run. Several verdicts may hold.
+    """Judge the curves.
 
-    name: the score that chose the epoch, a metric or the loss. Points are of shares and correlations; an error or the
-    loss changes by shares of its lowest value, in brackets.
-    examples: how many validation has, as "408 pairs". error: the standard error of the mean validation loss.
-    One answer: `degenerate`, the kept model predicts the same for all of validation; the curves are not judged.
-    Too short: there is one epoch only.
-    Overfitting from epoch n: validation loss is lowest after epoch n - 1 and ends more than 5 % above that, while train
-    loss falls. "Perhaps", where that is less than two standard errors: other examples might show no rise.
-    Still improving: the last epoch has the best score, by more than 0.5 points (2 %), and the lowest validation loss.
-    Erratic: from one epoch to the next, the score gets worse by more than 2 points (10 %), and later better by more
-    than that; or validation loss rises by more than a tenth of its lowest value, and later falls by more than that.
-    Levelled off: none of these.
-    Stopped early: fewer epochs ran than were asked for. Comes on top of the others.
+    - One answer: the kept model predicts the same for all of validation. The curves are not judged.
+    - Too short: there is only one epoch.
+    - Overfitting from epoch n: validation loss is lowest after epoch n - 1 and ends more than 5% above that, while
+      train loss falls. "Perhaps" if the rise is less than two standard errors: other examples might show no rise.
+    - Still improving: the last epoch has the best score, by more than 0.5 points, and the lowest validation loss.
+    - Erratic: from one epoch to the next, the score gets worse by more than 2 points, and later better by more than
+      that; or validation loss rises by more than a tenth of its lowest value, and later falls by more than that.
+    - Levelled off: none of these.
+    - Stopped early: fewer epochs ran than were planned. This comes in addition to another verdict.
+
+    An error or the loss changes by a proportion of its lowest value instead: 2% instead of 0.5 points, and 10%
+    instead of 2 points.
+
+    Args:
+        epochs: the epochs that ran.
+        name: the metric that chose the epoch, or the loss.
+        planned: the number of epochs that were to run.
+        degenerate: whether the kept model predicts the same for all of validation.
+        examples: how many examples validation has, as "408 pairs".
+        error: the standard error of the mean validation loss.
     """
     if degenerate:
         readings = [Reading("One answer", "The kept model predicts the same for all of validation.")]
@@ -89,7 +105,7 @@ def read(
     else:
         readings = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
         readings = readings or [_levelled_off(epochs, name)]
-    return [*readings, *_stopped_early(epochs, name, asked)]
+    return [*readings, *_stopped_early(epochs, name, planned)]
 
 
 def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[Reading]:
@@ -138,24 +154,27 @@ def _swings(epochs: Sequence[Epoch], name: str) -> bool:
     """Whether the score gets much worse and later much better."""
     much = _change(epochs, name, _SWING, _SWING_ERROR)
     steps = [sign(name) * (after.scores[name] - before.scores[name]) for before, after in pairwise(epochs)]
-    fell = next((at for at, step in enumerate(steps) if step < -much), len(steps))
-    return any(step > much for step in steps[fell:])
+    first_fall = next((number for number, step in enumerate(steps) if step < -much), len(steps))
+    return any(step > much for step in steps[first_fall:])
 
 
 def _levelled_off(epochs: Sequence[Epoch], name: str) -> Reading:
     best, last = _best(epochs, name), epochs[-1]
+    best_score, last_score = (format_score(epoch.scores[name], name) for epoch in (best, last))
     text = (
-        f"Validation {title(name)} is best after epoch {best.number}, {shown(best.scores[name], name)}, and ends at "
-        f"{shown(last.scores[name], name)}; validation loss neither climbs nor swings."
+        f"Validation {title(name)} is best after epoch {best.number}, {best_score}, and ends at {last_score}; "
+        "validation loss neither climbs nor swings."
     )
     return Reading("Levelled off", text)
 
 
-def _stopped_early(epochs: Sequence[Epoch], name: str, asked: int) -> list[Reading]:
-    if len(epochs) >= asked:
+def _stopped_early(epochs: Sequence[Epoch], name: str, planned: int) -> list[Reading]:
+    if len(epochs) >= planned:
         return []
     best = _best(epochs, name).number
-    text = f"Training ended after epoch {len(epochs)} of {asked}: validation {title(name)} was best after epoch {best}."
+    text = (
+        f"Training ended after epoch {len(epochs)} of {planned}: validation {title(name)} was best after epoch {best}."
+    )
     return [Reading("Stopped early", text)]
 
 
@@ -167,5 +186,6 @@ def _is_error(name: str) -> bool:
     return name == "loss" or METRICS[name].scale == "error"
 
 
-def _change(epochs: Sequence[Epoch], name: str, of_share: float, of_error: float) -> float:
-    return of_error * _best(epochs, name).scores[name] if _is_error(name) else of_share
+def _change(epochs: Sequence[Epoch], name: str, difference: float, proportion: float) -> float:
+    """What counts as a change: a difference in a score, or a proportion of the lowest value of an error."""
+    return proportion * _best(epochs, name).scores[name] if _is_error(name) else difference

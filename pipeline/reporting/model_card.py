@@ -1,7 +1,6 @@
 """The model card. To publish the model, upload its directory with the card as README.md: the Hub shows it."""
 
 import json
-from collections.abc import Mapping
 
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import code, table
@@ -10,67 +9,60 @@ from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES
 from pipeline.reporting.results import Results, never_predicted
 
-_MOST_LABELS = 20  # named
+_MOST_LABELS = 20  # listed
 
 
 def model_card(results: Results) -> str:
-    """The card in the Hub's form (https://huggingface.co/docs/hub/model-cards), with the scores as `model-index`."""
+    """Write the card in the Hub's format, with the scores as `model-index`.
+
+    Source: https://huggingface.co/docs/hub/model-cards
+    """
     from huggingface_hub import EvalResult, ModelCardData
 
-    task, evaluation, intervals = results.task, results.metrics["evaluation"], results.metrics["intervals"]
-    data, checkpoint = results.provenance["data"], results.provenance["checkpoint"]
+    task, data, checkpoint = results.task, results.provenance["data"], results.provenance["checkpoint"]
     dataset = data.get("dataset", task.name)
-    others = [name for name in applicable_metrics(task) if name not in task.metrics]
-    titles = {name: METRICS[name].title for name in [*task.metrics, *others]}
-    values = {split: {**results.metrics["diagnostics"][split]["scores"], **evaluation[split]} for split in task.scored}
-    scores = [
+    regression = task.problem_type == "regression"
+    metrics = [*task.metrics, *(name for name in applicable_metrics(task) if name not in task.metrics)]
+    eval_results = [
         EvalResult(
             task_type="text-classification",
-            task_name="Text regression" if task.problem_type == "regression" else "Text classification",
+            task_name="Text regression" if regression else "Text classification",
             dataset_type=dataset,
             dataset_name=task.name,
             dataset_config=data.get("config"),
             dataset_split=split,
             dataset_revision=data.get("revision"),
             metric_type=name,
-            metric_name=title,
-            metric_value=values[split][name],
+            metric_name=METRICS[name].title,
+            metric_value=results.diagnostics[split]["scores"][name],
         )
         for split in task.scored
-        for name, title in titles.items()
+        for name in metrics
     ]
     published = checkpoint["revision"] is not None
     front_matter = ModelCardData(
         base_model=checkpoint["checkpoint"] if published else None,
         datasets=[dataset] if "dataset" in data else None,
-        eval_results=scores,
+        eval_results=eval_results,
         language=data.get("language"),
         license=checkpoint.get("license"),
         library_name="transformers",
-        metrics=list(titles),
+        metrics=metrics,
         model_name=f"{task.name}-classifier",
         pipeline_tag="text-classification",
     )
     start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
-    if task.binary:
-        titles = {name: f"F1 of {code(task.labels[1])}" if name == "f1" else title for name, title in titles.items()}
-    titles["loss"] = LOSSES[task.problem_type]
-    rows = [
-        [title, *(_score(values[split][name], intervals[split].get(name)) for split in task.scored)]
-        for name, title in titles.items()
-    ]
-    rows.append([task.noun, *(str(evaluation[split]["n"]) for split in task.scored)])
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
-        kind="Regression" if task.problem_type == "regression" else "Classifier",
+        model_type="Regression" if regression else "Classifier",
         task=code(task.name),
-        does=_does(task),
+        purpose=_purpose(task),
         noun=task.noun,
         trained_on=_trained_on(results),
         never_predicted=_never_predicted(results),
         start=start if published else "a local checkpoint",
-        scores="\n".join(table(["", *task.scored], rows)),
-        signature=code(as_line(results.metrics["diagnostics"]["signature"])),
+        scores="\n".join(_score_table(results, metrics)),
+        signature=code(as_line(results.diagnostics["signature"])),
         chosen=_chosen(task) if results.provenance["parameters"]["keep"] == "best" else "",
         text='{"text": "One text.", "text_pair": "Another text."}' if task.pairs else '"A text."',
         options=", top_k=None" if task.problem_type == "multi_label_classification" else "",
@@ -81,27 +73,38 @@ def model_card(results: Results) -> str:
     )
 
 
-def _score(value: float, interval: Mapping[str, float] | None) -> str:
-    """With its 95% interval, if it is a metric by which models are compared."""
-    return f"{value:.4f}" + (f" ({interval['low']:.4f} to {interval['high']:.4f})" if interval else "")
+def _score_table(results: Results, metrics: list[str]) -> list[str]:
+    """The metrics of each split; the ones that models are compared by, with their 95% intervals."""
+    task, rows = results.task, []
+    for name in metrics:
+        title = f"F1 of {code(task.labels[1])}" if name == "f1" else METRICS[name].title
+        row = [title]
+        for split in task.scored:
+            score, interval = results.diagnostics[split]["scores"][name], results.intervals[split].get(name)
+            row.append(f"{score:.4f}" + (f" ({interval['low']:.4f} to {interval['high']:.4f})" if interval else ""))
+        rows.append(row)
+    evaluations = [results.evaluation[split] for split in task.scored]
+    rows.append([LOSSES[task.problem_type], *(f"{evaluation['loss']:.4f}" for evaluation in evaluations)])
+    rows.append([task.noun, *(str(evaluation["n"]) for evaluation in evaluations)])
+    return table(["", *task.scored], rows)
 
 
-def _does(task: Task) -> str:
+def _purpose(task: Task) -> str:
     """What the model does, in a sentence."""
-    given = "a pair of texts" if task.pairs else "a text"
+    text = "a pair of texts" if task.pairs else "a text"
     if task.problem_type == "regression":
-        return f"Gives {given} a number."
+        return f"Gives {text} a number."
     if task.binary:
-        return f"Tells {code(task.labels[1])} from {code(task.labels[0])}, given {given}."
+        return f"Tells {code(task.labels[1])} from {code(task.labels[0])}, given {text}."
     names = ", ".join(map(code, task.labels[:_MOST_LABELS])) + (", ..." if len(task.labels) > _MOST_LABELS else "")
     if task.problem_type == "single_label_classification":
-        return f"Gives {given} one of {len(task.labels)} classes: {names}."
-    return f"Says which of {len(task.labels)} labels {given} has: {names}."
+        return f"Gives {text} one of {len(task.labels)} classes: {names}."
+    return f"Says which of {len(task.labels)} labels {text} has: {names}."
 
 
 def _trained_on(results: Results) -> str:
-    first, noun = results.provenance["parameters"]["max_train_samples"], results.task.noun
-    return f"the {noun}" if first is None or first >= results.card.splits[TRAIN].rows else f"the first {first:,} {noun}"
+    limit, noun = results.provenance["parameters"]["max_train_samples"], results.task.noun
+    return f"the {noun}" if limit is None or limit >= results.card.splits[TRAIN].rows else f"the first {limit:,} {noun}"
 
 
 def _never_predicted(results: Results) -> str:
@@ -116,8 +119,8 @@ def _never_predicted(results: Results) -> str:
 
 def _chosen(task: Task) -> str:
     """What choosing the epoch means for the scores."""
-    others = " and ".join(split for split in task.scored if split != "validation")
-    also = f"the scores on {others} are not" if others else "no other split has known labels"
+    unbiased = " and ".join(split for split in task.scored if split != "validation")
+    also = f"the scores on {unbiased} are not" if unbiased else "no other split has known labels"
     return f"The epoch was chosen by its score on validation, which makes that slightly optimistic; {also}. "
 
 
@@ -131,9 +134,9 @@ _CARD = """---
 {front_matter}
 ---
 
-# {kind} of {task}
+# {model_type} of {task}
 
-{does}
+{purpose}
 Fine-tuned from {start} on {trained_on} of {task}.
 
 {scores}

@@ -18,16 +18,23 @@ from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import Ints
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
-# By the stage that writes them.
-_DETAILS = {"evaluate": ("diagnostics", "intervals"), "train": ("train",)}
-_PLOTS = {"evaluate": ("precision_recall", "reliability", "residuals", "roc"), "train": ("history",)}
+_PLOTS = {
+    "history": "train",
+    "precision_recall": "evaluate",
+    "reliability": "evaluate",
+    "residuals": "evaluate",
+    "roc": "evaluate",
+}  # each with the stage that writes it
 
 
 @dataclass(frozen=True)
 class Rows:
     """The n scored rows of a split.
 
-    texts: n of each text column. leakage: shape (n,), see `core.data_card`. columns: the n values of each slice column.
+    Attributes:
+        texts: the n texts of each text column.
+        leakage: shape (n,), see `core.data_card`.
+        columns: the n values of each slice column.
     """
 
     texts: list[list[str]]
@@ -35,23 +42,30 @@ class Rows:
     columns: dict[str, list[str | None]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Results:
     """The data, the predictions, and the content of the files that the report shows.
 
-    task: with the metrics by which models are compared. rows, predictions: of the scored splits, or of their first
-    rows.
-    metrics: JSON files by name. plots: rows of CSV files by name, each row text by column. baseline: an earlier
-    evaluation.json, None where it is of other data. lengths: of the tokenized rows. max_length: in tokens, to
-    which rows were cut. provenance: data, checkpoint, parameters and environment.
-    evaluation_md5: of evaluation.json, as DVC records it in dvc.lock.
+    Attributes:
+        task: with the metrics that models are compared by.
+        rows, predictions: by scored split; only its first rows if predict.max_samples is set.
+        evaluation, intervals, diagnostics, training: the content of these files in `metrics`.
+        plots: the rows of the CSV files in `metrics/plots` by name, each row as text by column.
+        baseline: an earlier evaluation.json; None if it is for other data or lacks a metric.
+        lengths: statistics of the tokenized rows by split.
+        max_length: the number of tokens that rows were cut to.
+        provenance: the data, checkpoint, code, parameters and environment of the model.
+        evaluation_md5: the checksum of evaluation.json, as DVC records it in dvc.lock.
     """
 
     task: Task
     card: DataCard
     rows: dict[str, Rows]
     predictions: dict[str, Predictions]
-    metrics: dict[str, dict[str, Any]]
+    evaluation: dict[str, Any]
+    intervals: dict[str, Any]
+    diagnostics: dict[str, Any]
+    training: dict[str, Any]
     plots: dict[str, list[dict[str, str]]]
     baseline: dict[str, Any] | None
     lengths: dict[str, Any]
@@ -61,24 +75,27 @@ class Results:
 
 
 def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
-    """Read the outputs of the other stages. Raises UserError where one is missing or does not fit the others."""
+    """Read the outputs of the other stages.
+
+    Raises:
+        UserError: if an output is missing or does not fit the others.
+    """
     task = read_task(raw, "download")
     predicted = {split: load_predictions(predictions, split, task) for split in task.scored}
-    content = {"evaluation": _read_json(metrics / "evaluation.json", "evaluate")} | {
-        name: _read_details(metrics / f"{name}.json", stage) for stage, names in _DETAILS.items() for name in names
-    }
-    task = replace(task, metrics=content["diagnostics"]["metrics"])
-    plots = {
-        name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for stage, names in _PLOTS.items() for name in names
-    }
+    evaluation = _read_json(metrics / "evaluation.json", "evaluate")
+    diagnostics = _read_details(metrics / "diagnostics.json", "evaluate")
+    task = replace(task, metrics=diagnostics["metrics"])
     return Results(
         task=task,
         card=read_data_card(raw),
-        rows={split: _read_rows(raw, split, task, of) for split, of in predicted.items()},
+        rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored},
         predictions=predicted,
-        metrics=content,
-        plots=plots,
-        baseline=_read_baseline(metrics / "baseline.json", content["evaluation"], task),
+        evaluation=evaluation,
+        intervals=_read_details(metrics / "intervals.json", "evaluate"),
+        diagnostics=diagnostics,
+        training=_read_details(metrics / "train.json", "train"),
+        plots={name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for name, stage in _PLOTS.items()},
+        baseline=_read_baseline(metrics / "baseline.json", evaluation, task),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
         max_length=_read_json(classifier / SETTINGS, "train")["max_length"],
         provenance=_read_json(classifier / PROVENANCE, "train"),
@@ -86,11 +103,12 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     )
 
 
-def _read_rows(raw: Path, split: str, task: Task, of: Predictions) -> Rows:
-    """The rows of these predictions: the first of the split, where predict.max_samples is set."""
-    rows = read_split(raw, split, "download").slice(0, len(of.labels))
-    if not np.array_equal(of.labels, to_numpy(rows["label"])) or not np.array_equal(of.idx, to_numpy(rows["idx"])):
-        raise UserError(f'the predictions of {split} are not of the rows in {raw}; run "dvc repro predict"')
+def _read_rows(raw: Path, split: str, task: Task, predictions: Predictions) -> Rows:
+    """Read as many rows of a split as were predicted, and check that they are the same rows."""
+    rows = read_split(raw, split, "download").slice(0, len(predictions.labels))
+    same_labels = np.array_equal(predictions.labels, to_numpy(rows["label"]))
+    if not same_labels or not np.array_equal(predictions.idx, to_numpy(rows["idx"])):
+        raise UserError(f'the predictions of {split} do not match the rows in {raw}. Run "dvc repro predict".')
     return Rows(
         texts=[rows[column].to_pylist() for column in task.text_columns],
         leakage=to_numpy(rows[LEAKAGE]),
@@ -102,14 +120,14 @@ def _read_json(path: Path, producer: str) -> dict[str, Any]:
     try:
         return dict(json.loads(require(path, producer).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise UserError(f'{path} is not a JSON object; run "dvc repro -f {producer}"') from None
+        raise UserError(f'{path} is not a JSON object. Run "dvc repro -f {producer}".') from None
 
 
 def _read_details(path: Path, producer: str) -> dict[str, Any]:
     try:
         return parse_details(require(path, producer).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f'{path} is {error}; run "dvc repro -f {producer}"') from None
+        raise UserError(f'{path} is {error}. Run "dvc repro -f {producer}".') from None
 
 
 def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
@@ -118,26 +136,26 @@ def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
 
 
 def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:
-    """The committed baseline, None where it is of other data: its scores then say nothing about these."""
-    of_data = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]  # where one of these differs, the data do
+    """Read the committed baseline. Returns None if it is for other data: its scores then say nothing about these."""
+    # If one of these entries differs, the data differ, or the baseline lacks a metric.
+    keys = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]
     try:
         baseline: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        known = {split: baseline.get(split, {}) for split in task.scored}
-        return (
-            known
-            if all(of.get(key) == evaluation[split][key] for split, of in known.items() for key in of_data)
-            else None
-        )
+        for split in task.scored:
+            if any(baseline.get(split, {}).get(key) != evaluation[split][key] for key in keys):
+                return None
     except (OSError, ValueError, AttributeError):
-        raise UserError(f"{path} is not an evaluation.json; replace it with that of the run to compare with") from None
+        raise UserError(f"{path} is not an evaluation.json. Replace it with that of the run to compare with.") from None
+    return baseline
 
 
 def never_predicted(predictions: Predictions, classes: int) -> list[tuple[int, int]]:
     """Return the classes or labels that examples have and the model never predicts, with the number of examples."""
     if predictions.probability is None:
         return []
-    actual, predicted = (
-        values.sum(axis=0) if values.ndim == 2 else np.bincount(values, minlength=classes)
-        for values in (predictions.labels, predictions.predicted)
-    )
+    if predictions.labels.ndim == 2:
+        actual, predicted = predictions.labels.sum(axis=0), predictions.predicted.sum(axis=0)
+    else:
+        actual = np.bincount(predictions.labels, minlength=classes)
+        predicted = np.bincount(predictions.predicted, minlength=classes)
     return [(int(label), int(actual[label])) for label in np.flatnonzero((actual > 0) & (predicted == 0))]

@@ -1,4 +1,4 @@
-"""Slices of the rows, by their texts, by whether train has them, and by the user's columns; each with its scores."""
+"""Slices of a split, by its texts, by whether train has them, and by the user's columns; each with its scores."""
 
 import re
 from collections import Counter
@@ -15,28 +15,36 @@ from pipeline.reporting.results import Rows
 
 FEW = 20  # scores over fewer rows say little
 NEGATIONS = ("no", "not", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot")
-OVERLAPS = (0.4, 0.6)  # split MRPC's pairs into about equal thirds
-# Mean word overlap of texts that are about the same thing. Measured: 0.52 for MRPC's test pairs, 0.32 for STS-B's dev
-# pairs and 0.18 for RTE's; but 0.07 for the first paragraphs of docstrings and what follows, and 0.05 for summaries and
-# descriptions of packages, as for MRPC's texts in unrelated pairs.
+OVERLAPS = (0.4, 0.6)  # these bounds split the pairs of MRPC into about equal thirds
+# The mean word overlap of texts about the same subject. Measured: 0.52 for MRPC's test pairs, 0.32 for STS-B's dev
+# pairs and 0.18 for RTE's, but 0.07 for the first paragraphs of docstrings and what follows, and 0.05 for summaries and
+# descriptions of packages. MRPC's texts in unrelated pairs have 0.05 too.
 RELATED = 0.12
-_MOST_VALUES = 20  # of a column; the rarer ones are one slice
-_MOST_CHARACTERS = 40  # of a value that names a slice
+_MOST_VALUES = 20  # of a column; the rarer values are one slice
+_MOST_CHARACTERS = 40  # of a value in the name of a slice
 
 _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-# MRPC writes "don 't" and "do n't"
+# MRPC writes "don 't" and "do n't".
 _NEGATION = re.compile(rf"\b(?:{'|'.join(NEGATIONS)})\b|n ?['’]t\b", re.IGNORECASE)  # noqa: RUF001
+
+# The names of the slices, and the position of each row's slice among them, shape (n,).
+Assignment = tuple[Sequence[str], Ints]
 
 
 class Slice(NamedTuple):
-    """A slice of n rows.
+    """A slice of a split.
 
-    positive: share of class 1, where there are two. scores, intervals: of `slice_metrics`, without those that the
-    labels leave undefined, see `_defined`.
+    Attributes:
+        criterion: what the rows are divided by, such as "Length".
+        name: its name within the criterion.
+        n: the number of its rows.
+        positive: with two classes, the proportion of class 1.
+        scores: the `slice_metrics` that its labels do not leave undefined, see `_defined`.
+        intervals: the 95% intervals of these scores.
     """
 
-    kind: str
+    criterion: str
     name: str
     n: int
     positive: float | None
@@ -45,53 +53,50 @@ class Slice(NamedTuple):
 
 
 def slice_metrics(task: Task) -> list[str]:
-    """The task's first one or two, but not Spearman's, which says much the same as Pearson's."""
+    """The task's first two metrics, except for Spearman's correlation, which says much the same as Pearson's."""
     return [name for name in task.metrics if name != "spearmanr"][:2]
 
 
 def slices(task: Task, rows: Rows, predictions: Predictions, related: bool = True) -> list[Slice]:
-    """The non-empty slices, in order. Every row is in one slice of each kind.
+    """Score the non-empty slices. Every row is in one slice of each criterion.
 
-    related: whether pairs share enough words for slices by word overlap.
+    Args:
+        related: whether the texts of a pair share enough words for slices by word overlap.
     """
-    found = []
-    for kind, (names, numbers) in _assignments(task, rows, related):
+    scored = []
+    for criterion, (names, numbers) in _assignments(task, rows, related):
         for number, name in enumerate(names):
             members = numbers == number
             if not members.any():
                 continue
-            labels = predictions.labels[members]
+            labels, predicted = predictions.labels[members], predictions.predicted[members]
             probability = None if predictions.probability is None else predictions.probability[members]
-            outputs = predictions.predicted[members], probability
             defined = [metric for metric in slice_metrics(task) if _defined(metric, labels)]
-            limits = score_intervals(defined, labels, *outputs)
-            found.append(
+            intervals = score_intervals(defined, labels, predicted, probability)
+            scored.append(
                 Slice(
-                    kind=kind,
+                    criterion=criterion,
                     name=name,
                     n=len(labels),
                     positive=float(np.mean(labels == 1)) if task.binary else None,
-                    scores=scores(defined, labels, *outputs),
-                    intervals={metric: interval._asdict() for metric, interval in limits.items()},
+                    scores=scores(defined, labels, predicted, probability),
+                    intervals={metric: interval._asdict() for metric, interval in intervals.items()},
                 )
             )
-    return found
+    return scored
 
 
 def _defined(metric: str, labels: Values) -> bool:
-    """Whether a metric says something about these rows.
+    """Whether a metric says something about rows with these labels.
 
-    F1 and average precision do not if no row has the class, or any label: they are 0, whatever the model says. A
-    correlation and ROC AUC do not if all labels are equal.
+    F1 and average precision are 0 if no row has the class, or any label, regardless of the predictions. A correlation
+    and ROC AUC are not defined if all labels are equal.
     """
     if metric in ("f1", "average_precision") or (metric.startswith("f1_") and labels.ndim > 1):
         return bool(np.any(labels == 1))
     if metric == "roc_auc" or METRICS[metric].scale == "correlation":
         return bool(np.ptp(labels))
     return True
-
-
-Assignment = tuple[Sequence[str], Ints]  # names of the slices, and the index of each row's slice, shape (n,)
 
 
 def _assignments(task: Task, rows: Rows, related: bool) -> Iterator[tuple[str, Assignment]]:
@@ -111,7 +116,7 @@ def words(text: str) -> list[str]:
 
 
 def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
-    """Thirds of these rows, by the number of words in all their texts."""
+    """Divide the rows into thirds, by the number of words in all their texts."""
     lengths = np.sum([[len(words(text)) for text in column] for column in texts], axis=0)
     low, high = np.quantile(lengths, (1 / 3, 2 / 3), method="lower").tolist()
     names = (f"up to {low} words", f"{low + 1} to {high} words", f"over {high} words")
@@ -120,28 +125,29 @@ def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
 
 def overlaps(first: Sequence[str], second: Sequence[str]) -> Floats:
     """The Jaccard index of the two sets of words of each pair. Shape (n,)."""
-    pairs = [(set(words(a)), set(words(b))) for a, b in zip(first, second, strict=True)]
-    return np.array([len(a & b) / max(len(a | b), 1) for a, b in pairs])
+    pairs = [(set(words(left)), set(words(right))) for left, right in zip(first, second, strict=True)]
+    return np.array([len(left & right) / max(len(left | right), 1) for left, right in pairs])
 
 
 def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
-    """By `overlaps`, bounds in OVERLAPS."""
+    """Divide pairs by their `overlaps`, with the bounds OVERLAPS."""
     low, high = (round(100 * bound) for bound in OVERLAPS)
     names = (f"up to {low} % shared", f"{low} to {high} % shared", f"over {high} % shared")
     return names, np.searchsorted(OVERLAPS, overlaps(first, second))
 
 
 def by_numbers(texts: Sequence[Sequence[str]]) -> Assignment:
-    """By whether there are numbers, in digits, and the same in both texts of a pair; 1,000 is 1000."""
-    found = [[{number.replace(",", "") for number in _NUMBER.findall(text)} for text in column] for column in texts]
-    if len(found) == 1:
-        return ("no numbers", "a number"), np.array([int(bool(of)) for of in found[0]])
+    """Divide by whether a text has numbers in digits, or whether both texts have the same ones; 1,000 is 1000."""
+    numbers = [[{number.replace(",", "") for number in _NUMBER.findall(text)} for text in column] for column in texts]
+    if len(numbers) == 1:
+        return ("no numbers", "a number"), np.array([len(in_text) > 0 for in_text in numbers[0]], dtype=int)
     names = ("no numbers", "the same numbers", "a number in one only")
-    return names, np.array([2 if one != other else int(bool(one)) for one, other in zip(*found, strict=True)])
+    pairs = zip(*numbers, strict=True)
+    return names, np.array([2 if left != right else int(len(left) > 0) for left, right in pairs])
 
 
 def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:
-    """By how many of a row's texts contain one of NEGATIONS or a word that ends in n't."""
+    """Divide by how many of a row's texts contain one of NEGATIONS or a word that ends in n't."""
     counts = np.sum([[bool(_NEGATION.search(text)) for text in column] for column in texts], axis=0)
     if len(texts) == 1:
         return ("no negation", "negation"), counts
@@ -149,8 +155,10 @@ def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:
 
 
 def by_column(column: str, values: Sequence[str | None]) -> Assignment:
-    """By the most frequent values, most frequent first, and the others as one."""
-    named = [(value or "(none)")[:_MOST_CHARACTERS] for value in values]
-    frequent = [name for name, _ in Counter(named).most_common(_MOST_VALUES)]
-    number = {name: at for at, name in enumerate(dict.fromkeys([*frequent, "other"]))}
-    return [f"{column}: {name}" for name in number], np.array([number.get(name, number["other"]) for name in named])
+    """Divide by the most frequent values, most frequent first; all other values are one slice."""
+    names = [(value or "(none)")[:_MOST_CHARACTERS] for value in values]
+    frequent = [name for name, _ in Counter(names).most_common(_MOST_VALUES)]
+    position = {name: number for number, name in enumerate(dict.fromkeys([*frequent, "other"]))}
+    return [f"{column}: {name}" for name in position], np.array(
+        [position.get(name, position["other"]) for name in names]
+    )
