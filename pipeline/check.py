@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.cli import run
+from pipeline.cli import parse_arguments, run
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
@@ -54,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("data", "model", "tokenize", "train", "predict", "evaluate", "runtime"))
+    run(main, parse_arguments(keys_of("data", "model", "tokenize", "train", "predict", "evaluate", "runtime")))

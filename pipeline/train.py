@@ -1,5 +1,16 @@
 """Stage train: fine-tune the pretrained transformer on the tokenized rows with the Hugging Face Trainer."""
 
+from pipeline.cli import parse_arguments, run
+from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
+
+if __name__ == "__main__":  # --help must not wait for the imports below
+    ARGUMENTS = parse_arguments(
+        keys_of(
+            "train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout"
+        ),
+        fresh="start anew, whatever checkpoints a stopped run has left",
+    )
+
 import json
 import math
 from pathlib import Path
@@ -7,7 +18,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from pipeline.cli import run
 from pipeline.core.details import write_details
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_text
@@ -32,7 +42,6 @@ from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold
 from pipeline.modeling.settings import InferenceSettings
-from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 from pipeline.training.history import epochs_scored, kept_epoch, live_curves
 from pipeline.training.inputs import TrainResult, load_inputs
 
@@ -151,5 +160,4 @@ def main(fresh: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    of_runtime = ("runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
-    run(main, keys_of("train", *of_runtime), fresh="start anew, whatever checkpoints a stopped run has left")
+    run(main, ARGUMENTS)

@@ -124,8 +124,8 @@ OUTPUTS = ("data/raw", "data/tokenized", "models/pretrained", "models/classifier
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("train.lr=fast", r"train\.lr is fast; .*a number"),
-        ("+train.learning_rate=1e-4", r"train\.learning_rate .*learning_rate is called train\.lr\b"),
+        ("train.lr=fast", r'train\.lr must be .*, got "fast"'),
+        ("+train.learning_rate=1e-4", r'train\.learning_rate is not .*"train\.lr"'),
     ],
 )
 def test_a_rejected_parameter_removes_no_output_and_records_no_experiment(
