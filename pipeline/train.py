@@ -34,7 +34,7 @@ from pipeline.core.paths import (
     require,
     users_path,
 )
-from pipeline.core.run_directory import code_digest, own_directory, run_key
+from pipeline.core.run_directory import code_digest, run_directory, run_key
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
@@ -89,7 +89,7 @@ def train(
         return
     warn_if_busy()
     with (
-        own_directory(checkpoints, run_key(provenance, [tokenized, pretrained]), fresh) as home,
+        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained]), fresh) as home,
         live_curves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
