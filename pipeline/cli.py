@@ -82,7 +82,7 @@ def as_command() -> Iterator[None]:
         yield
     except UserError as error:
         sys.exit(printable(f"error: {error}"))
-    except PermissionError as error:  # of an input; `output_errors` reports the ones of outputs
+    except PermissionError as error:  # for an input; `output_errors` handles outputs
         if error.filename is None:
             raise
         sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
@@ -92,7 +92,7 @@ def as_command() -> Iterator[None]:
 
 
 class _OneLine(logging.Formatter):
-    """Format a message as one line, whatever it quotes. A traceback below it keeps its lines."""
+    """Format a message as one line, whatever it quotes. A traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))
