@@ -40,7 +40,7 @@ def lend(environment: Path, lock: Path) -> None:
         if path.parts[0] not in ("..", "/")  # scripts
     }
 
-    # pip of this Python installs into the environment, because ensurepip, which venv uses, is missing in Debian's Python.
+    # This Python's pip installs into the environment, because Debian's Python lacks ensurepip, which venv would use.
     # torch needs setuptools, which "pip freeze" leaves out of the lock files.
     venv.EnvBuilder(symlinks=True, with_pip=False).create(environment)
     pip = [sys.executable, "-m", "pip", "--python", environment, "install", "--quiet"]
