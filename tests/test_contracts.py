@@ -109,10 +109,10 @@ def test_a_private_api_works_as_it_is_used(name: str, tmp_path: Path) -> None:
 
 
 def test_private_modules_of_dvc_are_imported_only_with_a_contract() -> None:
-    found = set()
+    imported = set()
     for path in (ROOT / "pipeline").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("dvc"):
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+                imported |= {f"{node.module}.{alias.name}" for alias in node.names}
             assert not (isinstance(node, ast.Import) and any(alias.name.startswith("dvc") for alias in node.names))
-    assert {name for name in found if not name.startswith(("dvc.api.", "dvc.exceptions."))} <= CONTRACTS.keys()
+    assert {name for name in imported if not name.startswith(("dvc.api.", "dvc.exceptions."))} <= CONTRACTS.keys()

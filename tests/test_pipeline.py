@@ -86,8 +86,8 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     project.git("rebase", "--quiet", "--force-rebase", "--root")
     assert commit_of_result(project, page) == "a first result"
     assert "metrics/evaluation.json" in project.run("dvc", "metrics", "diff", "HEAD~1", "--md")
-    shown = json.loads(project.run("dvc", "metrics", "show", "--json"))[""]["data"]
-    assert [path for path, file in shown.items() if file["data"]] == ["metrics/evaluation.json"]
+    metrics = json.loads(project.run("dvc", "metrics", "show", "--json"))[""]["data"]
+    assert [path for path, file in metrics.items() if file["data"]] == ["metrics/evaluation.json"]
     charts = json.loads(project.run("dvc", "plots", "show", "--json"))["data"]
     assert {"Score", "Learning rate", "metrics/plots/history.csv", "metrics/plots/confusion.csv"} <= charts.keys()
 
