@@ -101,7 +101,7 @@ def test_an_unreadable_input_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_permission_error_that_names_no_file_keeps_its_traceback(tmp_path: Path) -> None:
-    """As of setting a process's priority or memory limit, which no file's permissions explain."""
+    """For example, setting a process's priority raises it, and no file's permissions explain that."""
     trouble = "PermissionError(1, 'Operation not permitted')"
     body = f"from pipeline.cli import run\ndef main(): raise {trouble}\nrun(main)"
     (tmp_path / "limited.py").write_text(body)
@@ -174,7 +174,7 @@ def test_a_signal_that_other_code_swallows_still_ends_the_command(
 
 
 # The package is on sys.path, as after `make setup`, but pipeline/ comes first, and it has an evaluate.py.
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["evaluate", "train"])
 def test_a_stage_run_as_a_script_ends_in_one_line(stage: str, tmp_path: Path) -> None:
     params_file(tmp_path, {"data.task": "mrpc"})
     assert run(str(ROOT / "pipeline" / f"{stage}.py"), "--help", cwd=tmp_path).returncode == 0

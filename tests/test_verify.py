@@ -259,6 +259,12 @@ def test_a_commit_without_a_run_is_reported_before_anything_runs(
     )
     assert "Running stage" not in done.stdout
 
+
+def test_a_commit_is_verified_after_its_run_has_been_committed_too(
+    copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "copying" / "mirrored.py").write_text(COPY + "# a change\n")
+    commit(copying)
     assert copying("dvc", "repro").returncode == 0
     done = copying(sys.executable, "-m", "pipeline.verify")
     assert '; run "dvc repro" and commit' in done.stderr, "the new dvc.lock is not committed"
