@@ -191,11 +191,10 @@ def compare(committed: Result, reproduced: Result) -> None:
     """
     outputs = list(committed.outputs | reproduced.outputs)
     different = [output for output in outputs if committed.outputs.get(output) != reproduced.outputs.get(output)]
-    rows = [
-        [*output, committed.outputs.get(output, "-")[:12], reproduced.outputs.get(output, "-")[:12],
-         "DIFFERS" if output in different else "same"]
-        for output in outputs
-    ]  # fmt: skip
+    rows = []
+    for output in outputs:
+        before, after = committed.outputs.get(output, "-"), reproduced.outputs.get(output, "-")
+        rows.append([*output, before[:12], after[:12], "same" if before == after else "DIFFERS"])
     print("\n".join(aligned([["stage", "output", "committed", "reproduced", ""], *rows], "left")))
     if not different:
         print(f"All {len(outputs)} outputs are the committed ones, byte for byte.")
@@ -205,10 +204,11 @@ def compare(committed: Result, reproduced: Result) -> None:
             f"{path} of stage {stage} is missing on one side; dvc.lock is not that of the committed dvc.yaml: "
             'run "dvc repro" and commit dvc.lock and metrics/'
         )
-    environments = (committed.environment, reproduced.environment)
-    keys = sorted(committed.environment | reproduced.environment)
-    rows = [[key, *(str(environment.get(key, "not set")) for environment in environments)] for key in keys]
-    changed = [[key, before, after] for key, before, after in rows if before != after]
+    changed = []
+    for key in sorted(committed.environment | reproduced.environment):
+        before, after = (str(result.environment.get(key, "not set")) for result in (committed, reproduced))
+        if before != after:
+            changed.append([key, before, after])
     if changed:
         print("\nThe committed result is from another environment than this one:\n")
         print("\n".join(aligned([["", "committed", "reproduced"], *changed], "left")))
@@ -224,7 +224,7 @@ def compare(committed: Result, reproduced: Result) -> None:
             "commit the result of a new dvc repro, or find what is not deterministic"
         )
     print(
-        "\nData, checkpoint and tokens are byte for byte the committed ones. Another environment rounds sums in another"
+        "\nData, checkpoint and tokens are byte for byte the committed ones. Other environments round sums in another"
     )
     print(f"order, which changes training as another seed does. So scores may differ by {TOLERANCE:g} points:\n")
     _compare_scores(committed.evaluation, reproduced.evaluation)
