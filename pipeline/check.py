@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.cli import run
+from pipeline.cli import parse_arguments, run
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
@@ -33,15 +33,15 @@ def check(params: Params) -> None:
 
 
 def remove_scores(pipeline: Path) -> None:
-    """Remove what the stage evaluate of a dvc.yaml has written.
+    """Remove the metrics and plots that the stage evaluate of a dvc.yaml has written.
 
     Git tracks these files, so an experiment that ends before evaluate would show the scores of its parent commit as
     its own. DVC restores them from its run cache if they still belong to the model.
     """
     evaluate = read_yaml(pipeline)["stages"]["evaluate"]
     for output in evaluate["metrics"] + evaluate["plots"]:
-        [path] = output
-        Path(path).unlink(missing_ok=True)
+        for path in output:  # the only key
+            Path(path).unlink(missing_ok=True)
 
 
 def main() -> None:
@@ -49,9 +49,9 @@ def main() -> None:
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
     check(load_params())
     remove_scores(PIPELINE)
-    # The content is always the same: stages that depend on it run after this one, but never because of it.
+    # The content is always the same, so that stages that depend on it run after this one, but never because of it.
     write_text(CHECKED, "params.yaml holds what the stages accept.\n")
 
 
 if __name__ == "__main__":
-    run(main, keys_of("data", "model", "tokenize", "train", "predict", "evaluate", "runtime"))
+    run(main, parse_arguments(keys_of("data", "model", "tokenize", "train", "predict", "evaluate", "runtime")))

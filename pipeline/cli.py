@@ -20,24 +20,41 @@ _SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != PACKAGE]
 if _SCRIPT.parent == PACKAGE:
     exit_on_signals()  # A signal may come while the command imports the rest.
+    # The packages read these variables when they are imported.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on loaded weights is noise.
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
 
 
-def run(stage: Callable[..., None], keys: Sequence[str] = (), **flags: str) -> None:
-    """Run a stage's `main` as a command, with `--help` from its module's docstring.
+def parse_arguments(keys: Sequence[str] = (), **switches: str) -> dict[str, bool]:
+    """Parse the command line of a stage, whose `--help` shows the docstring of its module.
 
     Args:
-        keys: the keys of params.yaml that the stage reads, for `--help`.
-        flags: the help of each switch of the command; `main` gets the switches by name.
+        keys: The keys of params.yaml that the stage reads, for `--help`.
+        switches: The help text of each switch.
+
+    Returns:
+        Whether each switch is set.
     """
-    module = sys.modules[stage.__module__]
-    parser = command_parser(Path(str(module.__file__)).stem, module.__doc__)
+    parser = command_parser(_SCRIPT.stem, sys.modules["__main__"].__doc__)
     if keys:
         parser.epilog = textwrap.fill(f"Reads from params.yaml, which says what each key means: {', '.join(keys)}.", 80)
-    for name, text in flags.items():
+    for name, text in switches.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
-    arguments = vars(parser.parse_args())
+    return vars(parser.parse_args())
+
+
+def run(main: Callable[..., None], arguments: dict[str, bool] | None = None) -> None:
+    """Run the `main` of a stage as a command.
+
+    Args:
+        arguments: What `parse_arguments` returned; None for a command without switches and keys.
+    """
+    if arguments is None:
+        arguments = parse_arguments()
     with as_command():
-        stage(**arguments)
+        main(**arguments)
 
 
 def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -62,15 +79,11 @@ def as_command() -> Iterator[None]:
     handler.setFormatter(_OneLine())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     log.setLevel(logging.INFO)
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on loaded weights is noise.
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.
-    if not sys.stderr.isatty():
-        os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         yield
     except UserError as error:
         sys.exit(printable(f"error: {error}"))
-    except PermissionError as error:  # of an input; `output_errors` reports the ones of outputs
+    except PermissionError as error:  # for an input; `output_errors` handles outputs
         if error.filename is None:
             raise
         sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
@@ -80,7 +93,7 @@ def as_command() -> Iterator[None]:
 
 
 class _OneLine(logging.Formatter):
-    """Format a message as one line, whatever it quotes. A traceback below it keeps its lines."""
+    """Format a message as one line, whatever it quotes. A traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return printable(super().formatMessage(record))

@@ -1,5 +1,11 @@
 """Stage download: fetch a published corpus or read custom files, check every row, and describe the data."""
 
+from pipeline.cli import parse_arguments, run
+from pipeline.params import DataParams, keys_of, load_params
+
+if __name__ == "__main__":  # --help must not wait for the imports below
+    ARGUMENTS = parse_arguments(keys_of("data"))
+
 from collections.abc import Callable
 from functools import partial
 from itertools import combinations
@@ -10,14 +16,12 @@ import numpy as np
 import pandas as pd
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from pipeline.cli import run
 from pipeline.core.data_card import LEAKAGE, DataCard
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
-from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources.corpus import Corpus, describe_rows, drop_incomplete
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
@@ -131,4 +135,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("data"))
+    run(main, ARGUMENTS)

@@ -1,5 +1,11 @@
 """Stage predict: score every validation and test example with the fine-tuned model."""
 
+from pipeline.cli import parse_arguments, run
+from pipeline.params import Precision, PredictParams, keys_of, load_params
+
+if __name__ == "__main__":  # --help must not wait for the imports below
+    ARGUMENTS = parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
+
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,7 +15,6 @@ import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 from numpy.typing import NDArray
 
-from pipeline.cli import run
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
@@ -35,7 +40,6 @@ from pipeline.modeling.failures import require_finite_logits
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
-from pipeline.params import Precision, PredictParams, keys_of, load_params
 
 
 def predict(
@@ -122,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
+    run(main, ARGUMENTS)

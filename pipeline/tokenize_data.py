@@ -1,5 +1,11 @@
 """Stage tokenize: turn the texts into token ids with the base model's tokenizer."""
 
+from pipeline.cli import parse_arguments, run
+from pipeline.params import TokenizeParams, keys_of, load_params
+
+if __name__ == "__main__":  # --help must not wait for the imports below
+    ARGUMENTS = parse_arguments(keys_of("tokenize", "runtime.num_proc"))
+
 import ctypes
 import os
 import shutil
@@ -12,7 +18,6 @@ import pyarrow as pa
 from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from pipeline.cli import run
 from pipeline.core.dataset_files import read_parquet, save
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
@@ -21,7 +26,6 @@ from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZATION, 
 from pipeline.core.task import NO_LABEL, TASK, Task, read_task
 from pipeline.modeling.loading import load_tokenizer
 from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
-from pipeline.params import TokenizeParams, keys_of, load_params
 
 _MOST_UNKNOWN = 0.02  # proportion of the tokens
 _MOST_TOKENS_PER_WORD = 3  # MRPC, with an English vocabulary, has 1.1
@@ -138,4 +142,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("tokenize", "runtime.num_proc"))
+    run(main, ARGUMENTS)

@@ -1,5 +1,16 @@
 """Stage train: fine-tune the pretrained transformer on the tokenized rows with the Hugging Face Trainer."""
 
+from pipeline.cli import parse_arguments, run
+from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
+
+if __name__ == "__main__":  # --help must not wait for the imports below
+    ARGUMENTS = parse_arguments(
+        keys_of(
+            "train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout"
+        ),
+        fresh="start from scratch instead of resuming an interrupted run",
+    )
+
 import json
 import math
 from pathlib import Path
@@ -7,7 +18,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from pipeline.cli import run
 from pipeline.core.details import write_details
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_text
@@ -24,7 +34,7 @@ from pipeline.core.paths import (
     require,
     users_path,
 )
-from pipeline.core.run_directory import code_digest, own_directory, run_key
+from pipeline.core.run_directory import code_digest, run_directory, run_key
 from pipeline.core.task import read_task
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
@@ -32,7 +42,6 @@ from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold
 from pipeline.modeling.settings import InferenceSettings
-from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 from pipeline.training.history import LiveCurves, epochs_scored, kept_epoch
 from pipeline.training.inputs import load_inputs
 
@@ -86,7 +95,7 @@ def train(
         return
     warn_if_busy()
     with (
-        own_directory(checkpoints, run_key(provenance, [tokenized, pretrained]), fresh) as home,
+        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained]), fresh) as home,
         LiveCurves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
@@ -152,5 +161,4 @@ def main(fresh: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    runtime_keys = ("runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
-    run(main, keys_of("train", *runtime_keys), fresh="start from scratch instead of resuming an interrupted run")
+    run(main, ARGUMENTS)

@@ -12,8 +12,9 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.cli import run
 from pipeline.core.details import parse_details
@@ -25,60 +26,96 @@ from pipeline.evaluation.metrics import by_title
 from pipeline.experiments.child_processes import forwarding_signals
 from pipeline.experiments.dvc_command import DVC, dvc_environ
 
+_LOCK = Path("dvc.lock")
 _ENVIRONMENT = METRICS / "environment.json"
 _EVALUATION = METRICS / "evaluation.json"
 _MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")
-_DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # stages whose outputs differ between CPUs
+_DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # Outputs of these stages differ between CPUs.
 # Points by which a score may differ in another environment. Another CPU rounds in another order, which changes training
 # as much as another seed does. Over five seeds of the committed model, accuracy on validation has a standard deviation
 # of 0.9 points: two of them differ by 1.3 on average, and by more than 3 in one case of fifty.
 TOLERANCE = 3.0
 
 
-def verify(repository: Path) -> None:
-    """Run HEAD of `repository` in a temporary clone, and compare its outputs with the committed ones.
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run has recorded in a checkout.
 
-    Raises UserError if there is nothing to compare with, if HEAD is not what its dvc.lock records, if data
-    are missing, if the run fails, and as `compare`.
+    Attributes:
+        outputs: The hash of each output, by stage and path.
+        environment: The content of metrics/environment.json.
+        evaluation: The content of metrics/evaluation.json.
     """
-    # A file that DVC's own look for a newer version still writes there must not hide the verdict.
+
+    outputs: dict[tuple[str, str], str]
+    environment: dict[str, Any]
+    evaluation: dict[str, Any]
+
+
+def read_result(checkout: Path) -> Result:
+    """Read the result in a checkout.
+
+    Raises:
+        UserError: A file is missing or damaged.
+    """
+    for file in (_LOCK, _ENVIRONMENT, _EVALUATION):
+        if not (checkout / file).exists():
+            raise UserError(f'HEAD has no {file} to compare with; run "dvc repro", commit dvc.lock and metrics/')
+    stages = read_yaml(checkout / _LOCK)["stages"]
+    try:
+        return Result(
+            outputs={(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock["outs"]},
+            environment=parse_details((checkout / _ENVIRONMENT).read_text(encoding="utf-8")),
+            evaluation=json.loads((checkout / _EVALUATION).read_text(encoding="utf-8")),
+        )
+    except ValueError as error:
+        raise UserError(f'{METRICS} cannot be read: {error}; run "dvc repro" and commit metrics/') from None
+
+
+def verify(repository: Path) -> None:
+    """Run HEAD of `repository` in a temporary clone, and compare its result with the committed one.
+
+    Raises:
+        UserError: There is nothing to compare with, HEAD is not what its dvc.lock records, data are missing, the run
+            fails, or its result differs, see `compare`.
+    """
+    # DVC's own look for a newer version may still write a file there, which must not hide the verdict.
     with tempfile.TemporaryDirectory(prefix="verify-", ignore_cleanup_errors=True) as scratch:
-        committed, here = Path(scratch, "committed"), Path(scratch, "here")
-        for clone in (committed, here):
-            if subprocess.run(["git", "clone", "--quiet", str(repository), str(clone)]).returncode:
-                raise UserError(
-                    f"{repository} cannot be cloned; verify runs at the top of a git repository with a commit"
-                )
-        for file in ("dvc.lock", _ENVIRONMENT, _EVALUATION):
-            if not (committed / file).exists():
-                raise UserError(f'HEAD has no {file} to compare with; run "dvc repro", commit dvc.lock and metrics/')
-        # Relative mirrors count from the user's repository, not from the clone.
+        clone = Path(scratch, "clone")
+        if subprocess.run(["git", "clone", "--quiet", str(repository), str(clone)]).returncode:
+            raise UserError(f"{repository} cannot be cloned; verify runs at the top of a git repository with a commit")
+        committed = read_result(clone)
+        # Relative mirrors are relative to the user's repository, not to the clone.
         mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
-        environ = {name: value for name, value in dvc_environ().items() if name != "DVC_ROOT"} | mirrors
-        _copy_data(repository, here, environ)
-        _require_recorded(repository, here, environ)
-        # Its end is waited for, because an interrupted stage saves a checkpoint in the clone.
+        environ = {**dvc_environ(), **mirrors}
+        environ.pop("DVC_ROOT", None)
+        _copy_data(repository, clone, environ)
+        _require_recorded(repository, clone, environ)
         command = [*DVC, "repro", "--force"]
-        with forwarding_signals() as children:
-            status = children.start(command, cwd=here, env=environ, stdin=subprocess.DEVNULL).wait()
+        with forwarding_signals() as children:  # An interrupted stage saves a checkpoint in the clone before it ends.
+            status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
         if status:
             raise UserError("dvc repro fails in a fresh clone of HEAD; see its message above")
-        compare(committed, here)
+        compare(committed, read_result(clone))
 
 
 def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
     """Copy the data that "dvc add" tracks, and that a stage depends on, from the user's cache into the clone.
 
-    Raises UserError if the cache does not have them.
+    Raises:
+        UserError: The cache does not have them.
     """
-    stages = read_yaml(clone / "dvc.lock")["stages"].values()
-    deps = {Path(dep["path"]) for stage in stages for dep in stage.get("deps", [])}
-    tracked = _output(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")
-    data = [Path(file).with_suffix("") for file in tracked if file]
-    needed = [path for path in data if any(path in (dep, *dep.parents) or dep in path.parents for dep in deps)]
+    stages = read_yaml(clone / _LOCK)["stages"].values()
+    dependencies = {Path(dependency["path"]) for lock in stages for dependency in lock.get("deps", [])}
+    files = _output(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")[:-1]
+    added = [Path(file).with_suffix("") for file in files]
+    # A stage may depend on a directory that holds added files, or on files of an added directory.
+    needed = [
+        path for path in added if any(path.is_relative_to(dep) or dep.is_relative_to(path) for dep in dependencies)
+    ]
     if not needed:
         return
-    # A cache is laid out as a remote, so the user's one can serve as a remote of the clone.
+    # A cache has the layout of a remote, so the user's cache can be a remote of the clone.
     cache = _output([*DVC, "cache", "dir"], repository, environ).strip()
     _output([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
     for path in needed:
@@ -95,48 +132,49 @@ def _require_recorded(repository: Path, clone: Path, environ: dict[str, str]) ->
 
     A run would then give different results, for a reason that has nothing to do with determinism.
     """
-    outs = {path: digest for (_, path), digest in _hashes(clone).items()}
-    changed: dict[str, set[str]] = {}  # the stages that a change concerns
-    for stage, lock in read_yaml(clone / "dvc.lock")["stages"].items():
-        for dep in lock.get("deps", []):
-            if dep["path"] in outs and outs[dep["path"]] != dep["md5"]:  # a run of some stages was committed
-                changed.setdefault(dep["path"], set()).add(stage)
-    for stage, changes in json.loads(_output([*DVC, "status", "--no-updates", "--json"], clone, environ)).items():
-        for change in changes:
-            if isinstance(change, str):
-                changed.setdefault("the command", set()).add(stage)
-                continue
-            for path, state in [entry for paths in change.values() for entry in paths.items()]:
-                # The clone does not have the cached outputs of the stages.
-                if state == "not in cache" or (state == "deleted" and path in outs):
-                    continue
-                name = f"{', '.join(state)} in {path}" if isinstance(state, dict) else path  # {"train.lr": "modified"}
-                changed.setdefault(name, set()).add(stage)
-    if not changed:
+    changes = sorted(_changes(clone, environ))
+    if not changes:
         return
-    if file := _file_with_other_line_endings(repository, clone, list(changed), environ):
-        raise UserError(
-            f"{file} has other line endings in git than in your working directory, so a clone does not have the bytes "
-            f'that the run used; run "git config core.autocrlf false && git add --renormalize {file}" and commit it'
-        )
-    named = "; ".join(f"{name} (stage {', '.join(sorted(stages))})" for name, stages in changed.items())
+    # The run has used CRLF, and a clone gets the LF that git has stored.
+    for line in _output(["git", "ls-files", "--eol", "--", *changes], repository, environ).splitlines():
+        attributes, _, file = line.partition("\t")
+        if attributes.startswith("i/lf") and "w/crlf" in attributes:
+            raise UserError(
+                f"{file} has other line endings in git than in your working directory, so a clone does not have the "
+                'bytes that the run used; run "git config core.autocrlf false && '
+                f'git add --renormalize {file}" and commit it'
+            )
     raise UserError(
-        f'HEAD is not what its dvc.lock records: {named}; run "dvc repro" and commit dvc.lock, metrics/ and these files'
+        f'HEAD is not what its dvc.lock records: {", ".join(changes)}; run "dvc repro" and commit dvc.lock, metrics/ '
+        "and these files"
     )
 
 
-def _file_with_other_line_endings(repository: Path, clone: Path, paths: list[str], environ: dict[str, str]) -> str:
-    """A file among `paths` that git has converted to LF, or nothing."""
-    command = ["git", "ls-files", "--eol", "--", *paths]
-    here, there = (
-        subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True).stdout.splitlines()
-        for directory in (repository, clone)
-    )
-    converted = [line for line in here if line.startswith("i/lf") and "w/crlf" in line and line not in there]
-    return converted[0].partition("\t")[2] if converted else ""
+def _changes(clone: Path, environ: dict[str, str]) -> set[str]:
+    """Find the files, parameters and commands in a clone that are not the ones in its dvc.lock."""
+    stages = read_yaml(clone / _LOCK)["stages"]
+    outputs = {out["path"]: out["md5"] for lock in stages.values() for out in lock["outs"]}
+    dependencies = [dependency for lock in stages.values() for dependency in lock.get("deps", [])]
+    # A commit after a run of some stages: a later stage has used another version of an output.
+    changes = {dep["path"] for dep in dependencies if outputs.get(dep["path"], dep["md5"]) != dep["md5"]}
+    status = json.loads(_output([*DVC, "status", "--no-updates", "--json"], clone, environ))
+    for stage, entries in status.items():
+        for entry in entries:
+            if isinstance(entry, str):  # "changed command"
+                changes.add(f"{entry} of stage {stage}")
+                continue
+            for states in entry.values():  # {"changed deps": {"pipeline/core": "modified"}}
+                for path, state in states.items():
+                    if isinstance(state, dict):  # {"params.yaml": {"train.lr": "modified"}}
+                        changes.add(f"{', '.join(state)} in {path}")
+                    # The clone does not have the cached outputs of the stages.
+                    elif state != "not in cache" and not (state == "deleted" and path in outputs):
+                        changes.add(path)
+    return changes
 
 
 def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) -> str:
+    """Return what a command prints. Raises UserError if it fails."""
     done = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
@@ -144,36 +182,36 @@ def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) ->
     return done.stdout
 
 
-def compare(committed: Path, here: Path) -> None:
-    """Print the outputs in the dvc.lock of two checkouts; where some differ, also the environments and the scores.
+def compare(committed: Result, reproduced: Result) -> None:
+    """Print the outputs of two results side by side. If some differ, also print the environments and the scores.
 
-    Raises UserError where an output is missing on one side, where one differs though it should not depend on the
-    environment or the environment is the same, and where a score differs by more than TOLERANCE.
+    Raises:
+        UserError: An output is missing on one side, an output differs that does not depend on the environment, any
+            output differs in the same environment, or a score differs by more than TOLERANCE.
     """
-    expected, found = _hashes(committed), _hashes(here)
+    outputs = list(committed.outputs | reproduced.outputs)
+    different = [output for output in outputs if committed.outputs.get(output) != reproduced.outputs.get(output)]
     rows = []
-    for stage, path in expected | found:
-        old, new = (side.get((stage, path), "-") for side in (expected, found))
-        rows.append([stage, path, old[:12], new[:12], "same" if old == new else "DIFFERS"])
-    _print_table(["stage", "output", "committed", "here", ""], rows, "left")
-    for side, without in (("the committed dvc.lock", found.keys() - expected), ("this run", expected.keys() - found)):
-        for stage, path in sorted(without):
-            raise UserError(
-                f"{side} has no {path} of stage {stage}; dvc.lock is not that of the committed dvc.yaml: "
-                'run "dvc repro" and commit dvc.lock and metrics/'
-            )
-    different = [out for out in found if found[out] != expected[out]]
+    for output in outputs:
+        before, after = committed.outputs.get(output, "-"), reproduced.outputs.get(output, "-")
+        rows.append([*output, before[:12], after[:12], "same" if before == after else "DIFFERS"])
+    print("\n".join(aligned([["stage", "output", "committed", "reproduced", ""], *rows], "left")))
     if not different:
-        print(f"All {len(found)} outputs are the committed ones, byte for byte.")
+        print(f"All {len(outputs)} outputs are the committed ones, byte for byte.")
         return
-    of_committed, of_here = (_environment(side) for side in (committed, here))
-    changed = [key for key in sorted(of_committed | of_here) if of_committed.get(key) != of_here.get(key)]
+    for stage, path in sorted(committed.outputs.keys() ^ reproduced.outputs.keys()):
+        raise UserError(
+            f"{path} of stage {stage} is missing on one side; dvc.lock is not that of the committed dvc.yaml: "
+            'run "dvc repro" and commit dvc.lock and metrics/'
+        )
+    changed = []
+    for key in sorted(committed.environment | reproduced.environment):
+        before, after = (str(result.environment.get(key, "not set")) for result in (committed, reproduced))
+        if before != after:
+            changed.append([key, before, after])
     if changed:
         print("\nThe committed result is from another environment than this one:\n")
-        titled = [
-            [_TITLES.get(key, key), *(str(of.get(key, "not set")) for of in (of_committed, of_here))] for key in changed
-        ]
-        _print_table(["", "committed", "here"], titled, "left")
+        print("\n".join(aligned([["", "committed", "reproduced"], *changed], "left")))
     for stage, path in different:
         if stage not in _DEPEND_ON_ENVIRONMENT:
             raise UserError(
@@ -182,62 +220,35 @@ def compare(committed: Path, here: Path) -> None:
             )
     if not changed:
         raise UserError(
-            f"{len(different)} of {len(found)} outputs differ from the committed dvc.lock in the same environment; "
+            f"{len(different)} of {len(outputs)} outputs differ from the committed dvc.lock in the same environment; "
             "commit the result of a new dvc repro, or find what is not deterministic"
         )
-    print(_WHY)
-    _compare_scores(_read(committed / _EVALUATION), _read(here / _EVALUATION))
+    print(
+        "\nData, checkpoint and tokens are byte for byte the committed ones. Other environments round sums in another"
+    )
+    print(f"order, which changes training as another seed does. So scores may differ by {TOLERANCE:g} points:\n")
+    _compare_scores(committed.evaluation, reproduced.evaluation)
 
 
-_TITLES = {"cpu": "CPU", "instruction_set": "instruction set", "threads": "CPU threads"}
-_WHY = f"""
-Data, checkpoint and tokens are byte for byte the committed ones. What names its environment, as the model's
-provenance.json and the report, differs. The weights may: most other environments round sums in another order, and over
-many steps training then drifts about as far as with another seed.
-So the scores, in percent, may differ by {TOLERANCE:g} points:
-"""
-
-
-def _compare_scores(committed: dict[str, Any], here: dict[str, Any]) -> None:
-    """Print the scores side by side. Raises UserError where one differs by more than the tolerance."""
-    moved = {}
-    rows = []
-    of_here = by_title(here)
-    for title, (metric, old) in by_title(committed).items():
-        new = of_here[title][1]
-        # An error has no scale of its own: its change is a share of it.
-        moved[title] = 100 * (new - old) / (old if metric.scale == "error" else 1)
-        rows.append([title, metric.format(old, 2), metric.format(new, 2), metric.format_difference(new - old, 2)])
-    _print_table(["", "committed", "here", "difference"], rows, "right")
-    score = max(moved, key=lambda score: abs(moved[score]))
-    if abs(moved[score]) > TOLERANCE:
+def _compare_scores(committed: dict[str, Any], reproduced: dict[str, Any]) -> None:
+    """Print the scores side by side. Raises UserError if a score differs by more than the tolerance."""
+    scores = by_title(reproduced)
+    rows, differences = [], {}
+    for title, (metric, before) in by_title(committed).items():
+        after = scores[title][1]
+        rows.append(
+            [title, metric.format(before, 2), metric.format(after, 2), metric.format_difference(after - before, 2)]
+        )
+        # An error has no scale of its own, so its difference is relative.
+        differences[title] = 100 * (after - before) / (before if metric.scale == "error" else 1)
+    print("\n".join(aligned([["", "committed", "reproduced", "difference"], *rows], "right")))
+    title = max(differences, key=lambda title: abs(differences[title]))
+    if abs(differences[title]) > TOLERANCE:
         raise UserError(
-            f"{score} is {moved[score]:+.2f} points from the committed one, and another environment explains "
+            f"{title} is {differences[title]:+.2f} points from the committed one, and another environment explains "
             f'{TOLERANCE:g}; verify where the result was made, or run "dvc repro" and commit the result'
         )
     print(f"\nThe committed result is reproduced: no score differs by more than {TOLERANCE:g} points.")
-
-
-def _print_table(header: list[str], rows: list[list[str]], side: Literal["left", "right"]) -> None:
-    print("\n".join(aligned([header, *rows], side)))
-
-
-def _hashes(clone: Path) -> dict[tuple[str, str], str]:
-    """The hash of each output in dvc.lock, by stage and path."""
-    stages = read_yaml(clone / "dvc.lock")["stages"]
-    return {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock["outs"]}
-
-
-def _environment(clone: Path) -> dict[str, Any]:
-    try:
-        return parse_details((clone / _ENVIRONMENT).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f'{_ENVIRONMENT} is {error}; run "dvc repro" and commit metrics/') from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
 
 
 def main() -> None:

@@ -13,41 +13,41 @@ import venv
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-# torch, and what a build of it for a GPU brings.
+# torch, and what its builds for GPUs need.
 _LENT = re.compile(r"torch|(pytorch[-_])?triton.*|(nvidia|cuda)[-_].*", re.I)
 
 
 def lend(environment: Path, lock: Path) -> None:
     """Make or complete the environment, link torch into it, and write its version into the lock file.
 
-    Exits with one line where this Python has no torch, or where the environment has one of its own.
+    Exits with one line if this Python has no torch, or if the environment already has its own.
     """
-    found: dict[str, Distribution] = {}
-    for distribution in distributions():  # as Python imports them: the first of a name
+    lent: dict[str, Distribution] = {}
+    for distribution in distributions():  # Python imports the first one of a name.
         if _LENT.fullmatch(distribution.metadata["Name"] or ""):
-            found.setdefault(distribution.metadata["Name"].lower(), distribution)
-    if "torch" not in found:
+            lent.setdefault(distribution.metadata["Name"].lower(), distribution)
+    if "torch" not in lent:
         sys.exit(f"error: TORCH=installed: {sys.executable} has no torch; leave TORCH out to download it")
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(environment)}))
     if (packages / "torch").exists():
         sys.exit(f"error: TORCH=installed: {environment} has a torch of its own; remove the directory first")
-    version = found["torch"].version.partition("+")[0]
-    # By name in a site-packages: packages, namespaces that several share (nvidia), metadata.
+    version = lent["torch"].version.partition("+")[0]
+    # Names in site-packages: packages, namespaces that several packages share (nvidia), metadata.
     targets = {
         path.parts[0]: Path(str(distribution.locate_file(path.parts[0]))).resolve()
-        for distribution in found.values()
+        for distribution in lent.values()
         for path in distribution.files or ()
         if path.parts[0] not in ("..", "/")  # scripts
     }
 
-    # By this Python's own pip: ensurepip, which venv uses, may be missing, as in Debian's Python. torch needs
-    # setuptools, which "pip freeze" leaves out of the lock, as it does pip.
+    # This Python's pip installs into the environment, because Debian's Python lacks ensurepip, which venv would use.
+    # torch needs setuptools, which "pip freeze" leaves out of the lock files.
     venv.EnvBuilder(symlinks=True, with_pip=False).create(environment)
     pip = [sys.executable, "-m", "pip", "--python", environment, "install", "--quiet"]
     if status := subprocess.run([*pip, "pip", "setuptools>=77.0.3"]).returncode:
         sys.exit(status)
 
-    # Not in site-packages itself: pip, asked for another torch, would write into the machine's through the links.
+    # The links are not in site-packages, where pip would install another torch through them into the machine's Python.
     links = environment / "lent"
     links.mkdir(exist_ok=True)
     for name, target in targets.items():

@@ -65,8 +65,8 @@ def edit(path: Path, key: str, text: Any) -> None:
     section, name = key.split(".")
     lines = path.read_text().splitlines(keepends=True)
     start = lines.index(f"{section}:\n")
-    at = next(n for n in range(start, len(lines)) if lines[n].startswith(f"  {name}:"))
-    lines[at] = f"  {name}: {text}\n"
+    position = next(n for n in range(start, len(lines)) if lines[n].startswith(f"  {name}:"))
+    lines[position] = f"  {name}: {text}\n"
     path.write_text("".join(lines))
 
 

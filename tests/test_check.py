@@ -137,6 +137,6 @@ def test_every_renamed_field_is_set_by_its_key(params: Params, tmp_path: Path, f
 
 
 def test_the_installed_packages_match_the_lock() -> None:
-    found = {name: of.partition("+")[0] for name, of in installed().items()}
-    assert found == locked()
-    assert {"torch", "transformers", "accelerate", "tokenizers", "numpy"} <= found.keys()
+    versions = {name: version.partition("+")[0] for name, version in installed().items()}
+    assert versions == locked()
+    assert {"torch", "transformers", "accelerate", "tokenizers", "numpy"} <= versions.keys()

@@ -64,14 +64,14 @@ def keys_read(stage: str) -> set[str]:
 
 def imports(module: str) -> set[str]:
     """The modules of `pipeline` that a module imports, inside functions too, named without `pipeline.`."""
-    found = set()
+    imported = set()
     for node in ast.walk(ast.parse(file(module).read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pipeline":
             base = str(node.module).removeprefix("pipeline").lstrip(".")
             inner = {f"{base}.{alias.name}".lstrip(".") for alias in node.names}
-            found |= {name for name in inner if file(name).exists()} or {base}
+            imported |= {name for name in inner if file(name).exists()} or {base}
         assert not (isinstance(node, ast.Import) and any(alias.name.startswith("pipeline.") for alias in node.names))
-    return found
+    return imported
 
 
 def file(module: str) -> Path:
@@ -135,7 +135,7 @@ def test_a_stage_declares_exactly_the_keys_that_it_reads(stage: str) -> None:
     read = {key for key in keys_read(stage) if not key.startswith("runtime.")}
     declared = set(STAGES[stage].get("params", []))
     assert {key for key in read if declared.isdisjoint([key, key.split(".")[0]])} == set()
-    assert {key for key in declared if not any(key in (of, of.split(".")[0]) for of in read)} == set()
+    assert {key for key in declared if not any(key in (name, name.split(".")[0]) for name in read)} == set()
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -179,7 +179,9 @@ def test_no_stage_depends_on_a_part_of_a_directory_that_another_writes() -> None
     It takes the list of HEAD's directory, and fails in a clone that never had it.
     """
     outs = {
-        Path(next(iter(out)) if isinstance(out, dict) else out) for of in STAGES.values() for out in of.get("outs", [])
+        Path(next(iter(out)) if isinstance(out, dict) else out)
+        for stage in STAGES.values()
+        for out in stage.get("outs", [])
     }
     deps = {Path(dep) for stage in STAGES.values() for dep in stage["deps"]}
     assert {dep for dep in deps if not outs.isdisjoint(dep.parents)} == set()
@@ -215,8 +217,8 @@ def test_the_generated_parts_of_the_docs_are_up_to_date() -> None:
     if yaml.safe_load(committed("params.yaml"))["data"]["task"] == "custom":
         pytest.skip("the documented defaults are not those of your data")
     pipeline = (ROOT / "dvc.yaml").read_text()
-    here, at_head = (TABLES["pages"](text, pipeline) for text in (PARAMS_YAML, committed("params.yaml")))
-    for path, text in here.items():
+    written, at_head = (TABLES["pages"](text, pipeline) for text in (PARAMS_YAML, committed("params.yaml")))
+    for path, text in written.items():
         page = path.read_text()
         as_at_head = page == at_head[path]
         current = page == text or (as_at_head and without_defaults(page) == without_defaults(text))
@@ -227,8 +229,8 @@ def test_params_yaml_explains_every_key() -> None:
     rows = cells(TABLES["parameters"](PARAMS_YAML))
     inner = [f"data.split.{key}" for key in SplitParams.model_fields]
     every = [key for keys in sections().values() for key in keys]
-    at = every.index("data.split") + 1
-    assert [key.strip("`") for key, _, _ in rows] == [*every[:at], *inner, *every[at:]]
+    after_split = every.index("data.split") + 1
+    assert [key.strip("`") for key, _, _ in rows] == [*every[:after_split], *inner, *every[after_split:]]
     assert all(len(meaning) > 10 for _, _, meaning in rows)
 
 
@@ -284,8 +286,9 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 def test_the_keys_files_and_commands_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text()
     keys = {key for keys in sections().values() for key in keys}
-    named = re.findall(rf"(?<![\w+./])((?:{'|'.join(sections())})\.[a-z]\w*)", text)
-    assert {key for key in named if key not in keys and not (PIPELINE / key).exists()} == set()
+    mentioned = re.findall(rf"(?<![\w+./])((?:{'|'.join(sections())})\.[a-z]\w*)", text)
+    files = {"model.onnx", *(path.name for path in PIPELINE.glob("*.py"))}
+    assert set(mentioned) - keys - files == set()
     assert {
         path for path in re.findall(r"`((?:pipeline|tests|docs)/[^`]*)`", text) if not (ROOT / path).exists()
     } == set()

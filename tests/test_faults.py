@@ -315,7 +315,7 @@ def test_a_run_resumes_only_with_the_same_training_code(edited: str, resumes: bo
 
 
 @pytest.mark.slow
-def test_a_second_process_with_the_same_inputs_neither_waits_nor_interferes(
+def test_a_second_process_with_the_same_inputs_waits_for_the_first(
     stage_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """As two experiments do that run side by side in temporary directories."""
@@ -325,12 +325,18 @@ def test_a_second_process_with_the_same_inputs_neither_waits_nor_interferes(
     first = started(stage_directory)
     first.send_signal(signal.SIGSTOP)
     second = started(second_directory, DVC_ROOT=str(stage_directory))
-    log = second.communicate()[1]
-    assert second.returncode == 0, log
-    assert "another run with the same inputs is under way" in log
+    assert second.stderr
+    waiting = ""
+    while "another process is training with the same inputs; waiting for it to end" not in waiting:
+        line = second.stderr.readline()
+        assert line, waiting
+        waiting += line
     first.send_signal(signal.SIGCONT)
     log = first.communicate()[1]
     assert first.returncode == 0, log
+    log = waiting + second.communicate()[1]
+    assert second.returncode == 0, log
+    assert "resuming from" in log
     models = [
         (place / "models/classifier/model.safetensors").read_bytes() for place in (stage_directory, second_directory)
     ]

@@ -15,23 +15,23 @@ from pipeline.core.output import atomic_output, directory_lock, write_json
 
 LOCK_AND = """if True:
     import os, pathlib, sys, time, pipeline.core.output
-    with pipeline.core.output.directory_lock(pathlib.Path(sys.argv[1])) as mine:
-        print(mine, flush=True)
+    with pipeline.core.output.directory_lock(pathlib.Path(sys.argv[1])) as acquired:
+        print(acquired, flush=True)
         """
 
 
 def test_a_directory_is_locked_by_one_process_until_it_ends(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", LOCK_AND + "time.sleep(60)", str(tmp_path)]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "True\n"
-        with directory_lock(tmp_path) as mine:
-            assert not mine
-        other.kill()
-        other.wait()
-        with directory_lock(tmp_path) as mine:
-            assert mine
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        with directory_lock(tmp_path) as acquired:
+            assert not acquired
+        process.kill()
+        process.wait()
+        with directory_lock(tmp_path) as acquired:
+            assert acquired
 
 
 def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
@@ -42,13 +42,13 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
         os.kill(os.getpid(), 9)
     """
     assert run("-c", LOCK_AND + fork_and_die, str(tmp_path), cwd=tmp_path).returncode == -9
-    with directory_lock(tmp_path) as mine:
-        assert mine
+    with directory_lock(tmp_path) as acquired:
+        assert acquired
 
 
 def test_a_missing_directory_is_neither_locked_nor_created(tmp_path: Path) -> None:
-    with directory_lock(tmp_path / "gone") as mine:
-        assert not mine
+    with directory_lock(tmp_path / "gone") as acquired:
+        assert not acquired
     assert not list(tmp_path.iterdir())
 
 
@@ -70,8 +70,8 @@ def test_drafts_of_killed_processes_are_removed_and_others_kept(tmp_path: Path) 
         draft.mkdir()
         for path in (left, draft.parent):
             os.utime(path, times=(time.time() - 61,) * 2)
-        with atomic_output(tmp_path / "out") as other:
-            other.mkdir()
+        with atomic_output(tmp_path / "out") as second:
+            second.mkdir()
             assert not left.exists()
             assert draft.exists(), "another process is still writing it"
 

@@ -21,7 +21,7 @@ from transformers.trainer_callback import DefaultFlowCallback
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.run_directory import own_directory, remove_finished, run_key
+from pipeline.core.run_directory import remove_finished, run_directory, run_key
 from pipeline.params import Params
 from pipeline.train import train
 
@@ -151,14 +151,15 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_directory(
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-def test_a_directory_in_use_is_left_alone_and_a_second_one_created(tmp_path: Path) -> None:
-    with own_directory(tmp_path, "key", fresh=False) as first, own_directory(tmp_path, "key", fresh=False) as second:
-        assert first == tmp_path / "key"
-        assert second.parent == tmp_path
-        assert second != first
-        (second / "file").touch()
-    assert not second.exists()
-    assert first.exists()
+def test_a_second_run_with_the_same_inputs_is_rejected_while_the_first_one_runs(tmp_path: Path) -> None:
+    with run_directory(tmp_path, "key", fresh=False) as home:
+        (home / "checkpoint").touch()
+        with (
+            pytest.raises(UserError, match="another process is training with the same inputs"),
+            run_directory(tmp_path, "key", fresh=True),
+        ):
+            pass
+        assert (home / "checkpoint").exists()
 
 
 @pytest.mark.parametrize("kills", [[1], [9], [4, 5, 8]])
@@ -366,25 +367,3 @@ def test_abandoned_checkpoints_are_removed_after_a_week(
     assert re.search(rf"removed {old}: .*, \d+\.\d MB", caplog.text)
     assert not old.exists()
     assert recent.exists()
-
-
-def test_two_runs_with_the_same_inputs_do_not_wait_for_each_other(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The second starts, and ends, in the middle of the first."""
-    step = torch.optim.AdamW.step
-    second: dict[str, bytes] = {}
-
-    def interleaved(*args: Any, **kwargs: Any) -> Any:
-        monkeypatch.undo()
-        random_state = torch.get_rng_state()
-        second.update(run("second"))
-        torch.set_rng_state(random_state)
-        return step(*args, **kwargs)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", interleaved)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        first = run("first")
-    assert "another run with the same inputs is under way" in caplog.text
-    assert first == second
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 1, "nothing is left of the second"

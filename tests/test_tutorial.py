@@ -42,7 +42,7 @@ def test_the_commands_lead_from_a_csv_to_a_report(
     out = project.run("bash", "-ec", block[1], BROWSER="true", OMP_NUM_THREADS="", HF_HUB_OFFLINE="1")
     with capsys.disabled():
         print(f"\n{ROWS} rows: {time.monotonic() - began:.0f} s")
-    assert "problem_type: single_label_classification, since verdict has 2 different texts" in out
+    assert "problem_type single_label_classification" in out
     assert "train: 160 pairs" in out
     report = (root / "metrics" / "report.html").read_text()
     assert "20 test pairs" in report
@@ -86,7 +86,7 @@ def test_verify_demo_and_tests_work_in_a_repository_with_the_users_data(tiny: Ti
         f"PATH=$PWD/.venv/bin:$PATH\n{block[1].strip()} {small} -S 'train.class_weights={{no: 1, yes: 2}}'",
     )
     out = make("verify", ok=False)  # the data are committed, the run on them is not
-    assert re.search(r'^error: HEAD .*data/custom \(stage .*download\).*run "dvc repro" and commit', out, re.M)
+    assert re.search(r'^error: HEAD .*data/custom.*run "dvc repro" and commit', out, re.M)
     assert "Running stage" not in out
     run("git", "commit", "--quiet", "--all", "--message", "Settings for my data")
     assert "byte for byte" in make("verify")

@@ -39,9 +39,9 @@ def test_the_pipeline_job_has_the_settings_of_the_demo() -> None:
     recipe = (ROOT / "Makefile").read_text()
     demo = recipe.split("\ndemo:")[1].split("\n\n")[0]
     minilm = re.findall(r"^MINILM := (.*)$", recipe, re.M)[0]
-    of_demo = [param.replace("$(MINILM)", minilm) for param in re.findall(r"--set-param (\S+)", demo)]
+    demo_params = [param.replace("$(MINILM)", minilm) for param in re.findall(r"--set-param (\S+)", demo)]
     settings = STEPS["Run the base and the pull request"]["env"]["SETTINGS"]
-    assert re.findall(r"--set-param (\S+)", settings) == of_demo
+    assert re.findall(r"--set-param (\S+)", settings) == demo_params
 
 
 def test_the_table_has_the_experiments_of_earlier_commits(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -9,7 +9,7 @@ from pipeline.core.output import write_json
 from pipeline.core.paths import require
 
 DATA_CARD = "data_card.json"
-LEAKAGE = "leakage"  # column of data/raw: 2 if the whole row is in train, 1 if one of its texts is, otherwise 0
+LEAKAGE = "leakage"  # column of data/raw: 2 if train has the whole row, 1 if train has one of its texts, otherwise 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,11 @@ class Shift:
 
 @dataclass(frozen=True, kw_only=True)
 class DataCard:
-    """What to know about the data before training. A warning is a line with counts and the first rows."""
+    """What to know about the data before training.
+
+    Attributes:
+        warnings: Lines with counts and the first rows.
+    """
 
     splits: dict[str, SplitCard]
     leakage: list[Leak]
@@ -76,15 +80,11 @@ class DataCard:
     warnings: list[str]
 
     def write(self, directory: Path) -> None:
-        content = asdict(self)
-        for leak in content["leakage"]:
-            if not leak["contradictory"]:  # most corpora have none, and their cards do not mention it
-                del leak["contradictory"]
-        write_json(directory / DATA_CARD, content)
+        write_json(directory / DATA_CARD, asdict(self))
 
 
 def read_data_card(directory: Path) -> DataCard:
-    """Read the data card in an output of download. Raises UserError if there is none."""
+    """Read the data card in an output of download. Raises UserError if it is missing or damaged."""
     path = require(directory / DATA_CARD, "download")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

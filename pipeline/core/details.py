@@ -1,8 +1,8 @@
-"""Facts about a run that people read but do not compare: JSON that git tracks and `dvc metrics` does not show.
+"""Facts about a run that people read but do not compare: JSON that git tracks and that `dvc metrics` does not show.
 
-DVC shows the numbers of a JSON object as metrics, but nothing inside a list, so details are a list of one object. Even
-so, dvc.yaml declares the file as a metric: DVC saves no run of a stage that has an uncached output of any other type,
-and going back to earlier parameters would run the stage again.
+DVC shows the numbers in a JSON object as metrics, but nothing inside a list, so details are a list with one object.
+dvc.yaml still declares the file as a metric, because DVC does not save a run whose outputs are uncached and of another
+type, and going back to earlier parameters would run the stage again.
 """
 
 import json

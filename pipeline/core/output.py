@@ -22,19 +22,22 @@ LOCK_FILE = ".lock"  # in a directory that has been locked
 
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[bool]:
-    """Lock a directory for the block. Yields False where another process has locked it, and where it is gone.
+    """Lock a directory for the block, and yield whether that worked.
 
-    The lock vanishes with the process, and a forked child (one that loads data, say) does not inherit it.
-    Raises UserError where the lock file cannot be written.
+    It does not if another process has locked the directory, or if there is no such directory. The lock ends with the
+    process, and a forked child, such as a data loader's worker, does not inherit it.
+
+    Raises:
+        UserError: The lock file cannot be written.
     """
     lock = FileLock(directory / LOCK_FILE, blocking=False)
-    mine = False
-    if directory.is_dir():  # FileLock would make it
+    acquired = False
+    if directory.is_dir():  # FileLock would create it.
         with output_errors(directory), suppress(Timeout):
             lock.acquire()
-            mine = True
+            acquired = True
     try:
-        yield mine
+        yield acquired
     finally:
         lock.release()
 
@@ -56,24 +59,22 @@ def output_errors(target: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_output(target: Path) -> Iterator[Path]:
-    """Yield a path for a file or directory; it becomes `target` when the block succeeds, else it is removed.
+    """Yield a path for a file or directory, which becomes `target` if the block succeeds, and is removed if it fails.
 
     The draft is in a hidden directory next to `target`, so that the last step is a rename within one file system.
-    Drafts of killed processes are removed. Only a directory replaces a directory.
+    Drafts that killed processes have left there are removed.
 
     Raises:
         UserError: `target` cannot be written, or it is a directory and the block wrote a file.
     """
     with output_errors(target), ExitStack() as stack:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(f".{glob.escape(target.name)}.*{_DRAFT}"):
-            with suppress(FileNotFoundError, NotADirectoryError):  # another process is removing it; a user's file
-                young = time.time() - left.stat().st_mtime < _YOUNG_SECONDS
-                if young or (any(left.iterdir()) and not (left / LOCK_FILE).exists()):  # the latter is a user's own
-                    continue
-                with directory_lock(left) as mine:
-                    if mine:
-                        shutil.rmtree(left, ignore_errors=True)
+        for leftover in target.parent.glob(f".{glob.escape(target.name)}.*{_DRAFT}"):
+            with suppress(FileNotFoundError):  # Another process may remove it at the same moment.
+                if time.time() - leftover.stat().st_mtime > _YOUNG_SECONDS:
+                    with directory_lock(leftover) as abandoned:
+                        if abandoned:
+                            shutil.rmtree(leftover, ignore_errors=True)
         workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_DRAFT, dir=target.parent))
         stack.callback(shutil.rmtree, workshop, ignore_errors=True)
         stack.enter_context(directory_lock(workshop))
@@ -83,33 +84,32 @@ def atomic_output(target: Path) -> Iterator[Path]:
             require_file_path(target)
         previous = workshop / "previous"
         try:
-            if target.is_dir():  # a rename does not replace a directory that has files in it
+            if target.is_dir():  # A rename does not replace a directory that has files in it.
                 target.rename(previous)
             draft.replace(target)
-        except BaseException:  # a signal, too
+        except BaseException:  # also when a signal comes
             if previous.exists() and not target.exists():
                 previous.rename(target)
             raise
 
 
-_DRAFT = ".draft"  # suffix of the hidden directories, so that a user's own hidden directory is not one of them
-_YOUNG_SECONDS = 60  # a draft that has just been made may not be locked yet
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # reading an input never raises these
+_DRAFT = ".draft"  # the suffix that tells drafts from hidden directories of the user
+_YOUNG_SECONDS = 60  # A draft that has just been made may not be locked yet.
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # Reading an input never raises these.
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 def require_file_path(path: Path) -> None:
-    """Raise UserError if `path`, where a file is to be written, is a directory, which would be lost."""
-    with output_errors(path):
-        if path.is_dir():
-            raise UserError(f"{path} is a directory; name a file")
+    """Raise UserError if `path`, where a file is to be written, is a directory."""
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name a file")
 
 
 def require_different_files(paths: Sequence[Path]) -> None:
     """Raise UserError if two paths are the same file, also by way of a symbolic or a hard link."""
     for first, second in combinations(paths, 2):
         linked = first.exists() and second.exists() and first.samefile(second)
-        if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails for a loop of links
+        if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails for a loop of links.
             raise UserError(f"{second} is the same file as {first}, which it would replace; name another file")
 
 

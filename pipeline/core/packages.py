@@ -1,7 +1,7 @@
-"""The packages that determine results, each with its version in a lock file that the stages depend on.
+"""The packages that determine results. Lock files pin their versions, and the stages depend on these files.
 
-`compute.lock` pins those that compute; every stage but `pretrained` depends on it. `requirements.lock` pins the rest;
-`report` depends on it too, since it draws with some of them.
+compute.lock pins the packages that compute. Every stage except `pretrained` depends on it. requirements.lock pins all
+other packages. `report` depends on it too, because it draws with some of them.
 """
 
 import re
@@ -14,30 +14,30 @@ from pipeline.core.messages import UserError
 _ROOT = Path(__file__).parents[2]
 COMPUTE = _ROOT / "compute.lock"
 REQUIREMENTS = _ROOT / "requirements.lock"
-REPORT_PACKAGES = ("altair", "Jinja2", "vl-convert-python")  # those of REQUIREMENTS that make the report
+REPORT_PACKAGES = ("altair", "Jinja2", "vl-convert-python")  # in REQUIREMENTS
 
 
 def locked(lock: Path = COMPUTE) -> dict[str, str]:
-    """Locked version of each package."""
+    """Return the locked version of each package."""
     return dict(re.findall(r"^([\w.-]+)==(\S+)$", lock.read_text(encoding="utf-8"), re.M))
 
 
 def installed() -> dict[str, str]:
-    """Installed version of each package of compute.lock, "none" if it is missing."""
+    """Return the installed version of each package in compute.lock, "none" if it is missing."""
     return {name: _version(name) for name in locked()}
 
 
 def require_locked(lock: Path = COMPUTE, names: Collection[str] = ()) -> None:
-    """Raise UserError if the installed version of a package is not the locked one.
+    """Raise UserError if the installed version of a package is not the locked version.
 
-    DVC records the lock file only, so a result of other packages would be recorded as one of these.
+    DVC records the lock file, so it would record a result of other versions as one of the locked versions.
 
     Args:
-        names: the packages to check; all packages of the lock file if there are none.
+        names: The packages to check; all packages in the lock file if it is empty.
     """
     expected = locked(lock)
     actual = {name: _version(name) for name in names or expected}
-    # torch appends its build after a plus sign; CPU and GPU builds share one lock.
+    # torch appends its build after a plus sign. CPU and GPU builds share one lock file.
     different = [name for name in actual if actual[name].partition("+")[0] != expected[name]]
     if different:
         versions = ", ".join(f"{name} {actual[name]} (locked: {expected[name]})" for name in different)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.core.messages import UserError
 
-# The artefacts that flow from stage to stage, relative to the directory that holds dvc.yaml.
+# Relative to the directory that holds dvc.yaml.
 CHECKED = Path("data/params_checked")
 RAW = Path("data/raw")
 TOKENIZED = Path("data/tokenized")
@@ -17,14 +17,14 @@ CHECKPOINTS = Path("models/.checkpoints")
 RUNS = Path("runs")
 
 TOKENIZATION = "tokenization.json"  # in data/tokenized: the section `tokenize` of params.yaml
-SETTINGS = "inference.json"  # in models/classifier: how to use it
-PROVENANCE = "provenance.json"  # in models/classifier, and beside its predictions: what it was made from
-SOURCE = "source.json"  # in a directory of data or of a checkpoint: its origin and checksums
+SETTINGS = "inference.json"  # in models/classifier: how to use the model
+PROVENANCE = "provenance.json"  # in models/classifier and data/predictions: what the model was made from
+SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums
 SWAPPED = "_swapped"  # suffix of a split: the same pairs with their texts swapped
 
 
 def require(path: Path, producer: str) -> Path:
-    """Return `path`, an output of the stage `producer`. Raises UserError where it does not exist yet."""
+    """Return `path`, an output of the stage `producer`. Raises UserError if it does not exist."""
     if not path.exists():
         raise UserError(f'{path} is missing; run "dvc repro {producer}"')
     return path
@@ -35,5 +35,5 @@ def users_path(text: str | Path) -> Path:
 
     DVC runs queued and temporary experiments in another directory, and sets DVC_ROOT to the repository.
     """
-    # Not Path.expanduser, which raises RuntimeError for the home of an unknown user.
+    # Path.expanduser raises RuntimeError for the home of an unknown user.
     return Path(os.environ.get("DVC_ROOT", ""), os.path.expanduser(text))  # noqa: PTH111

@@ -4,10 +4,9 @@ import hashlib
 import json
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,15 @@ from pipeline.core.messages import log
 from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
 
 _STALE_SECONDS = 7 * 24 * 3600
+_RETRY_SECONDS = 0.5
 _FINISHED = "finished"
 _PACKAGE = Path(__file__).parents[1]
-# Every command imports these, and no stage depends on them in dvc.yaml: the parameters are part of the key anyway.
+# Every command imports these, and no stage depends on them. The parameters are part of the key anyway.
 _FOUNDATIONS = {_PACKAGE / name for name in ("__init__.py", "cli.py", "params.py")}
 
 
 def code_digest() -> str:
-    """Hash the stage's code: of the modules imported so far, __main__ among them, that a stage depends on."""
+    """Hash the modules of this package that have been imported so far, and that a stage depends on."""
     modules = {Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()}
     return _digest(b"", [file for file in modules - _FOUNDATIONS if file.is_relative_to(_PACKAGE)])
 
@@ -33,8 +33,8 @@ def run_key(provenance: dict[str, Any], directories: list[Path]) -> str:
     return _digest(json.dumps(provenance, sort_keys=True).encode(), files)
 
 
-def _digest(start: bytes, files: list[Path]) -> str:
-    digest = hashlib.sha256(start)
+def _digest(prefix: bytes, files: list[Path]) -> str:
+    digest = hashlib.sha256(prefix)
     for file in sorted(files):
         with file.open("rb") as content:
             digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
@@ -42,84 +42,80 @@ def _digest(start: bytes, files: list[Path]) -> str:
 
 
 @contextmanager
-def own_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
-    """Lock and yield the directory `root/<key>`; where another run has locked it, a temporary one instead.
+def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
+    """Lock and yield the directory `root/<key>`, and mark it as finished when the block succeeds.
 
-    It is emptied first where `fresh`, and marked as finished when the block succeeds. Directories of other keys are
-    removed when finished, or unused for seven days. Raises UserError where it cannot be written.
+    If another process is training with the same inputs, this one waits, and then resumes at the other one's last step.
+
+    Args:
+        fresh: Whether to remove the checkpoints of an interrupted run first.
+
+    Raises:
+        UserError: The directory cannot be written.
     """
     home = root / key
+    remove_finished(root, keep=key)
     with output_errors(root):
-        root.mkdir(parents=True, exist_ok=True)
-    remove_finished(root, but=key)
-    _remove_stale(root, but=key)
-    with _claimed(home) as mine:
-        if mine:
-            if fresh:
-                _empty(home)
-            (home / _FINISHED).unlink(missing_ok=True)
-            try:
-                yield home
-            except BaseException:
-                if _content(home):
-                    log.info("checkpoints are kept in %s; the next run resumes there", home)
-                else:
-                    _remove(home)
-                raise
-            (home / _FINISHED).touch()
-            return
-    log.info("another run with the same inputs is under way; this one starts over in a directory of its own")
-    with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=root) as apart:
-        yield Path(apart)
+        home.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        waiting = False
+        while not stack.enter_context(directory_lock(home)):
+            if not waiting:
+                log.info("another process is training with the same inputs; waiting for it to end")
+            waiting = True
+            time.sleep(_RETRY_SECONDS)
+            home.mkdir(parents=True, exist_ok=True)  # If the other process has failed, it has removed the directory.
+        if fresh:
+            _empty(home)
+        (home / _FINISHED).unlink(missing_ok=True)
+        try:
+            yield home
+        except BaseException:
+            if [path.name for path in home.iterdir()] != [LOCK_FILE]:
+                log.info("checkpoints are kept in %s; the next run resumes there", home)
+            else:
+                _remove(home)
+            raise
+        (home / _FINISHED).touch()
 
 
-def _content(home: Path) -> list[Path]:
-    return [path for path in home.iterdir() if path.name != LOCK_FILE]
+def remove_finished(root: Path, keep: str = "") -> None:
+    """Remove the directories of finished runs, and of runs that nobody has resumed for a week.
 
+    A run does not remove its own directory. DVC records the model after the stage, and if that fails (killed, disk
+    full), it runs the stage again, which then resumes from the last step.
 
-def _empty(home: Path) -> None:
-    for path in _content(home):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _remove(home: Path) -> None:
-    """Remove a locked directory, the lock file last: without it, another run could claim a directory half removed."""
-    _empty(home)
-    shutil.rmtree(home, ignore_errors=True)  # fails where another run has claimed the empty directory meanwhile
-
-
-def remove_finished(root: Path, but: str = "") -> None:
-    """Remove the checkpoints of finished runs, except those of the key `but`.
-
-    Not at the end of their own run: DVC records the model after the stage, and if that fails (killed, disk full), it
-    runs the stage again, which then resumes from the last step.
+    Args:
+        keep: The key of a run whose directory stays.
     """
     for home in root.glob("*/"):
-        if home.name != but and (home / _FINISHED).exists():
-            with _claimed(home) as mine:
-                if mine:
-                    _remove(home)
-
-
-def _remove_stale(root: Path, but: str) -> None:
-    for home in root.glob("*/"):
-        with suppress(FileNotFoundError):  # another run is removing it
-            if home.name == but or time.time() - home.stat().st_mtime < _STALE_SECONDS:
-                continue
-            with _claimed(home) as mine:
-                if mine:
-                    size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
-                    _remove(home)
+        finished = (home / _FINISHED).exists()
+        if home.name == keep or not (finished or _is_stale(home)):
+            continue
+        with directory_lock(home) as acquired:
+            if acquired:
+                size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
+                _remove(home)
+                if not finished:
                     log.info("removed %s: checkpoints unused for a week, %.1f MB", home, size / 1e6)
 
 
-@contextmanager
-def _claimed(home: Path) -> Iterator[bool]:
-    """Make and lock a directory. Yields False where another process has locked it."""
-    while True:
-        with output_errors(home):
-            home.mkdir(exist_ok=True)
-        with directory_lock(home) as mine:
-            if mine or home.exists():  # else its owner has just finished and removed it: try again
-                yield mine
-                return
+def _is_stale(home: Path) -> bool:
+    try:
+        return time.time() - home.stat().st_mtime > _STALE_SECONDS
+    except FileNotFoundError:  # Another process has just removed it.
+        return False
+
+
+def _empty(home: Path) -> None:
+    for path in home.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LOCK_FILE:
+            path.unlink()
+
+
+def _remove(home: Path) -> None:
+    """Remove a locked directory, the lock file last. Otherwise another run could lock a directory half removed."""
+    _empty(home)
+    shutil.rmtree(home, ignore_errors=True)

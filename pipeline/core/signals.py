@@ -4,17 +4,17 @@ import signal
 import sys
 from types import FrameType
 
-_RETRY_SECONDS = 1  # long enough to remove the drafts of outputs, in which a second SystemExit would come too early
+_RETRY_SECONDS = 1  # long enough to remove the drafts of outputs, which a second SystemExit would interrupt
 _received: list[int] = []
 
 ENDING = [signal.SIGINT, signal.SIGTERM]
-# The terminal is gone. Windows has no such signal, and nohup ignores it.
+# It means that the terminal is gone. Windows has no such signal, and nohup ignores it.
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
     ENDING.append(signal.SIGHUP)
 
 
 def exit_on_signals() -> None:
-    """Make each of the signals end the process with status 128 plus its number."""
+    """Make each of the signals end the process with the status 128 plus its number."""
     for number in ENDING:
         signal.signal(number, _exit)
 
@@ -36,7 +36,7 @@ def _exit(number: int, frame: FrameType | None) -> None:
     import has, and so does code with a bare `except:`.
     """
     _received.append(number)
-    if sys.platform != "win32":  # Windows has no timer
+    if sys.platform != "win32":  # Windows has no timer.
         signal.signal(signal.SIGALRM, _exit)
         signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
     sys.exit(128 + _received[0])

@@ -1,4 +1,4 @@
-"""What kind of task this is: download writes it as `task.json` beside the rows, and every later stage reads it."""
+"""The task: download writes it as task.json next to the rows, and every later stage reads it."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pipeline.core.paths import require
 
 TASK = "task.json"  # in data/raw, data/tokenized and data/predictions
 TRAIN = "train"
-NO_LABEL = -100  # ignored by the losses of torch, and not counted by the Trainer
+NO_LABEL = -100  # ignored by the losses of torch and by the Trainer
 
 # The names of transformers' config.
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
@@ -20,13 +20,17 @@ ProblemType = Literal["single_label_classification", "multi_label_classification
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The rows and what to predict of them.
+    """What the examples are, and what to predict for them.
 
-    name: that of `data.task`. text_columns: one, or two for pairs. labels: the names of the classes, in the order of
-    the model's outputs; of a regression, none. metrics: names in `evaluation.metrics`; the verdicts rest on the first.
-    metric_for_best_model: of them, the one that chooses the epoch. predicted: the splits beside train, validation
-    first. unlabelled: those of them whose labels are not known, and that are not scored.
-    slice_columns: further columns of the rows, by whose values the report scores apart.
+    Attributes:
+        name: The value of `data.task`.
+        text_columns: One column, or two for pairs.
+        labels: The names of the classes, in the order of the model's outputs; empty for a regression.
+        metrics: Names in `evaluation.metrics`. Verdicts rest on the first one.
+        metric_for_best_model: The metric that chooses the epoch.
+        predicted: All splits except train, validation first.
+        unlabelled: The splits whose labels are not known, so that they have no scores.
+        slice_columns: Further columns. The report has scores for each of their values.
     """
 
     name: str
@@ -49,7 +53,7 @@ class Task:
 
     @property
     def verdict_split(self) -> str:
-        """The split on which verdicts rest: test, since validation has chosen the epoch; else validation."""
+        """The split on which verdicts rest: test if it has labels, because validation has chosen the epoch."""
         return "test" if "test" in self.scored else "validation"
 
     @property
@@ -58,7 +62,7 @@ class Task:
 
     @property
     def noun(self) -> str:
-        """What to call the rows."""
+        """What messages call the examples."""
         return "pairs" if self.pairs else "texts"
 
     @property
@@ -68,12 +72,12 @@ class Task:
 
     @property
     def baseline(self) -> str:
-        """What a model that knows nothing answers: the majority class, of several labels each one's, or the mean."""
+        """What a model that ignores its input predicts: the majority, of the classes or for each label, or the mean."""
         return "mean" if self.problem_type == "regression" else "majority"
 
     @property
     def outputs(self) -> int:
-        """How many numbers the model gives for a row."""
+        """How many numbers the model returns for an example."""
         return len(self.labels) or 1
 
     def write(self, directory: Path) -> None:
@@ -81,7 +85,7 @@ class Task:
 
 
 def read_task(directory: Path, producer: str) -> Task:
-    """The task of a directory, an output of the stage `producer`. Raises UserError where it has none."""
+    """Read the task in an output of the stage `producer`. Raises UserError if it is missing or damaged."""
     path = require(directory / TASK, producer)
     try:
         content: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))

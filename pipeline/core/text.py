@@ -39,9 +39,9 @@ def aligned(rows: list[list[str]], side: Literal["left", "right"]) -> list[str]:
     """Format a table for a terminal, without control characters.
 
     Args:
-        side: the alignment of all columns but the first one, which is aligned to the left.
+        side: The alignment of all columns but the first one, which is aligned to the left.
     """
-    from tabulate import tabulate  # too slow for `check`, which uses other functions of this module
+    from tabulate import tabulate  # It is too slow for `check`, which uses other functions of this module.
 
     cells = [[printable(cell) for cell in row] for row in rows]
     alignment = ["left", *[side] * (len(rows[0]) - 1)]

@@ -1,24 +1,28 @@
-"""Wall clock and peak memory of stages, for `metrics/timing.json`, no stage's output."""
+"""Wall clock time and peak memory of stages, for metrics/timing.json, which is not an output of any stage."""
 
 import json
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 
 from pipeline.core.output import write_json
 
 
 class Stopwatch:
-    """Time a `with` block, in seconds of wall clock."""
+    """Time a `with` block, in seconds of wall clock time.
 
-    earlier = 0.0  # seconds of the same run before it was stopped and resumed
+    Attributes:
+        earlier: Seconds of the same run before it was interrupted and resumed.
+        seconds: Seconds of the block and `earlier`, when the block has ended.
+    """
+
+    earlier = 0.0
 
     def __enter__(self) -> "Stopwatch":
         self._started = time.perf_counter()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.seconds = self.so_far()
 
     def so_far(self) -> float:
@@ -26,11 +30,11 @@ class Stopwatch:
         return self.earlier + time.perf_counter() - self._started
 
     def write(self, path: Path, stage: str, samples: int) -> None:
-        """Write the stage's entry into the JSON file `path`, beside those of other stages."""
+        """Write the entry of a stage into the JSON file `path`, next to the entries of other stages."""
         try:
             entries = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
-            entries = {}  # missing, or with conflict marks of a merge: no reason to lose hours of work
+            entries = {}  # The file is missing, or git has left conflict marks in it.
         entries[stage] = {
             "peak_memory_mib": round(_peak_memory() / 2**20),
             "samples_per_second": round(samples / self.seconds, 1),
@@ -40,7 +44,7 @@ class Stopwatch:
 
 
 def _peak_memory() -> int:
-    """Peak memory so far in bytes: on the GPU where one is in use, else of this process."""
+    """Return the peak memory so far in bytes: of the GPU if there is one, otherwise of this process."""
     import torch
 
     if torch.cuda.is_available():

@@ -12,7 +12,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a file. Raises UserError if it is missing or is not YAML."""
+    """Read a file. Raises UserError if it is missing or not YAML."""
     try:
         return load_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -22,14 +22,14 @@ def read_yaml(path: Path) -> Any:
 
 
 def load_yaml(text: str) -> Any:
-    """Read a document. Raises ValueError with the reason in one line, also for a key that is given twice."""
+    """Read a document. Raises ValueError with the reason in one line, also if a mapping has a key twice."""
     try:
         return yaml.load(text, Loader=_CoreSchemaLoader)
     except RecursionError:
         reason = "it is nested too deeply"
     except yaml.MarkedYAMLError as error:
         reason = f"{error.problem} in line {error.problem_mark.line + 1}" if error.problem_mark else str(error)
-    except (ValueError, LookupError, AttributeError, yaml.YAMLError) as error:  # as of "!!bool x" and "!!timestamp x"
+    except (ValueError, LookupError, AttributeError, yaml.YAMLError) as error:  # such as of "!!bool x"
         reason = str(error)
     raise ValueError(" ".join(reason.split())[:300])
 
@@ -58,7 +58,7 @@ class _CoreSchemaLoader(yaml.SafeLoader):
 
 _CoreSchemaLoader.yaml_implicit_resolvers = {}
 _CoreSchemaLoader.add_constructor(f"{_TAG}int", _CoreSchemaLoader.construct_int)
-# https://yaml.org/spec/1.2.2/#1032-tag-resolution, with the characters that each kind of scalar may begin with
+# https://yaml.org/spec/1.2.2/#1032-tag-resolution, with the characters that a scalar may begin with
 for _name, _pattern, _first in (
     ("null", r"(null|Null|NULL|~|)$", ["", *"~nN"]),
     ("bool", r"(true|True|TRUE|false|False|FALSE)$", [*"tTfF"]),
