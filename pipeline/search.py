@@ -11,16 +11,15 @@ from pathlib import Path
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError
-from pipeline.core.output import require_file_path, write_text
+from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
-from pipeline.experiments.comparison import Side, compare, judged_by
+from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import overridden
 from pipeline.experiments.render import as_text
-from pipeline.experiments.revisions import runs
-from pipeline.experiments.search import Study, require_comparable, require_same_study, trial_table
+from pipeline.experiments.search import Study, require_comparable, trial_table
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
-from pipeline.params import LOCAL, PARAMS, load_params
+from pipeline.params import LOCAL, PARAMS
 from pipeline.reporting.learning_curves import title
 from pipeline.sources.checkpoints import find
 from pipeline.training.arguments import check_training
@@ -40,27 +39,21 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
         raise UserError(f"--n must be at least 2 and --jobs at least 1, got {n} and {jobs}.")
     space, directory = read_space(space_file), space_file.with_suffix("")
     require_comparable(space)
-    if directory.is_file():
-        raise UserError(f"{directory} is a file, but the results need a directory of that name. Rename {space_file}.")
-    for file in ("failed.json", "study.json", "trials.csv"):
-        require_file_path(directory / file)
     for parameter in space:
         for text in parameter.extremes():
             _require_accepted(f"{parameter.key}={text}")
     study = Study(directory, Sampler(space, sampler), jobs)
-    require_same_study(directory, jobs)
     trials = study.run(n)
     table = trial_table(trials, f"validation {title(study.metric)}")
     write_text(directory / "trials.csv", table.to_csv(index=False, lineterminator="\n"))
     print(table.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
 
     settings = trials[0].settings
-    metrics, sides = load_params().evaluate.metrics, []
+    sides = []
     for overrides in ([], settings):
         run_seeds(_SEEDS, overrides, jobs)
-        group = group_name(overrides)
-        # A group may have more seeds from another command, which the other group does not have.
-        sides.append(Side(group, [judged_by(run, metrics) for run in runs(group)[:_SEEDS]]))
+        side = read_side(group_name(overrides))
+        sides.append(side._replace(runs=side.runs[:_SEEDS]))  # It may have more from another command.
     comparison = compare(*sides)
     print(as_text(comparison))
     if comparison.task.verdict_split == "validation":

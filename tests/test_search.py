@@ -207,21 +207,6 @@ def test_what_cannot_be_searched_is_told_before_anything_runs(
     assert not Path("bad").exists()
 
 
-def test_results_replace_neither_a_file_nor_a_directory(toy: Project) -> None:
-    Path("taken.yaml").write_text("train.lr: log(1e-5, 1e-4)\n")
-    Path("taken").write_text("a file")
-    before = experiment_names()
-    with pytest.raises(UserError, match=r"taken is a file.*taken\.yaml"):
-        search(Path("taken.yaml"), 2, "tpe", 1)
-    Path("taken").unlink()
-    Path("taken/trials.csv/figures").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"taken/trials\.csv is a directory"):
-        search(Path("taken.yaml"), 2, "tpe", 1)
-    assert experiment_names() == before
-    assert Path("taken/trials.csv/figures").is_dir()
-    shutil.rmtree("taken")
-
-
 @pytest.mark.parametrize(
     ("begun", "message"),
     [

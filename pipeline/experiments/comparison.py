@@ -14,7 +14,8 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.experiments.identity import SEED
-from pipeline.experiments.revisions import Run
+from pipeline.experiments.revisions import Run, runs
+from pipeline.params import load_params
 
 # With fewer changed examples, an interval may be too narrow: see tests/test_uncertainty.py.
 FEWEST_CHANGED = 10
@@ -163,6 +164,12 @@ class Comparison:
         return [*caveats, *(f"Warning: {text}." for text in self.degenerate)]
 
 
+def read_side(name: str) -> Side:
+    """Read a run, or a seed group, to compare it by the metrics that params.yaml has now."""
+    metrics = load_params().evaluate.metrics
+    return Side(name, [judged_by(run, metrics) for run in runs(name)])
+
+
 def judged_by(run: Run, metrics: list[str] | None) -> Run:
     """Return the run with other metrics to compare it by, see `metrics.compared_by`."""
     task = compared_by(run.task, metrics)
@@ -279,7 +286,8 @@ def _compare_split(
     (quality_a, mean_a), (quality_b, mean_b) = _mean_predictions(task, a), _mean_predictions(task, b)
     gain = quality_b - quality_a
     fixed, broken = [], []
-    for row in np.argsort(-gain if regression else -mean_b, kind="stable"):
+    order = np.argsort(-gain if regression else -mean_b, kind="stable")
+    for row in order[gain[order] != 0]:
         example = ChangedExample(
             idx=int(examples.idx[row]),
             label=_label(task, examples.labels[row]),
@@ -287,10 +295,7 @@ def _compare_split(
             b=round(float(mean_b[row]), 6),
             texts=texts[row],
         )
-        if gain[row] > 0:
-            fixed.append(example)
-        elif gain[row] < 0:
-            broken.append(example)
+        (fixed if gain[row] > 0 else broken).append(example)
     if regression:
         changed = len(examples.idx)
     else:

@@ -60,7 +60,7 @@ class Study:
     def __init__(self, directory: Path, sampler: Sampler, jobs: int) -> None:
         self.metric = ""
         self._trials: list[Trial] = []
-        self._failures = directory / "failed.json"
+        self._record, self._failures = directory / "study.json", directory / "failed.json"
         self._sampler, self._jobs = sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
@@ -70,8 +70,9 @@ class Study:
             The trials with two seeds, the best one first; then the other ones, and those that failed.
 
         Raises:
-            UserError: if all trials fail.
+            UserError: if the study began with other jobs or another optuna, or if all trials fail.
         """
+        self._require_same_study()
         n = min(n, self._sampler.size or n)
         while len(self._trials) < n:
             batch = [Trial(*self._sampler.ask()) for _ in range(min(self._jobs, n - len(self._trials)))]
@@ -84,6 +85,18 @@ class Study:
             raise UserError(f"no trial has a score; {self._failures} says why: correct that, and remove the file")
         self._run(self._ranked(scored)[: max(2, len(scored) // 3)], _SECOND_SEED)
         return self._ranked(self._trials)
+
+    def _require_same_study(self) -> None:
+        """Record what decides which trials are proposed, apart from the command's other arguments."""
+        current = {"jobs": self._jobs, "optuna": optuna.__version__}
+        begun = json.loads(self._record.read_text(encoding="utf-8")) if self._record.exists() else current
+        if begun != current:
+            raise UserError(
+                f"{self._record}: the study began with --jobs {begun['jobs']} and optuna {begun['optuna']}. With "
+                f"--jobs {self._jobs} and optuna {optuna.__version__} it may propose other trials. Continue as it "
+                f"began, or remove {self._record} to begin a new study, which finds the finished trials."
+            )
+        write_json(self._record, current)
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
         return sorted(
@@ -130,24 +143,6 @@ def trial_table(trials: Sequence[Trial], score_title: str) -> pd.DataFrame:
         {"trial": trial.number, score_title: trial.score, "seeds": len(trial.scores), **trial.overrides}
         for trial in trials
     )
-
-
-def require_same_study(directory: Path, jobs: int) -> None:
-    """Record in `directory` what decides which trials are proposed, apart from the command's other arguments.
-
-    Raises:
-        UserError: if the study began with other values, because it would continue with the trials of another one.
-    """
-    record = directory / "study.json"
-    current = {"jobs": jobs, "optuna": optuna.__version__}
-    begun = json.loads(record.read_text(encoding="utf-8")) if record.exists() else current
-    if begun != current:
-        raise UserError(
-            f"{record}: the study began with --jobs {begun['jobs']} and optuna {begun['optuna']}. With --jobs {jobs} "
-            f"and optuna {optuna.__version__} it may propose other trials. Continue as it began, or remove {record} to "
-            "begin a new study, which finds the finished trials."
-        )
-    write_json(record, current)
 
 
 def require_comparable(space: Sequence[Parameter]) -> None:

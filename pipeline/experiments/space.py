@@ -68,8 +68,6 @@ def read_space(path: Path) -> list[Parameter]:
     """Read the parameters of a search.yaml, sorted by their keys. Raises UserError if it makes no sense."""
     if path.suffix not in (".yaml", ".yml"):  # The results go to a directory with the name of the file without suffix.
         raise UserError(f"{path} must be a YAML file; name it {path}.yaml")
-    if not path.exists():
-        raise UserError(f"{path} is not there; {_HOW} for each key, such as train.lr: log(1e-5, 1e-4)")
     content = read_yaml(path)
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} has no keys; {_HOW} for each one, such as train.lr: log(1e-5, 1e-4)")
