@@ -49,7 +49,7 @@ def compared(a: str, b: str) -> Comparison:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = toy_project(tmp_path_factory.mktemp("toy"))
     project.run(
-        "dvc", "exp", "run", "--temp", "--name", "worse", "-S", "train.lr=4e-4", "-S", "+train.training_args.note=1"
+        "dvc", "exp", "run", "--temp", "--name", "worse", "-S", "train.lr=2e-4", "-S", "+train.training_args.note=1"
     )
     for group, lr, seeds in (("low", "5e-4", "12"), ("high", "2e-3", "12"), ("late", "2e-3", "34")):
         for seed in seeds:
@@ -93,7 +93,7 @@ def test_scores_and_changed_pairs_match_the_predictions(toy: Project, tmp_path: 
     assert label_probabilities == sorted(label_probabilities), "B's most confident mistake comes first"
     assert test.broken[0].texts[1] == HOSTILE
     assert comparison.changes == {
-        "parameters": {"train.lr": (1e-3, 4e-4), "train.training_args": ({}, {"note": 1})},
+        "parameters": {"train.lr": (1e-3, 2e-4), "train.training_args": ({}, {"note": 1})},
         "environment": {"cpu": ("a CPU", 1)},
         "code": {},
     }
@@ -127,7 +127,7 @@ def test_the_text_has_columns_and_a_verdict(toy: Project) -> None:
     main = rf"A: main \({toy.git('rev-parse', 'main')[:7]}\)\n({signature})\n"
     assert re.match(main + r"B: worse \(\w{7}\)\n\1\n\n", text)
     assert re.search(r"^test accuracy +\d\d\.\d\d +\d\d\.\d\d +-\d+\.\d\d +-\d+\.\d\d to -\d+\.\d\d$", text, re.M)
-    assert re.search(r"^train\.lr +0\.001 +0\.0004$", text, re.M)
+    assert re.search(r"^train\.lr +0\.001 +0\.0002$", text, re.M)
     detectable = compared("main", "worse").difference.detectable
     assert (
         f"A true difference of {100 * detectable:.1f} points of test accuracy is detected about 80% of the time."
@@ -310,8 +310,8 @@ def changed(field: str, **entries: Any) -> Callable[[Run], Run]:
         (changed("parameters", **{"train.lr": 0.2}), r"low-1 and low-2 differ in train\.lr, 0\.0005 and 0\.2"),
         (changed("environment", cpu="another"), "differ in cpu, a CPU and another"),
         (changed("environment", MKL_CBWR="AVX2"), "differ in MKL_CBWR, - and AVX2"),
-        (changed("code", **{"toy.py": "01234567"}), r"differ in toy\.py, \w{8} and 01234567"),
-        (changed("parameters", **{"data/raw": "01234567"}), "differ in data/raw, "),
+        (changed("code", **{"training code": "01234567"}), r"differ in training code, 0{16} and 01234567"),
+        (changed("parameters", data="01234567"), r"differ in data, \w{8} and 01234567"),
     ],
 )
 def test_a_group_of_two_configurations_is_rejected(
@@ -528,7 +528,7 @@ def test_sides_that_give_almost_the_same_answers_are_not_judged(groups: dict[str
     a = Side("high", groups["high"].runs[:runs_a_side])
     b = changed_predictions(a, "surer", lambda test: {"logits": 2 * test.logits})
     line = verdict_of_the_gate(a, b, 0.5)
-    assert "The gate is undecided about surer: too few pairs changed to judge it (0)" in line
+    assert re.search(r"undecided about surer.*: too few pairs changed to judge it \(0\)", line)
 
 
 def test_a_degenerate_side_is_named(groups: dict[str, Side]) -> None:

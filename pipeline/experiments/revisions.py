@@ -105,7 +105,7 @@ class Revision:
             UserError: if dvc.lock mixes two runs, for example after `dvc repro train` alone, or if the workspace has
                 other outputs than dvc.lock.
         """
-        stages = (self._yaml(_LOCK) or {}).get("stages") or {}
+        stages, current = (self._yaml(_LOCK) or {}).get("stages") or {}, _by_key(self._yaml(PARAMS))
         parameters: dict[str, Any] = {}
         hashes: dict[str, str] = {}
         try:
@@ -122,7 +122,6 @@ class Revision:
         for path, state in _changed_outputs().items() if self.commit is None else ():
             if path in hashes:
                 raise self._error(f"{path} is not what {_LOCK} records ({state})")
-        current = _by_key(self._yaml(PARAMS))
         if edited := [key for key, value in parameters.items() if current.get(key) != value]:
             log.warning(
                 "%s: %s has a different %s than the run in %s, which made these predictions",
