@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -73,17 +73,20 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[Outcome, 
         if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
             raise UserError(f'git has no {key}, and DVC commits each experiment; git config {key} "..."')
     _OUTPUTS.mkdir(parents=True, exist_ok=True)
+    queue, running = list(experiments), set[Future[Outcome]]()
     with forwarding_signals() as children, ThreadPoolExecutor(jobs) as pool:
-        runs = [pool.submit(_run, experiment, children) for experiment in experiments]
         try:
-            for run in as_completed(runs):
-                outcome = run.result()
-                if children.signals:
-                    return
-                yield outcome
+            while queue or running:
+                # Not all at once: after a failure, the pool would start the next run before the caller can stop.
+                while queue and len(running) < jobs:
+                    running.add(pool.submit(_run, queue.pop(0), children))
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for outcome in [run.result() for run in ended]:
+                    if children.signals:
+                        return
+                    yield outcome
         finally:  # Also if the caller stops at a failure.
-            pool.shutdown(wait=False, cancel_futures=True)
-            if not children.signals and any(run.running() for run in runs):
+            if running and not children.signals:
                 log.info("waiting for the other runs to end; Ctrl-C interrupts them")
 
 
