@@ -278,14 +278,16 @@ def _compare_split(
         jackknives_a, jackknives_b = (
             np.stack([jackknife(metric, run.labels, run.predicted, run.probability) for run in runs]) for runs in (a, b)
         )
-        scores_a[metric], scores_b[metric] = float(jackknives_a[:, 0].mean()), float(jackknives_b[:, 0].mean())
+        scores_a[metric] = float(jackknives_a[:, 0].mean())
+        scores_b[metric] = float(jackknives_b[:, 0].mean())
         differences[metric] = difference(jackknives_a, jackknives_b, same_seeds=same_seeds)
 
     regression = task.problem_type == "regression"
     examples, texts = a[0], runs_a[0].texts[split]  # The ids, labels and texts of all runs are the same.
     (quality_a, mean_a), (quality_b, mean_b) = _mean_predictions(task, a), _mean_predictions(task, b)
     gain = quality_b - quality_a
-    fixed, broken = [], []
+    fixed: list[ChangedExample] = []
+    broken: list[ChangedExample] = []
     order = np.argsort(-gain if regression else -mean_b, kind="stable")
     for row in order[gain[order] != 0]:
         example = ChangedExample(
