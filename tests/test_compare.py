@@ -296,7 +296,7 @@ def test_references_to_one_run_are_not_a_group(toy: Project) -> None:
     base = toy.git("rev-parse", "HEAD").strip()
     for number in range(1, 6):
         toy.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/same-{number}", run)
-    with pytest.raises(UserError, match=r'^same is not .*same-1 and same-2 .*train\.seed, 2; .*"dvc exp remove"'):
+    with pytest.raises(UserError, match=r'^same is not .*same-1 and same-2 .*train\.seed, 2\. .*"dvc exp remove"'):
         compared("same", "low")
 
 
