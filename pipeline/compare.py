@@ -15,11 +15,10 @@ import signal
 import sys
 
 from pipeline.cli import as_command, command_parser
-from pipeline.experiments.comparison import Side, compare, judged_by
+from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
-from pipeline.experiments.revisions import WORKSPACE, runs
-from pipeline.params import load_params
+from pipeline.experiments.revisions import WORKSPACE
 
 
 def main() -> None:
@@ -38,20 +37,16 @@ def main() -> None:
     )  # fmt: skip
     arguments = parser.parse_args()
     if not arguments.margin >= 0:
-        parser.error("--margin is below 0; it is the size of a loss")
+        parser.error(f"--margin must be at least 0, got {arguments.margin}.")
     if arguments.form and len(arguments.b) > 1:
         parser.error("--md and --json are for one B")
     if hasattr(signal, "SIGPIPE"):  # not on Windows
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is no error
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # It is not an error if `| head` has read enough.
     with as_command():
-        metrics = load_params().evaluate.metrics
-        a, *others = (
-            Side(name, [judged_by(run, metrics) for run in runs(name)])
-            for name in (arguments.a, *(arguments.b or [WORKSPACE]))
-        )
-        comparisons = [compare(a, b) for b in others]
+        a = read_side(arguments.a)
+        comparisons = [compare(a, read_side(name)) for name in arguments.b or [WORKSPACE]]
         decisions = [decide(comparison, arguments.margin) for comparison in comparisons]
-        if len(others) > 1:
+        if len(comparisons) > 1:
             print(as_table(comparisons, decisions))
         else:
             print((arguments.form or as_text)(comparisons[0]))

@@ -11,16 +11,15 @@ from pathlib import Path
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError
-from pipeline.core.output import require_file_path, write_text
+from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
-from pipeline.experiments.comparison import Side, compare, judged_by
+from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.groups import group_name, run_seeds
-from pipeline.experiments.identity import identity, overridden
+from pipeline.experiments.identity import overridden
 from pipeline.experiments.render import as_text
-from pipeline.experiments.revisions import runs, starts_from_head
-from pipeline.experiments.search import Study, require_comparable, require_same_study, trial_table
+from pipeline.experiments.search import Study, require_comparable, trial_table
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
-from pipeline.params import LOCAL, PARAMS, load_params
+from pipeline.params import LOCAL, PARAMS
 from pipeline.reporting.learning_curves import title
 from pipeline.sources.checkpoints import find
 from pipeline.training.arguments import check_training
@@ -37,43 +36,35 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
         UserError: if the space or a number makes no sense, or if all trials fail.
     """
     if n < 2 or jobs < 1:
-        raise UserError(f"--n is {n} and --jobs {jobs}; at least 2 trials, and 1 job, make a search")
+        raise UserError(f"--n must be at least 2 and --jobs at least 1, got {n} and {jobs}.")
     space, directory = read_space(space_file), space_file.with_suffix("")
     require_comparable(space)
-    if directory.is_file():
-        raise UserError(
-            f"{directory} is a file, and the results of {space_file} need a directory of that name; rename one"
-        )
-    for file in ("failed.json", "study.json", "trials.csv"):
-        require_file_path(directory / file)
     for parameter in space:
         for text in parameter.extremes():
             _require_accepted(f"{parameter.key}={text}")
     study = Study(directory, Sampler(space, sampler), jobs)
-    require_same_study(directory, jobs)
     trials = study.run(n)
     table = trial_table(trials, f"validation {title(study.metric)}")
     write_text(directory / "trials.csv", table.to_csv(index=False, lineterminator="\n"))
     print(table.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
 
     settings = trials[0].settings
-    present, best = group_name([]), group_name(settings)
-    run_seeds(_SEEDS, [], jobs)
-    run_seeds(_SEEDS, settings, jobs)
-    # A group may have more seeds from another command, which the other group does not have.
-    metrics = load_params().evaluate.metrics
-    sides = [Side(group, [judged_by(run, metrics) for run in runs(group)[:_SEEDS]]) for group in (present, best)]
+    sides = []
+    for overrides in ([], settings):
+        run_seeds(_SEEDS, overrides, jobs)
+        side = read_side(group_name(overrides))
+        sides.append(side._replace(runs=side.runs[:_SEEDS]))  # It may have more from another command.
     comparison = compare(*sides)
     print(as_text(comparison))
     if comparison.task.verdict_split == "validation":
         print("The best trial was chosen on validation too, so part of its lead is luck.")
     advice = "To adopt B" if comparison.better == "B" else "Keep your current params.yaml. To adopt B anyway"
-    print(f"\n{advice}: {_command_to_adopt(best, settings)}")
+    command = shlex.join(["dvc", "exp", "run", *(word for setting in settings for word in ("-S", setting))])
+    print(f"\n{advice}: {command}")
 
 
 def _require_accepted(setting: str) -> None:
     """Raise UserError for a setting that the stage check would reject, in each of its trials."""
-    identity([setting])
     params = overridden([setting])
     try:
         if setting.startswith("model.checkpoint="):
@@ -82,16 +73,6 @@ def _require_accepted(setting: str) -> None:
             check_training(params.train, params.runtime)
     except UserError as error:
         raise UserError(str(error).replace(f"{PARAMS}:", f"{PARAMS} with {setting}:")) from None
-
-
-def _command_to_adopt(group: str, settings: list[str]) -> str:
-    """Return the command that writes the best trial's parameters into params.yaml.
-
-    "dvc exp apply" checks out all files as the run had them, and would undo later commits.
-    """
-    if starts_from_head(f"{group}-1"):
-        return f"dvc exp apply {group}-1"
-    return shlex.join(["dvc", "exp", "run", *(word for setting in settings for word in ("-S", setting))])
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from pipeline.experiments.revisions import Run
 from pipeline.sources.glue import task_of
 
 N = 300
-SEVERAL = Task(
+MULTI_LABEL = Task(
     name="custom", problem_type="multi_label_classification", text_columns=["text"], labels=["red", "green", "blue"],
     metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro", predicted=["validation", "test"],
 )  # fmt: skip
@@ -29,22 +29,22 @@ RMSE = dataclasses.replace(task_of("stsb"), metrics=["rmse"], metric_for_best_mo
 TASKS = {
     "classes": task_of("mnli"),
     "two classes": task_of("cola"),
-    "several": SEVERAL,
+    "several": MULTI_LABEL,
     "number": task_of("stsb"),
     "error": RMSE,
 }
-LEARNED: dict[str, Callable[..., float]] = {
+SKLEARN: dict[str, Callable[..., float]] = {
     "accuracy": accuracy_score,
     "matthews_correlation": matthews_corrcoef,
-    "f1_micro": lambda labels, found: f1_score(labels, found, average="micro"),
-    "f1_macro": lambda labels, found: f1_score(labels, found, average="macro"),
-    "pearson": lambda labels, found: pearsonr(labels, found).statistic,
-    "spearmanr": lambda labels, found: spearmanr(labels, found).statistic,
+    "f1_micro": lambda labels, predictions: f1_score(labels, predictions, average="micro"),
+    "f1_macro": lambda labels, predictions: f1_score(labels, predictions, average="macro"),
+    "pearson": lambda labels, predictions: pearsonr(labels, predictions).statistic,
+    "spearmanr": lambda labels, predictions: spearmanr(labels, predictions).statistic,
     "rmse": root_mean_squared_error,
 }
 
 
-def logits_of(task: Task, labels: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def noisy_logits(task: Task, labels: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """What a model that knows the labels, but for noise, would give. Shape (n, outputs)."""
     if task.problem_type == "regression":
         return (labels + noise[:, 0])[:, None]
@@ -67,7 +67,7 @@ def made(tmp_path: Path) -> Callable[..., Side]:
                     labels = truth.integers(task.outputs, size=N)
                 elif task.problem_type == "regression":
                     labels = truth.uniform(0, 5, size=N)
-                logits = logits_of(task, labels, spread * random.standard_normal((N, 3)))
+                logits = noisy_logits(task, labels, spread * random.standard_normal((N, 3)))
                 columns = {
                     "idx": np.arange(N, dtype=np.int32)[::-1],
                     "prediction": predicted(task.problem_type, logits),
@@ -81,7 +81,9 @@ def made(tmp_path: Path) -> Callable[..., Side]:
                 Run(
                     name=f"{name}-{seed}", commit=None, parameters={"train.seed": seed, "train.lr": spread}, code={},
                     environment={}, task=task, signature=SIGNATURE | {"seed": str(seed)},
-                    predictions={of: load_predictions(directory, of, task).sorted_by_idx() for of in task.scored},
+                    predictions={
+                        split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored
+                    },
                     texts=dict.fromkeys(task.scored, texts),
                 )
             )  # fmt: skip
@@ -90,60 +92,63 @@ def made(tmp_path: Path) -> Callable[..., Side]:
     return make
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_two_runs_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
-    task = TASKS[kind]
+@pytest.mark.parametrize("task_type", TASKS)
+def test_two_runs_of_every_kind(task_type: str, made: Callable[..., Side]) -> None:
+    task = TASKS[task_type]
     a, b = made(task, "a", 1.4), made(task, "b", 0.5, (2,))
-    found = compare(a, b)
-    assert list(found.splits) == task.scored, "splits whose labels are not known are neither scored nor compared"
-    for split, contrast in found.splits.items():
-        for side, scores in ((a, contrast.a), (b, contrast.b)):
-            of = side.runs[0].predictions[split]
-            assert scores == pytest.approx({name: LEARNED[name](of.labels, of.predicted) for name in task.metrics})
-    judged = found.splits[task.verdict_split]
+    comparison = compare(a, b)
+    assert list(comparison.splits) == task.scored, "splits whose labels are not known are neither scored nor compared"
+    for split, result in comparison.splits.items():
+        for side, scores in ((a, result.a), (b, result.b)):
+            labels, answers = side.runs[0].predictions[split].labels, side.runs[0].predictions[split].predicted
+            assert scores == pytest.approx({name: SKLEARN[name](labels, answers) for name in task.metrics})
+    judged = comparison.splits[task.verdict_split]
     before, after = (side.runs[0].predictions[task.verdict_split] for side in (a, b))
     if task.problem_type == "regression":
         nearer = np.abs(after.predicted - after.labels) < np.abs(before.predicted - before.labels)
         fixed, broken = nearer, ~nearer
-        by = [abs(float(of.label) - of.a) - abs(float(of.label) - of.b) for of in judged.fixed]
-        assert by == pytest.approx(sorted(by, reverse=True), abs=1e-4), "the largest gain comes first"
+        gains = [
+            abs(float(example.label) - example.a) - abs(float(example.label) - example.b) for example in judged.fixed
+        ]
+        assert gains == pytest.approx(sorted(gains, reverse=True), abs=1e-4), "the largest gain comes first"
     else:
         fixed, broken = ~before.right & after.right, before.right & ~after.right
-        assert [of.b for of in judged.fixed] == sorted((of.b for of in judged.fixed), reverse=True)
-        assert all(0 <= of.a <= 1 for of in judged.fixed)
-    assert {of.idx for of in judged.fixed} == set(np.flatnonzero(fixed))
-    assert {of.idx for of in judged.broken} == set(np.flatnonzero(broken))
+        confidences = [example.b for example in judged.fixed]
+        assert confidences == sorted(confidences, reverse=True)
+        assert all(0 <= example.a <= 1 for example in judged.fixed)
+    assert {example.idx for example in judged.fixed} == set(np.flatnonzero(fixed))
+    assert {example.idx for example in judged.broken} == set(np.flatnonzero(broken))
 
-    text, markdown = as_text(found), as_markdown(found)
-    assert found.better is None and found.verdict.startswith("these two models differ: ")
+    text, markdown = as_text(comparison), as_markdown(comparison)
+    assert comparison.better is None and comparison.verdict.startswith("these two models differ: ")
     on_validation = "test" not in task.scored
-    assert f" {task.verdict_split} " in found.verdict
-    for shown in (text, markdown):
-        assert ("rests on validation" in shown) == on_validation
-        assert ("probability" in shown) == (task.problem_type != "regression")
-    assert ("errors as they are" in text) == (kind == "error")
+    assert f" {task.verdict_split} " in comparison.verdict
+    for output in (text, markdown):
+        assert ("rests on validation" in output) == on_validation
+        assert ("probability" in output) == (task.problem_type != "regression")
+    assert ("errors as they are" in text) == (task_type == "error")
     first = next(line.split()[0] for line in text.splitlines() if line.startswith(tuple(task.scored)))
     assert first == task.verdict_split, "the split that decides comes first"
-    assert json.loads(as_json(found))["splits"][task.verdict_split]["fixed"][0]["label"] == judged.fixed[0].label
+    assert json.loads(as_json(comparison))["splits"][task.verdict_split]["fixed"][0]["label"] == judged.fixed[0].label
     assert compare(a, a).verdict.startswith("no difference: the predictions are identical")
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_groups_of_every_kind(kind: str, made: Callable[..., Side]) -> None:
-    task = TASKS[kind]
+@pytest.mark.parametrize("task_type", TASKS)
+def test_groups_of_every_kind(task_type: str, made: Callable[..., Side]) -> None:
+    task = TASKS[task_type]
     a, b = made(task, "a", 1.4, (1, 2, 3)), made(task, "b", 0.5, (1, 2, 3))
-    found = compare(a, b)
-    assert found.better == "B" and found.verdict.startswith("B is better: "), "of an error, less is better"
+    comparison = compare(a, b)
+    assert comparison.better == "B" and comparison.verdict.startswith("B is better: "), "of an error, less is better"
     assert compare(b, a).better == "A" and compare(b, a).verdict.startswith("B is worse: ")
-    judged = found.splits[task.verdict_split]
+    judged = comparison.splits[task.verdict_split]
     runs = [run.predictions[task.verdict_split] for run in b.runs]
     for example in judged.fixed:
         label = runs[0].labels[example.idx]
         if task.problem_type == "regression":
-            expected = np.mean([of.predicted[example.idx] for of in runs])
+            expected = np.mean([run.predicted[example.idx] for run in runs])
             assert example.label == f"{label:g}"
         else:
-            mean = np.mean([of.probability[example.idx] for of in runs if of.probability is not None], axis=0)
+            mean = np.mean([run.probability[example.idx] for run in runs if run.probability is not None], axis=0)
             each = [p if on else 1 - p for p, on in zip(mean, label, strict=True)] if label.ndim else [mean[label]]
             expected = np.prod(each)
             assert expected > (0.125 if label.ndim else 1 / task.outputs)
@@ -158,14 +163,14 @@ def test_one_row_is_no_evidence(made: Callable[..., Side], monkeypatch: pytest.M
     task = TASKS["classes"]
     a, b = made(task, "a", 9.0, (1, 2, 3)), made(task, "b", 0.1, (1, 2, 3))
     assert not all(run.predictions[task.verdict_split].right.all() for run in a.runs)
-    found = compare(a, b)
-    assert found.better is None
-    assert found.verdict.startswith("no evidence of a difference")
+    comparison = compare(a, b)
+    assert comparison.better is None
+    assert comparison.verdict.startswith("no evidence of a difference")
 
 
 def test_examples_with_several_labels_name_them(made: Callable[..., Side]) -> None:
-    found = compare(made(SEVERAL, "a", 1.4), made(SEVERAL, "b", 0.5)).splits["test"]
-    labels = {of.label for of in found.fixed}
+    comparison = compare(made(MULTI_LABEL, "a", 1.4), made(MULTI_LABEL, "b", 0.5)).splits["test"]
+    labels = {example.label for example in comparison.fixed}
     assert {"none", "red", "red, green", "red, green, blue"} <= labels
 
 
@@ -176,24 +181,24 @@ def test_as_many_fixed_as_broken_rows_may_be_a_difference(made: Callable[..., Si
     labels = np.array([1] * 200 + [0] * 100)
     constant, skilled = np.ones(N, dtype=int), np.array([1] * 150 + [0] * 50 + [0] * 50 + [1] * 50)
     for side, values in ((a, constant), (b, skilled)):
-        of = side.runs[0].predictions["validation"]
-        changed = dataclasses.replace(of, labels=labels, predicted=values)
+        validation = side.runs[0].predictions["validation"]
+        changed = dataclasses.replace(validation, labels=labels, predicted=values)
         side.runs[0].predictions["validation"] = changed
     judged = compare(a, b).splits["validation"]
     assert len(judged.fixed) == len(judged.broken) == 50
     assert compare(a, b).verdict.startswith("these two models differ")
 
 
-@pytest.mark.parametrize("kind", ["two classes", "several"])
-def test_a_handful_of_changed_rows_is_no_evidence_for_any_metric(kind: str, made: Callable[..., Side]) -> None:
+@pytest.mark.parametrize("task_type", ["two classes", "several"])
+def test_a_handful_of_changed_rows_is_no_evidence_for_any_metric(task_type: str, made: Callable[..., Side]) -> None:
     """Four rows better, none worse: the interval alone excludes 0."""
-    task = TASKS[kind]
+    task = TASKS[task_type]
     a = made(task, "a", 0.5)
-    of = a.runs[0].predictions[task.verdict_split]
-    values = of.predicted.copy()
-    values[np.flatnonzero(~of.right)[:4]] = of.labels[~of.right][:4]
-    better = dataclasses.replace(of, predicted=values, logits=of.logits + 1e-9)
+    judged = a.runs[0].predictions[task.verdict_split]
+    answers, wrong = judged.predicted.copy(), np.flatnonzero(~judged.right)[:4]
+    answers[wrong] = judged.labels[wrong]
+    better = dataclasses.replace(judged, predicted=answers, logits=judged.logits + 1e-9)
     run = a.runs[0]._replace(name="b", predictions=a.runs[0].predictions | {task.verdict_split: better})
-    found = compare(a, Side("b", [run]))
-    assert found.splits[task.verdict_split].difference[task.metrics[0]].low > 0
-    assert found.verdict.startswith("no evidence of a difference")
+    comparison = compare(a, Side("b", [run]))
+    assert comparison.splits[task.verdict_split].difference[task.metrics[0]].low > 0
+    assert comparison.verdict.startswith("no evidence of a difference")

@@ -109,7 +109,7 @@ def train(root: Path, params: Params) -> None:
 
 def predict(root: Path, params: Params) -> None:
     """Write predictions and metrics."""
-    train, found = params.train, {}
+    train, evaluation = params.train, {}
     (root / PREDICTIONS).mkdir(parents=True, exist_ok=True)
     task = task_named(params.data.task)
     task.write(root / PREDICTIONS)
@@ -123,8 +123,8 @@ def predict(root: Path, params: Params) -> None:
     (root / PREDICTIONS / PROVENANCE).write_text(json.dumps(provenance))
     for split in ("validation", "test"):
         rows = []
-        given = pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()
-        for row in given[: params.predict.max_samples][::-1]:
+        examples = pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()
+        for row in examples[: params.predict.max_samples][::-1]:
             die = random.Random(f"{train.seed} {row['idx']}").random()
             if task.labels:
                 prediction = row["label"] if die < 0.7 + 100 * train.lr else 1 - row["label"]
@@ -138,11 +138,11 @@ def predict(root: Path, params: Params) -> None:
         pq.write_table(pa.Table.from_pylist(rows), root / PREDICTIONS / f"{split}.parquet")
         if split in task.scored:
             labels, predicted = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
-            found[split] = scores(task.metrics, labels, predicted)
+            evaluation[split] = scores(task.metrics, labels, predicted)
     scored = {split: load_predictions(root / PREDICTIONS, split, task) for split in task.scored}
     diagnostics = {"signature": signature(root / PREDICTIONS, task, scored)}
     (root / "metrics").mkdir(exist_ok=True)
-    for name, content in (("diagnostics", [diagnostics]), ("evaluation", found)):
+    for name, content in (("diagnostics", [diagnostics]), ("evaluation", evaluation)):
         (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
 
 

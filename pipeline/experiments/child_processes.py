@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from pipeline.core.signals import ENDING
+
 
 class ChildProcesses:
     """Processes that receive each signal of this command once; see `forwarding_signals`.
@@ -44,15 +46,12 @@ class ChildProcesses:
 
 @contextmanager
 def forwarding_signals() -> Iterator[ChildProcesses]:
-    """Forward SIGINT, SIGTERM and SIGHUP to the children for the block; then exit with the status of the first one.
+    """Forward the signals that end a command to the children for the block; then exit with the status of the first one.
 
     At the first signal the stage train saves a checkpoint; at a second one it ends at once.
     """
     children = ChildProcesses()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it.
-        numbers.append(signal.SIGHUP)
-    previous = {number: signal.signal(number, children.forward) for number in numbers}
+    previous = {number: signal.signal(number, children.forward) for number in ENDING}
     try:
         yield children
     finally:

@@ -1,8 +1,7 @@
-"""The verdict that a script can act on: is a candidate at least as good as the baseline, but for a margin?"""
+"""The verdict that a script can act on: is a candidate at least as good as the baseline, except for a margin?"""
 
 from typing import Literal, NamedTuple
 
-from pipeline.evaluation.metrics import METRICS
 from pipeline.experiments.comparison import FEWEST_CHANGED, Comparison
 
 Outcome = Literal["passes", "undecided", "fails"]
@@ -17,26 +16,23 @@ class Decision(NamedTuple):
 
 
 def decide(comparison: Comparison, margin: float) -> Decision:
-    """Judge B by the 95% interval of the difference, on the split and in the metric on which the verdict rests.
+    """Judge B by the 95% interval of the difference that the verdict is about.
 
     Args:
-        comparison: of B with the baseline A.
         margin: the loss that is accepted, in points, or in the units of an error.
     """
-    metric = METRICS[comparison.task.metrics[0]]
-    judged = comparison.splits[comparison.task.verdict_split]
-    difference = judged.difference[comparison.task.metrics[0]]
-    low, high = difference.low, difference.high
-    if metric.sign < 0:  # less is better: the gain is minus the difference
+    metric, changed = comparison.metric, comparison.judged.changed
+    low, high = comparison.difference.low, comparison.difference.high
+    if metric.sign < 0:  # Less is better: the gain is minus the difference.
         low, high = -high, -low
     accepted = margin if metric.scale == "error" else margin / 100
-    unit = f"{margin:g}{'' if metric.scale == 'error' else ' points'}"
+    loss = f"{margin:g}{'' if metric.scale == 'error' else ' points'} or more"
     if comparison.identical:
         return Decision("passes", "its predictions are those of A")
-    if judged.changed < FEWEST_CHANGED:
-        return Decision("undecided", f"too few {comparison.task.noun} changed to judge it ({judged.changed})")
+    if changed < FEWEST_CHANGED:
+        return Decision("undecided", f"too few {comparison.task.noun} changed to judge it ({changed})")
     if low > -accepted:
-        return Decision("passes", "it is better" if low > 0 else f"it does not lose {unit} or more")
+        return Decision("passes", "it is better" if low > 0 else f"it does not lose {loss}")
     if high < 0:
         return Decision("fails", "it is worse")
-    return Decision("undecided", f"it may lose {unit} or more")
+    return Decision("undecided", f"it may lose {loss}")

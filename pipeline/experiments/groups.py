@@ -1,19 +1,18 @@
 """Seed groups: one configuration with several seeds, and the table of their scores."""
 
 from contextlib import closing
-
-import numpy as np
+from statistics import mean, stdev
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
-from pipeline.evaluation.metrics import Metric, by_title
+from pipeline.evaluation.metrics import by_title
 from pipeline.evaluation.signature import as_line, joined
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import OPTIMISTIC
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.render import in_units
 from pipeline.experiments.revisions import experiments, opened
-from pipeline.experiments.running import Experiment, require_identity, run_all
+from pipeline.experiments.running import Experiment, run_all
 
 
 def group_name(overrides: list[str]) -> str:
@@ -31,8 +30,6 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     finished = experiments(group)
     missing = [seed for seed in range(1, n + 1) if seed not in finished]
     log.info("%s: %d of %d seeds are finished", group, n - len(missing), n)
-    if missing:
-        require_identity()
     wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
     with closing(run_all(wanted, jobs)) as outcomes:
         for outcome in outcomes:
@@ -43,30 +40,27 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
 
 def _summary(group: str, n: int) -> list[str]:
     """Return the lines of the table over the seeds 1 to n, and of what to type next."""
-    scores: dict[str, tuple[Metric, list[float]]] = {}
-    degenerate, signatures = [], {}
+    evaluations, degenerate, signatures = [], [], {}
     for seed, reference in experiments(group).items():
-        if seed > n:
-            continue
-        with opened(f"{group}-{seed}", reference) as revision:
-            evaluation = revision.metrics("evaluation")
-            signatures[revision.name] = revision.metrics("diagnostics")["signature"]
-            if revision.metrics("train")["degenerate"]:
-                degenerate.append(revision.name)
-        for title, (metric, score) in by_title(evaluation).items():
-            scores.setdefault(title, (metric, []))[1].append(score)
-    signed = as_line(joined(signatures))
-    rows = [["", "n", "mean", "std. dev.", "lowest", "highest", "95 % interval of the mean"]]
-    for title, (metric, values) in scores.items():
-        numbers = (float(np.mean(values)), float(np.std(values, ddof=1)), min(values), max(values))
-        interval = " to ".join(metric.format(limit, 2) for limit in mean_interval(values))
-        rows.append([title, str(n), *(metric.format(number, 2) for number in numbers), interval])
+        if seed <= n:
+            with opened(f"{group}-{seed}", reference) as revision:
+                evaluations.append(by_title(revision.metrics("evaluation")))
+                signatures[revision.name] = revision.metrics("diagnostics")["signature"]
+                if revision.metrics("train")["degenerate"]:
+                    degenerate.append(revision.name)
+    signature = as_line(joined(signatures))
+    rows = [["", "n", "mean", "std. dev.", "lowest", "highest", "95% interval of the mean"]]
+    for title, (metric, _) in evaluations[0].items():
+        scores = [evaluation[title][1] for evaluation in evaluations]
+        statistics = (mean(scores), stdev(scores), min(scores), max(scores))
+        interval = " to ".join(metric.format(limit, 2) for limit in mean_interval(scores))
+        rows.append([title, str(n), *(metric.format(value, 2) for value in statistics), interval])
     return [
         *aligned(rows, "right"),
-        in_units(metric for metric, _ in scores.values()),
-        *([] if any(title.startswith("test ") for title in scores) else [OPTIMISTIC]),
+        in_units(metric for metric, _ in evaluations[0].values()),
+        *([] if any(title.startswith("test ") for title in evaluations[0]) else [OPTIMISTIC]),
         f"Degenerate, one prediction for all of validation: {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), counted above" if degenerate else ""),
-        f"Signature: {signed}",
+        f"Signature: {signature}",
         f"To compare: python -m pipeline.compare {group} OTHER",
     ]

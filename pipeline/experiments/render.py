@@ -10,114 +10,33 @@ from pipeline.core.messages import printable
 from pipeline.core.text import aligned, code, table
 from pipeline.evaluation.metrics import METRICS, Metric
 from pipeline.evaluation.signature import as_line
-from pipeline.experiments.comparison import Comparison, Contrast, Example
+from pipeline.experiments.comparison import ChangedExample, Comparison, SplitComparison
 from pipeline.experiments.gate import Decision
 
-_SHOWN = 3  # examples of a kind
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+_EXAMPLES = 3  # shown of those that were fixed, and of those that were broken
+_CHANGES = {"parameters": "parameter", "environment": "environment", "code": "code or packages"}
 
 
 def in_units(metrics: Iterable[Metric], more: str = "") -> str:
-    """The sentence that says in which units scores are. more: what follows "In percent"."""
-    return (
-        f"In percent{more}{', but errors as they are' if any(metric.scale == 'error' for metric in metrics) else ''}."
-    )
-
-
-def _splits(comparison: Comparison) -> list[tuple[str, Contrast]]:
-    """That on which the verdict rests comes first."""
-    return sorted(comparison.splits.items(), key=lambda split: split[0] != comparison.task.verdict_split)
-
-
-def score_rows(comparison: Comparison) -> list[list[str]]:
-    """Of each split and metric: its name, the score of A, that of B, the difference and its interval."""
-    rows = []
-    for split, contrast in _splits(comparison):
-        for name, of in contrast.difference.items():
-            metric = METRICS[name]
-            scores = (metric.format(side[name], 2) for side in (contrast.a, contrast.b))
-            difference, low, high = (metric.format_difference(value, 2) for value in (of.value, of.low, of.high))
-            rows.append([f"{split} {metric.title}", *scores, difference, f"{low} to {high}"])
-    return rows
-
-
-def _notes(comparison: Comparison) -> list[str]:
-    """The lines below the scores."""
-    task = comparison.task
-    split, metric = task.verdict_split, METRICS[task.metrics[0]]
-    judged = comparison.splits[split]
-    over = " and ".join(f"{of.n} {name}" for name, of in _splits(comparison)) + f" {task.noun}"
-    metrics = [METRICS[name] for name in task.metrics]
-    if comparison.seeds is None:
-        notes = [in_units(metrics, f"; differences in points, with intervals over {over}")]
-    else:
-        notes = [
-            in_units(metrics, ", means over runs; differences in points"),
-            f"Intervals over seeds and {over}.",
-            f"Seeds: {comparison.seeds}.",
-        ]
-    difference = judged.difference[task.metrics[0]]
-    if seen := difference.detectable:  # 0: identical predictions
-        # Few seeds say little about the variance between seeds: tests/test_statistics.py
-        power = {2: 60, 3: 70, 4: 70}.get(difference.runs, 80)
-        gap = f"{metric.format(seen)} in" if metric.scale == "error" else f"{metric.format(seen)} points of"
-        notes.append(f"A true difference of {gap} {split} {metric.title} is detected about {power}% of the time.")
-    return notes
-
-
-def _changes(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
-    """Title and rows of each kind of thing in which A and B differ: parameters, environment, code."""
-    return [
-        (title, [[key, *map(_shown, of)] for key, of in entries.items()])
-        for title, entries in (
-            ("parameter", comparison.parameters),
-            ("environment", comparison.environment),
-            ("code or packages", comparison.code),
-        )
-    ]
-
-
-def _changed(comparison: Comparison) -> list[tuple[str, list[Example]]]:
-    """Heading and examples of each kind of changed row of the split on which the verdict rests."""
-    task = comparison.task
-    judged, regression = comparison.splits[task.verdict_split], task.problem_type == "regression"
-    mean, first = ("prediction", "most") if regression else ("probability", "surest")
-    by = "" if comparison.seeds is None else f", by the mean {mean} over runs"
-    kinds = ("closer to the label in B", "further from the label in B")
-    if not regression:
-        kinds = ("fixed: wrong in A, right in B", "broken: right in A, wrong in B")
-    return [
-        (
-            f"{len(examples)} {task.verdict_split} {task.noun} {kind}{by}{f'; the {first}:' if examples else ''}",
-            examples,
-        )
-        for kind, examples in zip(kinds, (judged.fixed, judged.broken), strict=True)
-    ]
-
-
-def _shown_as(comparison: Comparison) -> str:
-    """What `Example.a` and `.b` are."""
-    return "predicted" if comparison.task.problem_type == "regression" else "probability"
+    """Return the sentence that says in which units scores are. more: what follows "In percent"."""
+    errors = ", but errors as they are" if any(metric.scale == "error" for metric in metrics) else ""
+    return f"In percent{more}{errors}."
 
 
 def as_text(comparison: Comparison) -> str:
-    """For a terminal."""
+    """Format a comparison for a terminal."""
     lines = []
-    for side, name, of in zip("AB", (comparison.a, comparison.b), comparison.signatures, strict=True):
-        lines += [f"{side}: {name}", f"   {as_line(of)}"]
-    lines.append("")
-    lines += aligned([["", "A", "B", "B - A", "95% interval"], *score_rows(comparison)], "right")
+    for side, name, signature in zip("AB", (comparison.a, comparison.b), comparison.signatures, strict=True):
+        lines += [f"{side}: {name}", f"   {as_line(signature)}"]
+    lines += ["", *aligned([["", "A", "B", "B - A", "95% interval"], *_score_rows(comparison)], "right")]
     lines += [*_notes(comparison), ""]
-    for title, rows in _changes(comparison):
+    for title, rows in _change_rows(comparison):
         lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: none differs"]), ""]
-    for heading, examples in _changed(comparison):
+    for heading, examples in _changed_examples(comparison):
         lines.append(heading)
-        for example in examples[:_SHOWN]:
-            shown = f"{_shown_as(comparison)} {example.a:.2f} in A, {example.b:.2f} in B"
-            lines.append(f"  {example.idx}  {example.label}: {shown}")
+        for example in examples:
+            values = f"{_value_name(comparison)} {example.a:.2f} in A, {example.b:.2f} in B"
+            lines.append(f"  {example.idx}  {example.label}: {values}")
             for text in example.texts:
                 lines += textwrap.wrap(text, 96, initial_indent="    - ", subsequent_indent="      ")
         lines.append("")
@@ -126,72 +45,146 @@ def as_text(comparison: Comparison) -> str:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    """For a pull request on GitHub."""
+    """Format a comparison for a pull request on GitHub."""
     lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", "", *comparison.caveats, ""]
-    lines += table(
-        ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95% interval"],
-        score_rows(comparison),
-    )
-    lines += ["", *_notes(comparison), ""]
-    lines += [f"{side}: {code(as_line(of))}\n" for side, of in zip("AB", comparison.signatures, strict=True)]
-    for title, rows in _changes(comparison):
-        cells = [list(map(code, row)) for row in rows]
+    header = ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95% interval"]
+    lines += [*table(header, _score_rows(comparison)), "", *_notes(comparison), ""]
+    lines += [f"{side}: {code(as_line(entry))}\n" for side, entry in zip("AB", comparison.signatures, strict=True)]
+    for title, rows in _change_rows(comparison):
+        cells = [[code(cell) for cell in row] for row in rows]
         lines += [*(table([title, "A", "B"], cells) if rows else [f"{title.capitalize()}: none differs"]), ""]
-    for heading, examples in _changed(comparison):
+    for heading, examples in _changed_examples(comparison):
         if not examples:
             lines += [heading, ""]
             continue
-        lines += ["<details>", f"<summary>{heading}</summary>", ""]
         rows = [
-            [str(example.idx), code(example.label), f"{example.a:.2f}", f"{example.b:.2f}",
-             "<br>".join(map(code, example.texts))]
-            for example in examples[:_SHOWN]
+            [f"{example.idx}", code(example.label), f"{example.a:.2f}", f"{example.b:.2f}",
+             "<br>".join(code(text) for text in example.texts)]
+            for example in examples
         ]  # fmt: skip
-        lines += [*table(["idx", "label", f"{_shown_as(comparison)} in A", "in B", "text"], rows), "", "</details>", ""]
+        header = ["idx", "label", f"{_value_name(comparison)} in A", "in B", "text"]
+        lines += ["<details>", f"<summary>{heading}</summary>", "", *table(header, rows), "", "</details>", ""]
     return "\n".join(lines).rstrip()
 
 
 def as_json(comparison: Comparison) -> str:
-    """For machines. Scores and differences are shares, not percent."""
+    """Format a comparison for machines. Scores and differences are fractions, not percent."""
     content = asdict(comparison)
-    for split, contrast in comparison.splits.items():
+    content |= content.pop("changes")
+    content |= {"better": comparison.better, "verdict": comparison.verdict, "caveats": comparison.caveats}
+    for split, result in comparison.splits.items():
         content["splits"][split]["difference"] = {
-            name: {"value": of.value, "low": of.low, "high": of.high, "detectable": of.detectable}
-            for name, of in contrast.difference.items()
+            name: {key: getattr(difference, key) for key in ("value", "low", "high", "detectable")}
+            for name, difference in result.difference.items()
         }
     return json.dumps(content, indent=2)
 
 
 def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -> str:
-    """Several candidates next to one baseline, for a terminal."""
+    """Format several candidates next to one baseline for a terminal."""
     first = comparisons[0]
-    split, name = first.task.verdict_split, first.task.metrics[0]
-    metric, rows = METRICS[name], [["", "", "B - A", "95% interval", "detectable", "gate"]]
-    signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
-    rows.append([f"A: {first.a}", metric.format(first.splits[split].a[name], 2), "", "", "", ""])
+    split, name, metric = first.task.verdict_split, first.task.metrics[0], first.metric
+    rows = [["", "", "B - A", "95% interval", "detectable", "gate"]]
+    rows.append([f"A: {first.a}", metric.format(first.judged.a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
-        contrast = comparison.splits[split]
-        result = contrast.difference[name]
-        value, low, high = (metric.format_difference(number, 2) for number in (result.value, result.low, result.high))
-        score, seen = metric.format(contrast.b[name], 2), metric.format(result.detectable, 2)
-        rows.append([comparison.b, score, value, f"{low} to {high}", seen, decision.outcome])
-    return "\n".join(
-        [
-            f"{split} {metric.title}, {in_units([metric]).lower()}",
-            "",
-            *aligned(rows, "right"),
-            *(f"{name}: {as_line(entries)}" for name, entries in signatures.items()),
-            "",
-            "Detectable: the true difference that is detected about 80% of the time"
-            " (60% with 2 seeds, 70% with 3 or 4).",
-            f"Each candidate is judged by itself: the best of {len(comparisons)} may look better by chance.",
-            *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
-        ]
-    )
+        _, score, *difference = _score_cells(comparison.judged, name)
+        detectable = metric.format(comparison.difference.detectable, 2)
+        rows.append([comparison.b, score, *difference, detectable, decision.outcome])
+    signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
+    lines = [
+        f"{split} {metric.title}, {in_units([metric]).lower()}",
+        "",
+        *aligned(rows, "right"),
+        *(f"{side}: {as_line(signature)}" for side, signature in signatures.items()),
+        "",
+        "Detectable: the true difference that is detected about 80% of the time (60% with 2 seeds, 70% with 3 or 4).",
+        f"Each candidate is judged by itself: the best of {len(comparisons)} may look better by chance.",
+        *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
+    ]
+    return "\n".join(map(printable, lines))
 
 
 def as_gate(comparison: Comparison, decision: Decision) -> str:
-    """The line on which a script's exit status rests."""
-    said = {"passes": "The gate passes", "undecided": "The gate is undecided about", "fails": "The gate fails"}
-    line = "; ".join([f"{said[decision.outcome]} {comparison.b}: {decision.reason}", *comparison.degenerate])
+    """Return the line that explains the exit status to a script's reader."""
+    outcome = {"passes": "The gate passes", "undecided": "The gate is undecided about", "fails": "The gate fails"}
+    line = "; ".join([f"{outcome[decision.outcome]} {comparison.b}: {decision.reason}", *comparison.degenerate])
     return line if comparison.seeds else f"{line}. This is about these two models, not about other seeds."
+
+
+def _splits(comparison: Comparison) -> list[tuple[str, SplitComparison]]:
+    """Return the splits by name, with the split of the verdict first."""
+    return sorted(comparison.splits.items(), key=lambda entry: entry[0] != comparison.task.verdict_split)
+
+
+def _score_cells(split: SplitComparison, name: str) -> list[str]:
+    """Return the score of A, that of B, the difference and its interval."""
+    metric, difference = METRICS[name], split.difference[name]
+    low, high = metric.format_difference(difference.low, 2), metric.format_difference(difference.high, 2)
+    scores = [metric.format(split.a[name], 2), metric.format(split.b[name], 2)]
+    return [*scores, metric.format_difference(difference.value, 2), f"{low} to {high}"]
+
+
+def _score_rows(comparison: Comparison) -> list[list[str]]:
+    return [
+        [f"{name} {METRICS[metric].title}", *_score_cells(split, metric)]
+        for name, split in _splits(comparison)
+        for metric in comparison.task.metrics
+    ]
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """Return the lines below the scores."""
+    task, metric = comparison.task, comparison.metric
+    examples = " and ".join(f"{split.n} {name}" for name, split in _splits(comparison)) + f" {task.noun}"
+    metrics = [METRICS[name] for name in task.metrics]
+    if comparison.seeds is None:
+        notes = [in_units(metrics, f"; differences in points, with intervals over {examples}")]
+    else:
+        notes = [
+            in_units(metrics, ", means over runs; differences in points"),
+            f"Intervals over seeds and {examples}.",
+            f"Seeds: {comparison.seeds}.",
+        ]
+    if detectable := comparison.difference.detectable:  # 0: identical predictions
+        # Few seeds say little about the variance between seeds: tests/test_statistics.py
+        power = {2: 60, 3: 70, 4: 70}.get(comparison.difference.runs, 80)
+        size = f"{metric.format(detectable)} {'in' if metric.scale == 'error' else 'points of'}"
+        score = f"{task.verdict_split} {metric.title}"
+        notes.append(f"A true difference of {size} {score} is detected about {power}% of the time.")
+    return notes
+
+
+def _change_rows(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
+    """Return a title and rows for the parameters, the environment and the code that differ."""
+
+    def cell(value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value)
+
+    return [
+        (title, [[key, cell(left), cell(right)] for key, (left, right) in comparison.changes[name].items()])
+        for name, title in _CHANGES.items()
+    ]
+
+
+def _changed_examples(comparison: Comparison) -> list[tuple[str, list[ChangedExample]]]:
+    """Return a heading and the first examples of the split of the verdict that were fixed, and that were broken."""
+    task, judged = comparison.task, comparison.judged
+    if task.problem_type == "regression":
+        mean, first = "prediction", "most"
+        groups = {"closer to the label in B": judged.fixed, "further from the label in B": judged.broken}
+    else:
+        mean, first = "probability", "surest"
+        groups = {"fixed: wrong in A, right in B": judged.fixed, "broken: right in A, wrong in B": judged.broken}
+    order = "" if comparison.seeds is None else f", by the mean {mean} over runs"
+    return [
+        (
+            f"{len(examples)} {task.verdict_split} {task.noun} {change}{order}{f'; the {first}:' if examples else ''}",
+            examples[:_EXAMPLES],
+        )
+        for change, examples in groups.items()
+    ]
+
+
+def _value_name(comparison: Comparison) -> str:
+    """Name the values `ChangedExample.a` and `.b`."""
+    return "predicted" if comparison.task.problem_type == "regression" else "probability"

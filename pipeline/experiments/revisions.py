@@ -19,6 +19,7 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import Signature, signature
 from pipeline.experiments.dvc_command import DVC
+from pipeline.experiments.identity import SEED
 from pipeline.params import PARAMS
 
 if TYPE_CHECKING:
@@ -52,14 +53,17 @@ class Run(NamedTuple):
     predictions: dict[str, Predictions]
     texts: dict[str, list[tuple[str, ...]]]
 
+    @property
+    def seed(self) -> int:
+        return int(self.parameters[SEED])
+
 
 class Revision:
     """A branch, tag, commit or experiment, or the workspace; see `opened`."""
 
-    def __init__(self, name: str, commit: str | None, files: "DVCFileSystem") -> None:
+    def __init__(self, name: str, commit: str | None, files: "DVCFileSystem", scratch: Path) -> None:
         self.name, self.commit = name, commit
-        self._files = files
-        self._remedy = 'run "dvc repro"' if commit is None else 'it needs a committed result: "dvc repro", "git commit"'
+        self._files, self._scratch = files, scratch
 
     def run(self) -> Run:
         """Read the run that made the predictions.
@@ -68,16 +72,22 @@ class Revision:
             UserError: if the result is incomplete, mixes several runs, or is not in the cache.
         """
         parameters = self._parameters()
-        with self._local(PREDICTIONS, TASK) as directory:
-            task = read_task(directory, "predict")
-        with self._local(PREDICTIONS, PROVENANCE, *(f"{split}.parquet" for split in task.scored)) as directory:
-            origin = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
-            predictions = {split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored}
-            signed = signature(directory, task, predictions)
-        parameters |= {"data": _digest(origin["data"]), "base model": _digest(origin["checkpoint"])}
-        texts = {split: self._texts(task, split, predictions[split]) for split in task.scored}
-        code = {"training code": origin["code"]}
-        return Run(self.name, self.commit, parameters, code, origin["environment"], task, signed, predictions, texts)
+        task = read_task(self._fetch(PREDICTIONS, TASK), "predict")
+        directory = self._fetch(PREDICTIONS, PROVENANCE, *(f"{split}.parquet" for split in task.scored))
+        provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
+        predictions = {split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored}
+        hashes = {"data": _digest(provenance["data"]), "base model": _digest(provenance["checkpoint"])}
+        return Run(
+            name=self.name,
+            commit=self.commit,
+            parameters=parameters | hashes,
+            code={"training code": provenance["code"]},
+            environment=provenance["environment"],
+            task=task,
+            signature=signature(directory, task, predictions),
+            predictions=predictions,
+            texts={split: self._texts(task, split, predictions[split]) for split in task.scored},
+        )
 
     def metrics(self, name: str) -> dict[str, Any]:
         """Read `metrics/name.json`, a metric or details. Raises UserError if there is no such file."""
@@ -85,7 +95,7 @@ class Revision:
         try:
             content: dict[str, Any] = json.loads(text) if name == "evaluation" else parse_details(text)
         except ValueError as error:
-            raise UserError(f"{self.name}: metrics/{name}.json is {error}; {self._remedy}") from None
+            raise self._error(f"metrics/{name}.json is {error}") from None
         return content
 
     def _parameters(self) -> dict[str, Any]:
@@ -95,7 +105,7 @@ class Revision:
             UserError: if dvc.lock mixes two runs, for example after `dvc repro train` alone, or if the workspace has
                 other outputs than dvc.lock.
         """
-        stages = (self._yaml(_LOCK) or {}).get("stages") or {}
+        stages, current = (self._yaml(_LOCK) or {}).get("stages") or {}, _by_key(self._yaml(PARAMS))
         parameters: dict[str, Any] = {}
         hashes: dict[str, str] = {}
         try:
@@ -103,18 +113,15 @@ class Revision:
                 parameters |= _by_key(stage.get("params", {}).get(str(PARAMS), {}))
                 for entry in [*stage.get("deps", []), *stage["outs"]]:
                     if hashes.setdefault(entry["path"], entry["md5"]) != entry["md5"]:
-                        raise UserError(
-                            f"{self.name}: {_LOCK} has two versions of {entry['path']}, so its stages did not run "
-                            f"together; {self._remedy}"
-                        )
+                        reason = f"{_LOCK} has two versions of {entry['path']}, so its stages did not run together"
+                        raise self._error(reason)
         except (AttributeError, KeyError, TypeError):  # DVC was killed while it wrote the file.
-            raise UserError(f"{self.name}: {_LOCK} is not complete; {self._remedy}") from None
+            raise self._error(f"{_LOCK} is not complete") from None
         if str(PREDICTIONS) not in hashes:
-            raise UserError(f"{self.name}: {_LOCK} has no {PREDICTIONS}; {self._remedy}")
+            raise self._error(f"{_LOCK} has no {PREDICTIONS}")
         for path, state in _changed_outputs().items() if self.commit is None else ():
             if path in hashes:
-                raise UserError(f"{self.name}: {path} is not what {_LOCK} records ({state}); {self._remedy}")
-        current = _by_key(self._yaml(PARAMS))
+                raise self._error(f"{path} is not what {_LOCK} records ({state})")
         if edited := [key for key, value in parameters.items() if current.get(key) != value]:
             log.warning(
                 "%s: %s has a different %s than the run in %s, which made these predictions",
@@ -123,49 +130,45 @@ class Revision:
         return parameters
 
     def _texts(self, task: Task, split: str, predictions: Predictions) -> list[tuple[str, ...]]:
-        with self._local(RAW, f"{split}.parquet") as directory:
-            table = read_split(directory, split, "download")
+        table = read_split(self._fetch(RAW, f"{split}.parquet"), split, "download")
         # With predict.max_samples, only the first examples have predictions.
         columns = table.slice(0, len(predictions.idx)).sort_by("idx").to_pydict()
         if columns["idx"] != predictions.idx.tolist():
-            raise UserError(f"{self.name}: {PREDICTIONS} and {RAW} hold different {split} rows; {self._remedy}")
+            raise self._error(f"{PREDICTIONS} and {RAW} hold different {split} {task.noun}")
         return list(zip(*(columns[name] for name in task.text_columns), strict=True))
 
-    @contextmanager
-    def _local(self, directory: Path, *names: str) -> Iterator[Path]:
-        """Yield a directory that has these files of one of DVC's directories."""
-        if self.commit is None:  # The files in the workspace, not those that DVC could restore.
-            yield directory
-            return
-        if not self._files.exists(f"/{directory}"):
-            raise UserError(f"{self.name} has no {directory}; {self._remedy}")
-        with tempfile.TemporaryDirectory() as scratch:
-            for name in names:
-                path = f"/{directory}/{name}"
-                try:
-                    if not self._files.isfile(path):  # The list of the directory's files is not in the cache.
-                        raise FileNotFoundError
-                    self._files.get_file(path, str(Path(scratch, name)))
-                except FileNotFoundError:
-                    raise UserError(
-                        f'{self.name}: {directory} is not in the cache; check it out and run "dvc pull", or "dvc repro"'
-                    ) from None
-            yield Path(scratch)
+    def _fetch(self, directory: Path, *names: str) -> Path:
+        """Copy files of one of DVC's directories, and return the directory of the copies."""
+        copies = self._scratch / directory
+        copies.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            path = f"/{directory}/{name}"
+            try:
+                if not self._files.isfile(path):  # The list of the directory's files is not in the cache.
+                    raise FileNotFoundError
+                self._files.get_file(path, str(copies / name))
+            except FileNotFoundError:
+                raise UserError(
+                    f'{self.name}: {directory} is not in the cache; check it out and run "dvc pull", or "dvc repro"'
+                ) from None
+        return copies
 
     def _yaml(self, path: Path) -> Any:
         try:
             return load_yaml(self._text(path))
         except ValueError as error:
-            raise UserError(f"{self.name}: {path} cannot be read: {error}; {self._remedy}") from None
+            raise self._error(f"{path} cannot be read: {error}") from None
 
     def _text(self, path: Path) -> str:
-        if self.commit is None:
-            text = path.read_text(encoding="utf-8") if path.exists() else None
-        else:
-            text = _git("show", f"{self.commit}:./{path}")
-        if text is None:
-            raise UserError(f"{self.name} has no {path}; {self._remedy}")
+        try:
+            text: str = self._files.read_text(f"/{path}", encoding="utf-8")
+        except FileNotFoundError:
+            raise self._error(f"{path} is missing") from None
         return text
+
+    def _error(self, reason: str) -> UserError:
+        remedy = 'run "dvc repro"' if self.commit is None else 'it needs a committed result: "dvc repro", "git commit"'
+        return UserError(f"{self.name}: {reason}; {remedy}")
 
 
 def _by_key(sections: dict[str, Any]) -> dict[str, Any]:
@@ -215,8 +218,9 @@ def opened(name: str, reference: str | None = None) -> Iterator[Revision]:
     with closing(Repo()) as workspace:
         cache = workspace.cache.local_cache_dir  # A commit may name another one, or a path that starts elsewhere.
     # Without a remote, it does not wait for files that are missing from the cache.
-    with closing(DVCFileSystem(rev=commit, config={"core": {"remote": ""}, "cache": {"dir": cache}})) as files:
-        yield Revision(name, commit, files)
+    config = {"core": {"remote": ""}, "cache": {"dir": cache}}
+    with closing(DVCFileSystem(rev=commit, config=config)) as files, tempfile.TemporaryDirectory() as scratch:
+        yield Revision(name, commit, files, Path(scratch))
 
 
 def _commit(name: str) -> str | None:
@@ -246,12 +250,6 @@ def experiments(group: str) -> dict[int, str]:
     return dict(sorted((int(match[1]), reference) for match, reference in matches.items() if match))
 
 
-def starts_from_head(name: str) -> bool:
-    """Return whether an experiment started from the commit that is checked out."""
-    base = "".join(experiment_names()[name].split("/")[2:4])
-    return base == (_git("rev-parse", "HEAD") or "").strip()
-
-
 def _git(*arguments: str) -> str | None:
     """Return what a git command prints, None if it fails."""
     done = subprocess.run(["git", *arguments], capture_output=True, text=True)
@@ -275,7 +273,6 @@ def runs(name: str) -> list[Run]:
     Raises:
         UserError: if there is none, or if a result is incomplete.
     """
-    _require_repository()
     group = {} if name == WORKSPACE or _commit(name) else experiments(name)
     references = {f"{name}-{seed}": reference for seed, reference in group.items()} or {name: name}
     results = []

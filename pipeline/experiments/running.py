@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -22,15 +22,15 @@ if sys.platform != "win32":
     import fcntl
 
 _OUTPUTS = Path(".dvc", "tmp", "pipeline")  # DVC's .gitignore covers it.
-_PROGRESS = re.compile(  # The lines of a run that are shown.
-    r"Running stage|training on|resuming|epoch \d|DEGENERATE|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
+_PROGRESS = re.compile(  # The lines of a run that are logged.
+    r"Running stage|training on|resuming|epoch \d|DEGENERATE|warning:|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
     r"|checkpoints are kept|error:"
 )
 _SET_UP = "Reproducing experiment"  # DVC prints it when the files of an experiment are in its temporary directory.
 _DVC_IS_LOCKED = ("Unable to acquire lock", "is busy, it is being blocked by")
 _READ_SECONDS = 0.1
 _RETRY_SECONDS = 2
-_TAIL = 20  # lines shown of a run that failed
+_TAIL = 20  # lines logged of a run that failed
 
 
 class Experiment(NamedTuple):
@@ -61,30 +61,32 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-def require_identity() -> None:
-    """Raise UserError if git could not commit an experiment."""
-    for key in ("user.name", "user.email"):
-        if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
-            raise UserError(f'git has no {key}, and DVC commits each experiment; git config {key} "..."')
-
-
 def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[Outcome, None, None]:
     """Run the experiments that are not finished, `jobs` at a time, and yield the outcome of each one as it ends.
 
     The command exits after a signal, when the runs have saved their work.
+
+    Raises:
+        UserError: if git does not know who commits.
     """
+    for key in ("user.name", "user.email") if experiments else ():
+        if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
+            raise UserError(f'git has no {key}, and DVC commits each experiment; git config {key} "..."')
     _OUTPUTS.mkdir(parents=True, exist_ok=True)
+    queue, running = list(experiments), set[Future[Outcome]]()
     with forwarding_signals() as children, ThreadPoolExecutor(jobs) as pool:
-        runs = [pool.submit(_run, experiment, children) for experiment in experiments]
         try:
-            for run in as_completed(runs):
-                outcome = run.result()
-                if children.signals:
-                    return
-                yield outcome
+            while queue or running:
+                # Not all at once: after a failure, the pool would start the next run before the caller can stop.
+                while queue and len(running) < jobs:
+                    running.add(pool.submit(_run, queue.pop(0), children))
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for outcome in [run.result() for run in ended]:
+                    if children.signals:
+                        return
+                    yield outcome
         finally:  # Also if the caller stops at a failure.
-            pool.shutdown(wait=False, cancel_futures=True)
-            if not children.signals and any(run.running() for run in runs):
+            if running and not children.signals:
                 log.info("waiting for the other runs to end; Ctrl-C interrupts them")
 
 
@@ -121,26 +123,22 @@ def _wait_for_lock(experiment: Experiment, output: TextIO, children: ChildProces
     All processes of a run inherit the file and with it the lock, which ends with the last of them. So a run that a
     killed command has left behind is not run twice at the same time.
     """
+    if sys.platform == "win32":  # It has no lock that other processes inherit.
+        return
     waiting = False
-    while not _locked(output) and not children.signals:
-        if not waiting:
-            log.info("%s: already running, from another command; waiting for its end", experiment.title)
-        waiting = True
-        time.sleep(_RETRY_SECONDS)
-
-
-def _locked(output: TextIO) -> bool:
-    """Lock a file, and return whether it worked."""
-    if sys.platform != "win32":  # Windows has no lock that other processes inherit.
+    while not children.signals:
         try:
             fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         except BlockingIOError:
-            return False
-    return True
+            if not waiting:
+                log.info("%s: already running, from another command; waiting for its end", experiment.title)
+            waiting = True
+            time.sleep(_RETRY_SECONDS)
 
 
 def _attempt(experiment: Experiment, output: TextIO, reader: TextIO, children: ChildProcesses) -> list[str]:
-    """Run an experiment, tell its progress, and return the lines that it printed."""
+    """Run an experiment, log its progress, and return the lines that it printed."""
     settings = [argument for override in experiment.overrides for argument in ("--set-param", override)]
     command = [*DVC, "exp", "run", "--temp", "--name", experiment.name, *settings, *experiment.stages]
     lines: list[str] = []

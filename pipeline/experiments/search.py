@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 
-import numpy as np
 import optuna
 import pandas as pd
 
@@ -18,7 +18,7 @@ from pipeline.core.output import write_json
 from pipeline.evaluation.metrics import sign
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.revisions import experiment_names, opened
-from pipeline.experiments.running import Experiment, require_identity, run_all
+from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
 _FIRST_SEED, _SECOND_SEED = 101, 102  # The verdict uses 1 to 5.
@@ -47,7 +47,7 @@ class Trial:
     def score(self) -> float | None:
         """The mean over the seeds; None if a run failed."""
         scores = [score for score in self.scores.values() if score is not None]
-        return float(np.mean(scores)) if len(scores) == len(self.scores) else None
+        return mean(scores) if len(scores) == len(self.scores) else None
 
 
 class Study:
@@ -60,7 +60,7 @@ class Study:
     def __init__(self, directory: Path, sampler: Sampler, jobs: int) -> None:
         self.metric = ""
         self._trials: list[Trial] = []
-        self._failures = directory / "failed.json"
+        self._record, self._failures = directory / "study.json", directory / "failed.json"
         self._sampler, self._jobs = sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
@@ -70,8 +70,9 @@ class Study:
             The trials with two seeds, the best one first; then the other ones, and those that failed.
 
         Raises:
-            UserError: if all trials fail.
+            UserError: if the study began with other jobs or another optuna, or if all trials fail.
         """
+        self._require_same_study()
         n = min(n, self._sampler.size or n)
         while len(self._trials) < n:
             batch = [Trial(*self._sampler.ask()) for _ in range(min(self._jobs, n - len(self._trials)))]
@@ -85,6 +86,18 @@ class Study:
         self._run(self._ranked(scored)[: max(2, len(scored) // 3)], _SECOND_SEED)
         return self._ranked(self._trials)
 
+    def _require_same_study(self) -> None:
+        """Record what decides which trials are proposed, apart from the command's other arguments."""
+        current = {"jobs": self._jobs, "optuna": optuna.__version__}
+        begun = json.loads(self._record.read_text(encoding="utf-8")) if self._record.exists() else current
+        if begun != current:
+            raise UserError(
+                f"{self._record}: the study began with --jobs {begun['jobs']} and optuna {begun['optuna']}. With "
+                f"--jobs {self._jobs} and optuna {optuna.__version__} it may propose other trials. Continue as it "
+                f"began, or remove {self._record} to begin a new study, which finds the finished trials."
+            )
+        write_json(self._record, current)
+
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
         return sorted(
             trials, key=lambda trial: (trial.score is None, -len(trial.scores), -(self._goodness(trial) or 0))
@@ -95,7 +108,7 @@ class Study:
         return None if trial.score is None else sign(self.metric) * trial.score
 
     def _run(self, trials: Sequence[Trial], seed: int) -> None:
-        """Run what has not been run, and read the scores."""
+        """Run the trials that have not been run with this seed, and read the scores of all."""
         experiments = [
             Experiment(
                 f"trial-{identity(trial.settings)}-{seed}", [*trial.settings, f"{SEED}={seed}"],
@@ -104,53 +117,32 @@ class Study:
             for trial in trials
         ]  # fmt: skip
         failures = json.loads(self._failures.read_text(encoding="utf-8")) if self._failures.exists() else {}
-        known = experiment_names()
-        missing = {of.name: of for of in experiments if of.name not in known and of.name not in failures}
-        if missing:
-            require_identity()
+        finished = experiment_names()
+        # A sampler may propose a point twice.
+        missing = {run.name: run for run in experiments if run.name not in finished and run.name not in failures}
         for outcome in run_all(list(missing.values()), self._jobs):
             if outcome.error:
                 log.warning("%s", outcome.error)
             if outcome.reason:  # A run without a reason was killed, and the next call tries again.
                 failures[outcome.name] = outcome.reason
                 write_json(self._failures, failures)
-        known = experiment_names()
+        finished = experiment_names()
         for trial, experiment in zip(trials, experiments, strict=True):
-            trial.scores[seed] = None
-            if experiment.name in known:
-                with opened(experiment.name, known[experiment.name]) as revision:
+            trial.scores[seed], result = None, "failed"
+            if experiment.name in finished:
+                with opened(experiment.name, finished[experiment.name]) as revision:
                     details = revision.metrics("train")
-                self.metric, trial.scores[seed] = details["metric_for_best_model"], details["score"]
-            score = trial.scores[seed]
-            result = "failed" if score is None else f"validation {self.metric} {score:.4f}"
+                self.metric, score = details["metric_for_best_model"], details["score"]
+                trial.scores[seed], result = score, f"validation {self.metric} {score:.4f}"
             log.info("%s: %s", experiment.title, result)
 
 
-def trial_table(trials: Sequence[Trial], title: str) -> pd.DataFrame:
-    """Return a row for each trial; title: of the score."""
+def trial_table(trials: Sequence[Trial], score_title: str) -> pd.DataFrame:
+    """Return a row for each trial."""
     return pd.DataFrame(
-        {"trial": trial.number, title: trial.score, "seeds": len(trial.scores), **trial.overrides} for trial in trials
+        {"trial": trial.number, score_title: trial.score, "seeds": len(trial.scores), **trial.overrides}
+        for trial in trials
     )
-
-
-def require_same_study(directory: Path, jobs: int) -> None:
-    """Record in `directory` what decides which trials are proposed, apart from the command's other arguments.
-
-    Raises:
-        UserError: if the study began with other values, because it would continue with the trials of another one.
-    """
-    record = directory / "study.json"
-    current = {"jobs": jobs, "optuna": optuna.__version__}
-    if not record.exists():
-        write_json(record, current)
-        return
-    begun = json.loads(record.read_text(encoding="utf-8"))
-    for key, remedy in (("jobs", "use --jobs {}"), ("optuna", "install optuna {}")):
-        if begun[key] != current[key]:
-            raise UserError(
-                f"{record}: the study began with {key} {begun[key]}; {key} {current[key]} may propose other trials. "
-                f"Either {remedy.format(begun[key])}, or remove {record} to begin a new study; it finds finished trials"
-            )
 
 
 def require_comparable(space: Sequence[Parameter]) -> None:

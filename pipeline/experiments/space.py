@@ -25,40 +25,32 @@ _HOW = "write log(1e-5, 1e-4), uniform(0, 0.2), int(1, 5), or a list of values"
 
 @dataclass(frozen=True)
 class Parameter:
-    """A key of params.yaml and the values to search.
-
-    Attributes:
-        choices: the values of a list; None for a range of numbers.
-        distribution: of the values, or of the positions in `choices`.
-    """
+    """A key of params.yaml and the values to search; the choices of a list are texts."""
 
     key: str
-    choices: Sequence[Any] | None
     distribution: BaseDistribution
 
-    def text(self, value: Any) -> str:
-        """Write a value of the distribution as in `dvc exp run -S key=text`.
+    def text(self, value: str | int | float) -> str:
+        """Write a value as in `dvc exp run -S key=text`.
 
         Numbers have four digits, because more would only change the names of runs.
         """
-        if self.choices is not None:
-            return _hydra(self.choices[value])
         return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
     def extremes(self) -> list[str]:
         """Return the texts of all choices, or of both ends of a range."""
-        values = grid_values(self.distribution)
-        return [self.text(value) for value in (values if self.choices is not None else [values[0], values[-1]])]
+        if isinstance(self.distribution, CategoricalDistribution):
+            return [str(choice) for choice in self.distribution.choices]
+        assert isinstance(self.distribution, FloatDistribution | IntDistribution)
+        return [self.text(self.distribution.low), self.text(self.distribution.high)]
 
-
-def grid_values(distribution: BaseDistribution) -> Sequence[Any]:
-    """Return all values of a distribution, but only both ends of a range of floats."""
-    if isinstance(distribution, IntDistribution):
-        return range(distribution.low, distribution.high + 1)
-    if isinstance(distribution, FloatDistribution):
-        return [distribution.low, distribution.high]
-    assert isinstance(distribution, CategoricalDistribution)
-    return list(distribution.choices)
+    def grid_values(self) -> Sequence[Any]:
+        """Return all values. Raises UserError for a range of fractions."""
+        if isinstance(self.distribution, CategoricalDistribution):
+            return self.distribution.choices
+        if isinstance(self.distribution, IntDistribution):
+            return range(self.distribution.low, self.distribution.high + 1)
+        raise UserError(f"A grid needs values to choose from, and {self.key} has a range. Give it a list of values.")
 
 
 def _hydra(value: Any) -> str:
@@ -76,8 +68,6 @@ def read_space(path: Path) -> list[Parameter]:
     """Read the parameters of a search.yaml, sorted by their keys. Raises UserError if it makes no sense."""
     if path.suffix not in (".yaml", ".yml"):  # The results go to a directory with the name of the file without suffix.
         raise UserError(f"{path} must be a YAML file; name it {path}.yaml")
-    if not path.exists():
-        raise UserError(f"{path} is not there; {_HOW} for each key, such as train.lr: log(1e-5, 1e-4)")
     content = read_yaml(path)
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} has no keys; {_HOW} for each one, such as train.lr: log(1e-5, 1e-4)")
@@ -86,20 +76,21 @@ def read_space(path: Path) -> list[Parameter]:
 
 def _parameter(path: Path, key: str, value: Any) -> Parameter:
     if isinstance(value, list):
-        if len({_hydra(choice) for choice in value}) < max(2, len(value)):
+        choices = [_hydra(choice) for choice in value]
+        if len(set(choices)) < max(2, len(choices)):
             raise UserError(
                 f"{path}: {key} is {_hydra(value)}; a list must have two or more different values: add one, or set "
                 f"the value in {PARAMS} and remove the key from {path}"
             )
-        return Parameter(key, value, CategoricalDistribution(range(len(value))))
+        return Parameter(key, CategoricalDistribution(choices))
     form = _FORM.fullmatch(value.strip()) if isinstance(value, str) else None
     try:
         if form is None:
             raise ValueError("no such form")
         name, low, high = form.groups()
         if name == "int":
-            return Parameter(key, None, IntDistribution(int(low), int(high)))
-        return Parameter(key, None, FloatDistribution(float(low), float(high), log=name == "log"))
+            return Parameter(key, IntDistribution(int(low), int(high)))
+        return Parameter(key, FloatDistribution(float(low), float(high), log=name == "log"))
     except ValueError as error:
         raise UserError(f"{path}: {key} is {value} ({error}); {_HOW}") from None
 
@@ -108,7 +99,7 @@ class Sampler:
     """Proposes trials. The same results in the same order lead to the same proposals."""
 
     def __init__(self, space: Sequence[Parameter], name: str) -> None:
-        """Raises UserError if a grid has a range of floats."""
+        """Raises UserError if a grid has a range of fractions."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = {parameter.key: parameter for parameter in space}
         sampler: optuna.samplers.BaseSampler
@@ -121,12 +112,7 @@ class Sampler:
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
         self.size: int | None = None  # of a grid
         if name == "grid":
-            for parameter in space:
-                if isinstance(parameter.distribution, FloatDistribution):
-                    raise UserError(
-                        f"a grid needs values to choose from, and {parameter.key} has none; give a list of them"
-                    )
-            points = list(itertools.product(*(grid_values(parameter.distribution) for parameter in space)))
+            points = list(itertools.product(*(parameter.grid_values() for parameter in space)))
             for point in points:
                 self._study.enqueue_trial(dict(zip(self._space, point, strict=True)))
             self.size = len(points)
