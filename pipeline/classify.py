@@ -27,6 +27,7 @@ from pipeline.tabular.reading import (
     Columns,
     OnError,
     RowError,
+    check_file,
     raise_row_error,
     read_file,
     read_standard_input,
@@ -59,6 +60,8 @@ def classify(
     """
     errors_path = _errors_path(source, out) if skip_errors else None
     _require_outputs(source, [path for path in (out, errors_path) if path])
+    if isinstance(source, Path) and source != _STANDARD_INPUT:
+        check_file(source)  # Loading the model takes seconds.
     classifier = Classifier(model, batch_size, precision)
     settings = classifier.settings
     row_errors: list[RowError] = []

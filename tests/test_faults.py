@@ -404,7 +404,7 @@ def test_an_input_damaged_while_tokenize_runs_is_reported_in_one_line(
 ) -> None:  # fmt: skip
     shutil.copytree(raw, tmp_path / "raw")
     do_at_first_call(tokenizing, "encode", lambda: damage(tmp_path / "raw" / "test.parquet"), monkeypatch)
-    with pytest.raises(UserError, match=r'test\.parquet is (missing|incomplete).*; run "dvc repro'):
+    with pytest.raises(UserError, match=r'test\.parquet is (missing|incomplete).*[Rr]un "dvc repro'):
         tokenize(tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     assert not (tmp_path / "out").exists()
 

@@ -26,7 +26,9 @@ def read_parquet(directory: Path, split: str, producer: str, cache: Path) -> Dat
     try:
         pq.read_schema(path)  # `datasets` would also log its failure
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
-    except (ArrowException, OSError, ValueError, DatasetGenerationError) as error:
+    except (ArrowException, ValueError, DatasetGenerationError) as error:
+        if isinstance(error.__cause__, OSError):  # The cache cannot be written.
+            raise error.__cause__ from None
         raise incomplete(path, producer, error) from None
 
 

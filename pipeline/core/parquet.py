@@ -20,8 +20,8 @@ def read_split(directory: Path, split: str, producer: str) -> pa.Table:
     """
     path = require(directory / f"{split}.parquet", producer)
     try:
-        with path.open("rb") as file:  # a PermissionError of pyarrow would not name the file
-            return pq.read_table(file)
+        path.open("rb").close()  # A PermissionError of pyarrow would not name the file.
+        return pq.read_table(path)
     except pa.ArrowException as error:
         raise incomplete(path, producer, error) from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
-from pipeline.tabular.reading import FORMATS, listing, require_known_format
+from pipeline.tabular.reading import FORMATS, check_file, listing
 
 # What a split is called in the name of a file, as on the Hub.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
@@ -60,7 +60,7 @@ def _candidates(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list
     shards: dict[Path, set[str]] = {}
     for by_name in candidates.values():
         for file in chain.from_iterable(by_name.values()):
-            require_known_format(file)
+            check_file(file)
             if _SHARD.fullmatch(file.stem):
                 shards.setdefault(file.with_name(_pattern(file)), set()).add(file.name)
     for pattern, names in shards.items():

@@ -147,8 +147,7 @@ def read_file(path: Path, columns: Columns, on_error: OnError = raise_row_error)
     Raises:
         UserError: The file is not what its suffix says, has no such column or is not UTF-8.
     """
-    require_known_format(path)
-    head = _check_content(path)
+    head = check_file(path)
     if path.suffix == ".parquet":
         yield from _read_parquet(path, columns)
     elif path.suffix in (".csv", ".tsv"):
@@ -166,14 +165,10 @@ def read_standard_input(columns: Columns, on_error: OnError = raise_row_error) -
     return _json_batches(path, "line", _json_lines(path, sys.stdin.buffer, on_error), columns, on_error)
 
 
-def require_known_format(path: Path) -> None:
-    """Raise UserError if there is no reader for the suffix of a file."""
+def check_file(path: Path) -> bytes:
+    """Return how a file begins. Raises UserError if it cannot be read, is empty, or is not what its suffix says."""
     if path.suffix not in FORMATS:
         raise UserError(f"{path} cannot be read; save it as one of {', '.join(FORMATS)}")
-
-
-def _check_content(path: Path) -> bytes:
-    """Return how a file begins. Raises UserError if it is empty, or not what its suffix says."""
     try:
         with path.open("rb") as file:
             head = file.read(1000).removeprefix(b"\xef\xbb\xbf").lstrip()
