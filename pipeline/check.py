@@ -7,11 +7,11 @@ from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
 from pipeline.core.yaml12 import read_yaml
-from pipeline.evaluation.metrics import choosing_by, compared_by
+from pipeline.evaluation.metrics import choosing_by, compared_by, require_known
 from pipeline.modeling.device import usable_device
 from pipeline.params import LOCAL, Params, keys_of, load_params
 from pipeline.sources.checkpoints import find
-from pipeline.sources.glue import GLUE, task_of
+from pipeline.sources.glue import task_of
 from pipeline.training.arguments import check_training
 
 PIPELINE = Path("dvc.yaml")
@@ -22,9 +22,12 @@ def check(params: Params) -> None:
 
     What depends on the data or the weights, such as a max_length beyond the model's positions, is left to the stages.
     """
-    if params.data.task in GLUE:
-        choosing_by(task_of(params.data.task), params.train.metric_for_best_model)
-        compared_by(task_of(params.data.task), params.evaluate.metrics)
+    if params.data.task == "custom":
+        require_known(params.evaluate.metrics or [])
+    else:
+        task = task_of("mrpc" if params.data.task == "demo" else params.data.task)
+        choosing_by(task, params.train.metric_for_best_model)
+        compared_by(task, params.evaluate.metrics)
     find(params.model.checkpoint)
     if params.runtime.launcher == LOCAL:
         if params.train.precision not in ("auto", "fp32"):  # Every device supports these two.

@@ -5,7 +5,6 @@ are copied to the output. Each row gets a prediction and the probability of each
 Several processes share the rows of a file: torchrun --nproc-per-node 2 -m pipeline.classify --file ...
 """
 
-import signal
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
 
-from pipeline.cli import as_command, command_parser
+from pipeline.cli import allow_closed_output, as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import require_different_files, require_file_path
 from pipeline.core.paths import CLASSIFIER
@@ -180,8 +179,7 @@ def main() -> None:
         parser.error(f"--batch-size is {arguments.batch_size}; it must be 1 or more")
     if arguments.file == _STANDARD_INPUT and distributed.world_size() > 1:
         parser.error("several processes cannot share standard input; name a file")
-    if hasattr(signal, "SIGPIPE"):  # not on Windows
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` that has read enough is not an error
+    allow_closed_output()
     with as_command(), distributed.process_group(_TIMEOUT):
         classify(
             arguments.model, arguments.file or arguments.texts, arguments.out, arguments.on_error == "skip",

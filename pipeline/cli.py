@@ -4,6 +4,7 @@ import argparse
 import gc
 import logging
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +63,12 @@ def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=f"python -m pipeline.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def allow_closed_output() -> None:
+    """Let the command end silently if the reader of its output, such as `| head`, has read enough."""
+    if hasattr(signal, "SIGPIPE"):  # not on Windows
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 @contextmanager

@@ -7,14 +7,13 @@ groups are compared over both seeds and examples: B is better, or worse, if the 
 0. For two runs, the verdict only says whether these two models differ. If fewer than ten rows changed, there is no
 evidence of a difference.
 
-With --gate, the exit status is 0 if the whole interval lies above a loss by the margin for every B; otherwise 4 if it
-lies below 0 for one of them, and 3 if it is undecided.
+With --gate, the exit status is 0 if no B loses more than the margin, by the 95% interval; 4 if a B is worse than A; and
+3 if neither is certain.
 """
 
-import signal
 import sys
 
-from pipeline.cli import as_command, command_parser
+from pipeline.cli import allow_closed_output, as_command, command_parser
 from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
@@ -40,8 +39,7 @@ def main() -> None:
         parser.error(f"--margin must be at least 0, got {arguments.margin}.")
     if arguments.form and len(arguments.b) > 1:
         parser.error("--md and --json are for one B")
-    if hasattr(signal, "SIGPIPE"):  # not on Windows
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # It is not an error if `| head` has read enough.
+    allow_closed_output()
     with as_command():
         a = read_side(arguments.a)
         comparisons = [compare(a, read_side(name)) for name in arguments.b or [WORKSPACE]]

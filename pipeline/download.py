@@ -14,9 +14,10 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pandas as pd
-from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import Dataset, Features, Value
 
 from pipeline.core.data_card import LEAKAGE, DataCard
+from pipeline.core.dataset_files import label_feature
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
@@ -103,11 +104,7 @@ def _write_split(directory: Path, split: str, rows: pd.DataFrame, task: Task, le
     """
     features = dict.fromkeys(task.text_columns, Value("string"))
     if "label" in rows:
-        features["label"] = Value("float64")
-        if task.problem_type == "single_label_classification":
-            features["label"] = ClassLabel(names=task.labels)
-        elif task.problem_type == "multi_label_classification":
-            features["label"] = List(Value("int64"), length=len(task.labels))
+        features["label"] = label_feature(task)
     features |= {"idx": Value("int32")} | dict.fromkeys(task.slice_columns, Value("string"))
     if leakage is not None:
         rows = rows.assign(**{LEAKAGE: np.maximum(2 * leakage["rows"], leakage["texts"])})

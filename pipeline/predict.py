@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import Dataset, Features, Value
 from numpy.typing import NDArray
 
-from pipeline.core.dataset_files import load_split
+from pipeline.core.dataset_files import label_feature, load_split
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
 from pipeline.core.packages import require_locked
@@ -96,11 +96,7 @@ def predict(
 
 def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:
     """Return the columns that are written for a split."""
-    label: Any = Value("float64")
-    if task.problem_type == "single_label_classification":
-        label = ClassLabel(names=task.labels)
-    elif task.problem_type == "multi_label_classification":
-        label = List(Value("int64"), length=len(task.labels))
+    label = label_feature(task)
     arrays = examples.with_format("numpy")
     columns, features = {"idx": arrays["idx"][:]}, {"idx": Value("int32")}
     if "labels" in examples.column_names:

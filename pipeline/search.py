@@ -13,6 +13,7 @@ from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
+from pipeline.evaluation.metrics import title
 from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import overridden
@@ -20,7 +21,6 @@ from pipeline.experiments.render import as_text
 from pipeline.experiments.search import Study, require_comparable, trial_table
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
 from pipeline.params import LOCAL, PARAMS
-from pipeline.reporting.learning_curves import title
 from pipeline.sources.checkpoints import find
 from pipeline.training.arguments import check_training
 

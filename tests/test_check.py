@@ -117,11 +117,12 @@ def test_a_metric_of_another_kind_of_task_is_rejected(good: Params) -> None:
     ):
         check(mrpc)
     check(changed(mrpc, "data", task="stsb"))
-    mrpc = changed(changed(good, "data", task="mrpc"), "evaluate", metrics=["roc_auc", "f1_marco"])
-    with pytest.raises(
-        UserError, match=r'^params\.yaml: evaluate\.metrics .*, got "f1_marco"\. Did you mean "f1_macro"\?$'
-    ):
-        check(mrpc)
+    for task in ("mrpc", "demo", "custom"):
+        misspelled = changed(changed(good, "data", task=task), "evaluate", metrics=["roc_auc", "f1_marco"])
+        with pytest.raises(
+            UserError, match=r'^params\.yaml: evaluate\.metrics .*, got "f1_marco"\. Did you mean "f1_macro"\?$'
+        ):
+            check(misspelled)
 
 
 def test_precision_is_not_checked_where_other_machines_train(good: Params) -> None:

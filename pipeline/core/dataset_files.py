@@ -1,14 +1,16 @@
 """Read and write the splits as `datasets.Dataset`."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
-from datasets import Dataset, load_from_disk
+from datasets import ClassLabel, Dataset, List, Value, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from pyarrow import ArrowException
 
 from pipeline.core.parquet import incomplete
 from pipeline.core.paths import require
+from pipeline.core.task import Task
 
 _MOST_IN_MEMORY = 256 * 2**20  # bytes
 
@@ -30,6 +32,15 @@ def read_parquet(directory: Path, split: str, producer: str, cache: Path) -> Dat
         if isinstance(error.__cause__, OSError):  # The cache cannot be written.
             raise error.__cause__ from None
         raise incomplete(path, producer, error) from None
+
+
+def label_feature(task: Task) -> Any:
+    """Return the type of the column with the labels, or the predictions, of a task."""
+    if task.problem_type == "single_label_classification":
+        return ClassLabel(names=task.labels)
+    if task.problem_type == "multi_label_classification":
+        return List(Value("int64"), length=len(task.labels))
+    return Value("float64")
 
 
 def save(examples: Dataset, path: Path) -> None:

@@ -12,22 +12,15 @@ class Stopwatch:
     """Time a `with` block, in seconds of wall clock time.
 
     Attributes:
-        earlier: Seconds of the same run before it was interrupted and resumed.
-        seconds: Seconds of the block and `earlier`, when the block has ended.
+        seconds: Seconds of the block, when it has ended.
     """
-
-    earlier = 0.0
 
     def __enter__(self) -> "Stopwatch":
         self._started = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = self.so_far()
-
-    def so_far(self) -> float:
-        """Seconds since the block began, plus `earlier`."""
-        return self.earlier + time.perf_counter() - self._started
+        self.seconds = time.perf_counter() - self._started
 
     def write(self, path: Path, stage: str, samples: int) -> None:
         """Write the entry of a stage into the JSON file `path`, next to the entries of other stages."""

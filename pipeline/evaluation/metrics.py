@@ -199,6 +199,11 @@ def sign(name: str) -> int:
     return -1 if name == "loss" else METRICS[name].sign
 
 
+def title(name: str) -> str:
+    """The name of a metric, or of the loss, for people."""
+    return "loss" if name == "loss" else METRICS[name].title
+
+
 def applicable_metrics(task: Task) -> list[str]:
     """The names of all metrics that apply to a task."""
     task_type = "binary" if task.binary else task.problem_type
@@ -231,6 +236,12 @@ def choosing_by(task: Task, name: str | None) -> Task:
     _require_applicable("train.metric_for_best_model", name, ["loss", *applicable_metrics(task)])
     metrics = task.metrics if name in ("loss", *task.metrics) else [*task.metrics, name]
     return replace(task, metric_for_best_model=name, metrics=metrics)
+
+
+def require_known(names: list[str]) -> None:
+    """Raise UserError if one of `evaluate.metrics` applies to no task. The stage evaluate knows which ones apply."""
+    for name in names:
+        _require_applicable("evaluate.metrics", name, list(METRICS))
 
 
 def _require_applicable(key: str, name: str, applicable: list[str]) -> None:

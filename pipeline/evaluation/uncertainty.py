@@ -28,20 +28,20 @@ class Difference:
     Attributes:
         value: the difference of the mean scores over runs.
         runs: the number of runs of the smaller side.
-        models: the variance over other examples, between these very models.
-        examples: the part of it that models with other seeds share.
+        model_variance: the variance over other examples, between these very models.
+        example_variance: the part of it that models with other seeds share.
         groups: the number of groups of examples from which both were estimated.
-        seeds: the variance over other seeds; 0 with one run a side.
-        freedom: the degrees of freedom of `seeds`.
+        seed_variance: the variance over other seeds; 0 with one run a side.
+        degrees_of_freedom: those of `seed_variance`.
     """
 
     value: float
     runs: int
-    models: float
-    examples: float
+    model_variance: float
+    example_variance: float
     groups: int
-    seeds: float
-    freedom: float
+    seed_variance: float
+    degrees_of_freedom: float
 
     def reach(self, quantile: float) -> float:
         """How far at most, with a probability of `quantile`, the value lies above the true difference.
@@ -54,9 +54,10 @@ class Difference:
         from scipy.special import stdtrit  # scipy.stats takes half a second longer to import
 
         t_examples = float(stdtrit(self.groups - 1, quantile)) ** 2
-        t_seeds = float(stdtrit(self.freedom, quantile)) ** 2 if self.seeds else 0.0
+        t_seeds = float(stdtrit(self.degrees_of_freedom, quantile)) ** 2 if self.seed_variance else 0.0
+        configurations = t_examples * max(self.example_variance, 0) + t_seeds * self.seed_variance
         # Never narrower than for these models alone, without other seeds.
-        return sqrt(max(t_examples * max(self.examples, 0) + t_seeds * self.seeds, t_examples * self.models))
+        return sqrt(max(configurations, t_examples * self.model_variance))
 
     @property
     def low(self) -> float:

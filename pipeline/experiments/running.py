@@ -23,7 +23,7 @@ if sys.platform != "win32":
 
 _OUTPUTS = Path(".dvc", "tmp", "pipeline")  # DVC's .gitignore covers it.
 _PROGRESS = re.compile(  # The lines of a run that are logged.
-    r"Running stage|training on|resuming|epoch \d|DEGENERATE|warning:|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
+    r"Running stage|training on|resuming|epoch \d|warning:|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
     r"|checkpoints are kept|error:"
 )
 _SET_UP = "Reproducing experiment"  # DVC prints it when the files of an experiment are in its temporary directory.

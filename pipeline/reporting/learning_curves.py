@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from pipeline.evaluation.metrics import METRICS, sign
+from pipeline.evaluation.metrics import METRICS, sign, title
 
 LOSSES = {
     "single_label_classification": "cross-entropy (nats)",
@@ -44,11 +44,6 @@ class Reading(NamedTuple):
 
     name: str
     text: str
-
-
-def title(name: str) -> str:
-    """The name of a metric, or of the loss, for people."""
-    return "loss" if name == "loss" else METRICS[name].title
 
 
 def format_score(value: float, name: str) -> str:

@@ -14,7 +14,7 @@ from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import threshold
-from pipeline.evaluation.metrics import METRICS, applicable_metrics, baseline, losses
+from pipeline.evaluation.metrics import METRICS, applicable_metrics, baseline, losses, title
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
@@ -264,6 +264,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
     "percent": lambda proportion: _UNDEFINED if proportion is None else percent(proportion),
     "thousands": "{:,}".format,
-    "title": learning_curves.title,
+    "title": title,
     "verdict": _verdict,
 }

@@ -15,7 +15,11 @@ _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
 def find_files(directory: Path) -> dict[str, list[Path]]:
-    """Return the file of each split, train first, or its shards in order. Raises UserError if they are not clear."""
+    """Return the file of each split, train first, or its shards in order.
+
+    Raises:
+        UserError: A split has several candidates, a shard is missing, or there is no train file.
+    """
     candidates, ignored = _candidates(directory)
     # A temporary experiment runs in another directory, see `users_path`.
     missing = set() if directory.is_absolute() else _relative_paths(users_path(directory)) - _relative_paths(directory)

@@ -27,7 +27,7 @@ from pipeline.sources.label_values import (
 from pipeline.tabular.reading import LONE_SURROGATE, is_missing, listing, quote
 
 # The metrics of each problem type. Verdicts rest on the first one.
-METRICS = {
+DEFAULT_METRICS = {
     "binary": ["accuracy", "f1", "matthews_correlation"],
     "single_label_classification": ["accuracy", "f1_macro", "matthews_correlation"],
     "multi_label_classification": ["f1_micro", "f1_macro", "accuracy"],
@@ -64,7 +64,7 @@ class Labels:
     @property
     def metrics(self) -> list[str]:
         binary = self.problem_type == "single_label_classification" and len(self.names) == 2
-        return METRICS["binary" if binary else self.problem_type]
+        return DEFAULT_METRICS["binary" if binary else self.problem_type]
 
 
 class _Value(NamedTuple):
@@ -335,9 +335,11 @@ class LabelReader:
         vectors = [value for value in lists if value.is_vector]
         odd = next((value for value in lists if not value.is_vector), None)
         lengths = {len(value.items) for value in vectors}
-        has_repeats = any(len({bit(item) for item in value.items}) < len(value.items) for value in vectors)
-        if max(lengths, default=0) <= 2 and (odd or not (has_repeats or lengths == {2})):
-            return None
+        if max(lengths, default=0) <= 2:
+            # Short lists may be lists of the labels 0 and 1, unless all have two items, or one has an item twice.
+            has_repeats = any(len({bit(item) for item in value.items}) < len(value.items) for value in vectors)
+            if odd or not (has_repeats or lengths == {2}):
+                return None
         length = max(lengths)
         odd = odd or next((value for value in vectors if len(value.items) < length), None)
         if odd:
