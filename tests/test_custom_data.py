@@ -419,10 +419,6 @@ def test_a_text_with_another_label_in_another_split_is_a_contradiction(caplog: p
     assert [re.findall(r"validation|test|train|idx [\d, ]+", line) for line in contradictions] == [
         ["validation", "train", "idx 0, 3"], ["test", "validation", "idx 0, 1"],
     ]  # fmt: skip
-    listed = {
-        (leak["later"], leak["earlier"]): leak.get("contradictory") for leak in content(raw, "data_card")["leakage"]
-    }
-    assert listed["test", "train"] is None, "only what there is to say"
 
 
 def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labels_does_not() -> None:

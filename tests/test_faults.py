@@ -380,7 +380,7 @@ def test_an_input_damaged_while_train_runs_changes_nothing(
 
 @DAMAGES
 @pytest.mark.parametrize("name", ["test", "model.safetensors"])
-def test_an_input_damaged_while_predict_runs_changes_nothing(
+def test_an_input_damaged_while_predict_runs_changes_no_prediction(
     name: str, damage: Callable[[Path], None], tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -392,6 +392,11 @@ def test_an_input_damaged_while_predict_runs_changes_nothing(
     target = model / name if name == "model.safetensors" else data / name / "data-00000-of-00001.arrow"
     predict(data, model, tmp_path / "expected", tmp_path, PREDICT, "fp32", 1)
     do_at_first_call(BertForSequenceClassification, "forward", lambda: damage(target), monkeypatch)
+    if name == "test":  # It is opened after validation has been scored.
+        with pytest.raises(UserError, match=r'data/test is incomplete.*"dvc repro --force tokenize"'):
+            predict(data, model, tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
+        assert not (tmp_path / "out").exists()
+        return
     predict(data, model, tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
     for file in ("validation.parquet", "test.parquet", "test_swapped.parquet"):
         assert (tmp_path / "out" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()

@@ -21,7 +21,7 @@ from transformers.trainer_callback import DefaultFlowCallback
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.run_directory import remove_finished, run_directory, run_key
+from pipeline.core.run_directory import remove_finished, run_key
 from pipeline.params import Params
 from pipeline.train import train
 
@@ -149,17 +149,6 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_directory(
     with killed_at(1):
         run()
     assert not list((tmp_path / "checkpoints").iterdir())
-
-
-def test_a_second_run_with_the_same_inputs_is_rejected_while_the_first_one_runs(tmp_path: Path) -> None:
-    with run_directory(tmp_path, "key", fresh=False) as home:
-        (home / "checkpoint").touch()
-        with (
-            pytest.raises(UserError, match="another process is training with the same inputs"),
-            run_directory(tmp_path, "key", fresh=True),
-        ):
-            pass
-        assert (home / "checkpoint").exists()
 
 
 @pytest.mark.parametrize("kills", [[1], [9], [4, 5, 8]])

@@ -108,7 +108,7 @@ def test_a_space_that_makes_no_sense_is_told_in_one_line(
     [
         ("model.checkpoint: [nobody/one, nobody/two]", r"model\.checkpoint .*nobody/one"),
         ("model.checkpoint: [./one, ./two]", r"model\.checkpoint .*\./one"),
-        ("train.optim: [adamw_torch, adam]", r'train\.optim must be one of .*, got "adam".*Did you mean "adamw_torch"'),
+        ("train.optim: [adamw_torch, adam]", r'train\.optim must be .*, got "adam".*Did you mean "adamw_torch"'),
     ],
 )
 def test_a_value_that_every_trial_would_reject_is_told_before_any_trial(text: str, message: str, toy: Project) -> None:
