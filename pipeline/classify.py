@@ -165,7 +165,7 @@ def main() -> None:
         "--on-error", choices=("stop", "skip"), default="stop",
         help="skip: write rows that cannot be used to a file of their own, named after --out or the input, and go on",
     )  # fmt: skip
-    parser.add_argument("--batch-size", type=int, default=64, help="examples per forward pass; default: 64")
+    parser.add_argument("--batch-size", type=int, default=32, help="examples per forward pass; default: 32")
     parser.add_argument(
         "--precision", choices=("auto", *get_args(Precision)),
         help="default: the one in which the model's scores were measured, if this machine has it; auto: its fastest",
