@@ -25,6 +25,7 @@ def commit_of_result(project: Project, page: str) -> str:
     return project.run(*command[1].split()).splitlines()[-1].partition(" ")[2]
 
 
+@pytest.mark.slow
 def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Project) -> None:
     assert sorted(project.repro()) == sorted(ALL)
     lock = (project.root / "dvc.lock").read_text()
