@@ -156,8 +156,8 @@ def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
     ranking = ranked()
     assert ranking == [
         ("1", "0.001", 2, True),
-        ("1", "0.0001", 1, True),
         ("4", "0.0001", 1, True),
+        ("1", "0.0001", 1, True),
         ("4", "0.001", 2, False),
         ("1", "2.0", 1, False),
         ("4", "2.0", 1, False),
