@@ -278,7 +278,7 @@ def test_metrics_that_fail_to_be_written_cost_no_training(
 
 def test_an_unwritable_checkpoint_directory_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
-    with pytest.raises(UserError, match="checkpoints cannot be written: (File exists|Not a directory)"):
+    with pytest.raises(UserError, match=r"checkpoints cannot be written: (File exists|Not a directory)"):
         run()
 
 
