@@ -100,7 +100,8 @@ def as_command() -> Iterator[None]:
 
 
 class _OneLine(logging.Formatter):
-    """Format a message as one line, whatever it quotes. A traceback keeps its lines."""
+    """Format a message as one line that starts with its level, except for info. A traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return printable(super().formatMessage(record))
+        level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
+        return printable(level + super().formatMessage(record))

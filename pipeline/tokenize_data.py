@@ -127,7 +127,7 @@ def _log_vocabulary_fit(
     if words:
         fit += f", {tokens_per_word:.1f} tokens per word"
     if unknown > _MOST_UNKNOWN * tokens or tokens_per_word > _MOST_TOKENS_PER_WORD:
-        log.warning("warning: %s: %s. Use a base model whose vocabulary fits the language of these texts.", split, fit)
+        log.warning("%s: %s. Use a base model whose vocabulary fits the language of these texts.", split, fit)
     else:
         log.info("%s: %s", split, fit)
 

@@ -126,7 +126,7 @@ def train(
         degenerate = kept["eval_different"] == 1
         if degenerate:
             log.warning(
-                "warning: the model gives the same prediction for every validation example. Try another train.lr, more "
+                "the model gives the same prediction for every validation example. Try another train.lr, more "
                 "train.epochs or another train.seed."
             )
         write_details(

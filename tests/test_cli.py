@@ -87,7 +87,7 @@ def test_errors_and_log_messages_are_one_printable_line_each(tmp_path: Path) -> 
     """)
     done = run("-m", "loud", cwd=tmp_path)
     logged, lost, *traceback, error = done.stderr.split("\n")[:-1]
-    assert [line[:10] for line in (logged, lost, error)] == ["of a branc", "lost: a br", "error: a b"]
+    assert [line[:10] for line in (logged, lost, error)] == ["of a branc", "error: los", "error: a b"]
     assert all(line.isprintable() for line in (logged, lost, error))
     assert traceback[0].startswith("Traceback"), "a logged exception keeps its traceback"
 

@@ -111,7 +111,7 @@ def _run(experiment: Experiment, children: ChildProcesses) -> Outcome:
     if children.signals:
         return Outcome(experiment.name, f"{experiment.name} was interrupted")
     for line in lines[-_TAIL:]:
-        log.error("%s: %s", experiment.title, line.rstrip())
+        log.info("%s: %s", experiment.title, line.rstrip())
     errors = [line.strip() for line in lines if line.startswith("error: ")]  # DVC's own errors are in capitals.
     reason = errors[-1] if errors else ""
     return Outcome(experiment.name, f"{experiment.name} failed ({reason or 'see above'}); see {output_file}", reason)

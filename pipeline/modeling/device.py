@@ -60,7 +60,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         keep_memory()
         if device.precision == "bf16" and not cpu_bf16():
             log.warning(  # measured with benchmarks/cpus.py
-                "warning: this CPU emulates bf16: training takes about 14 times (AVX2) or 3 times (AVX-512) as long "
+                "this CPU emulates bf16: training takes about 14 times (AVX2) or 3 times (AVX-512) as long "
                 "as in fp32, and scoring takes longer too. Set train.precision to auto to use fp32 on this machine."
             )
     reason = f" ({setting.removeprefix('params.yaml: ')} is auto)" if precision == "auto" else ""
@@ -102,7 +102,7 @@ def precision_of_scores(recorded: Precision) -> Precision:
         return recorded
     precision = hardware.precisions[0]
     log.warning(
-        "warning: the model's scores were measured in %s, which this machine does not have. It computes in %s, and "
+        "the model's scores were measured in %s, which this machine does not have. It computes in %s, and "
         "probabilities may differ slightly.", recorded, precision,
     )  # fmt: skip
     return precision
@@ -133,7 +133,7 @@ def warn_if_busy() -> None:
     load, cores = psutil.getloadavg()[0], os.cpu_count() or 1
     if load > cores:
         log.warning(
-            "warning: this machine is busy, with a load of %.1f on %d cores, so training is slower. Stop what else is "
+            "this machine is busy, with a load of %.1f on %d cores, so training is slower. Stop what else is "
             "running, or lower train.num_threads.", load, cores,
         )  # fmt: skip
 

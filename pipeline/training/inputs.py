@@ -117,7 +117,7 @@ def _standardize(model: PreTrainedModel, labels: NDArray[np.float64]) -> float:
     match = find_head(model)
     if match is None:
         log.warning(
-            "warning: the last layer of this architecture (%s) is not known, so labels are not standardized. "
+            "the last layer of this architecture (%s) is not known, so labels are not standardized. "
             "Scale them to a mean of 0 and a standard deviation of 1.", model.config.model_type,
         )  # fmt: skip
         return 1.0
