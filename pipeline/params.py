@@ -3,6 +3,7 @@
 Types and bounds are here. The comments in `params.yaml` say what each key means.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -272,7 +273,7 @@ def _explain(error: ValidationError) -> str:
 
 def _find_schema(location: tuple[str | int, ...]) -> tuple[list[str], dict[str, Any]]:
     """Return the keys at the start of a location in `params.yaml`, and the JSON schema of their value."""
-    root = schema = Params.model_json_schema()
+    root = schema = _schema()
     keys: list[str] = []
     for name in location:
         if name not in schema.get("properties", {}):
@@ -282,6 +283,11 @@ def _find_schema(location: tuple[str | int, ...]) -> tuple[list[str], dict[str, 
         if "$ref" in schema:
             schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
     return keys, schema
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return Params.model_json_schema()
 
 
 def _suggest(value: str, choices: list[str]) -> str | None:

@@ -272,7 +272,7 @@ TREES = st.recursive(
     key=st.sampled_from([(section, name) for section, keys in OURS.items() for name in keys] + [("train", "new")]),
     value=TREES,
 )
-@settings(max_examples=150, deadline=20_000)
+@settings(max_examples=60, deadline=20_000)
 def test_any_value_of_any_key_loads_or_is_reported_in_one_line(key: tuple[str, str], value: Any) -> None:
     section, name = key
     tree = {**OURS, section: {**OURS[section], name: value}}
@@ -282,17 +282,17 @@ def test_any_value_of_any_key_loads_or_is_reported_in_one_line(key: tuple[str, s
 @given(st.text() | TREES.map(yaml.safe_dump))
 @example("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n")  # a small billion-laughs bomb
 @example("train: &train\n  training_args: *train\n")  # an alias that contains itself
-@example("[" * 2_000)
-@example("{a: " * 2_000)
-@example("a: 1\n" * 5_000)
+@example("[" * 500)
+@example("{a: " * 500)
+@example("a: 1\n" * 500)
 @example("9" * 5000)
-@example(" " * 1_000_000)
+@example(" " * 50_000)
 @example("!!bool x")
 @example("!!python/object/apply:os.system [exit 1]")
 @example("\x00")
 @example("\ud800")
-@example("x" * 99_000 + ": 1")
-@settings(max_examples=150, deadline=20_000)
+@example("x" * 9_000 + ": 1")
+@settings(max_examples=60, deadline=20_000)
 def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
     loads_or_is_reported_in_one_line(text)
 
