@@ -99,45 +99,30 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert {"Score", "Learning rate", "metrics/plots/history.csv", "metrics/plots/confusion.csv"} <= charts.keys()
 
 
-OUTPUTS = ("data/raw", "data/tokenized", "models/pretrained", "models/classifier", "data/predictions")
+def test_what_check_rejects_removes_no_output_and_records_no_experiment(project: Project) -> None:
+    project.repro("download")
+    project.commit("data")
+    raw = project.root / "data" / "raw"
+    time_of_output = raw.stat().st_mtime_ns
+    params = (project.root / "params.yaml").read_text()
 
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("train.lr=fast", r'train\.lr must be .*, got "fast"'),
-        ("+train.learning_rate=1e-4", r'train\.learning_rate is not .*"train\.lr"'),
-    ],
-)
-def test_a_rejected_parameter_removes_no_output_and_records_no_experiment(
-    project: Project, change: str, message: str
-) -> None:
-    project.repro()
-    project.commit("a result")
-    kept = {name: (project.root / name).stat().st_mtime_ns for name in OUTPUTS}
-    out = project.run("dvc", "exp", "run", "--set-param", change, ok=False)
-    assert re.search(rf"^error: params\.yaml: {message}", out, re.M)
+    out = project.run("dvc", "exp", "run", "--set-param", "+train.learning_rate=1e-4", "download", ok=False)
+    assert re.search(r'^error: params\.yaml: train\.learning_rate is not .*"train\.lr"', out, re.M)
     assert "Traceback" not in out
-    assert {name: (project.root / name).stat().st_mtime_ns for name in kept} == kept
     assert project.git("for-each-ref", "refs/exps/*/*/*") == "", "no experiment is recorded"
-    project.git("checkout", "--quiet", "params.yaml")
-    assert project.repro() == []
+    # After a failed experiment, git sometimes takes a changed params.yaml for an unchanged one, and restores nothing.
+    (project.root / "params.yaml").write_text(params)
+
+    for name, package in (("compute.lock", "accelerate"), ("requirements.lock", "altair")):
+        lock = project.root / name
+        text = lock.read_text()
+        lock.write_text(re.sub(f"^{package}==.*", f"{package}==1.14.0", text, flags=re.M))
+        out = project.run("dvc", "repro", "download", ok=False)
+        assert re.search(rf"error: {re.escape(name)}: .*{package} \S+ .*1\.14\.0.*; .*make setup", out)
+        lock.write_text(text)
+    assert raw.stat().st_mtime_ns == time_of_output
+    assert project.repro("download") == []
     assert project.git("status", "--porcelain") == ""
-
-
-@pytest.mark.parametrize(("name", "package"), [("compute.lock", "accelerate"), ("requirements.lock", "altair")])
-def test_packages_other_than_the_locked_ones_are_reported_before_any_output_is_removed(
-    name: str, package: str, project: Project
-) -> None:
-    project.repro()
-    lock = project.root / name
-    text = lock.read_text()
-    lock.write_text(re.sub(f"^{package}==.*", f"{package}==1.14.0", text, flags=re.M))
-    out = project.run("dvc", "repro", ok=False)
-    assert re.search(rf"error: {re.escape(name)}: .*{package} \S+ .*1\.14\.0.*; .*make setup", out)
-    assert all((project.root / output).exists() for output in (*OUTPUTS, "metrics/report.html"))
-    lock.write_text(text)
-    assert project.repro() == []
 
 
 @pytest.mark.slow
