@@ -14,7 +14,7 @@ from pipeline.core.output import write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS, PREDICTIONS
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.diagnostics import PLOTS, diagnostics, plots, threshold
+from pipeline.evaluation.diagnostics import PLOTS, best_threshold, diagnostics, plots
 from pipeline.evaluation.metrics import baseline, compared_by, loss, scores
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
@@ -41,14 +41,14 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
     task = compared_by(read_task(predictions, "predict"), names)
     splits = {split: load_predictions(predictions, split, task) for split in task.scored}
     details: dict[str, Any] = {"metrics": task.metrics, "signature": signature(predictions, task, splits)}
-    cut = None
+    threshold = None
     if task.binary:
-        cut = details["threshold"] = threshold(splits["validation"])
+        threshold = details["threshold"] = best_threshold(splits["validation"])
     evaluation, intervals = {}, {}
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, examples in splits.items():
         evaluation[split], intervals[split] = _score(task, split, examples)
-        details[split] = diagnostics(task, examples, cut)
+        details[split] = diagnostics(task, examples, threshold)
         for name, rows in plots(task, examples).items():
             points[name] += [(split, *row) for row in rows]
     log.info("signature: %s", as_line(details["signature"]))

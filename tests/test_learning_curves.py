@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pipeline.reporting.learning_curves import Epoch, epochs, read
+from pipeline.reporting.learning_curves import Epoch, epochs, judge
 
 
 def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> list[Epoch]:
@@ -49,12 +49,12 @@ CURVES = {
 @pytest.mark.parametrize("case", CURVES)
 def test_each_kind_of_curve_gets_its_verdict(case: str) -> None:
     run, names = CURVES[case]
-    assert [reading.name for reading in read(run, "f1", planned=len(run), degenerate=False)] == names
+    assert [verdict.name for verdict in judge(run, "f1", planned=len(run), degenerate=False)] == names
 
 
 def test_early_stopping_is_reported_beside_the_verdict() -> None:
     run, names = CURVES["loss climbs from its minimum"]
-    overfitting, stopped = read(run, "f1", planned=10, degenerate=False)
+    overfitting, stopped = judge(run, "f1", planned=10, degenerate=False)
     assert overfitting.name == names[0]
     assert stopped.name == "Stopped early"
     assert "after epoch 4 of 10" in stopped.text
@@ -63,19 +63,19 @@ def test_early_stopping_is_reported_beside_the_verdict() -> None:
 
 def test_a_model_that_always_says_the_same_gets_no_other_verdict() -> None:
     run, _ = CURVES["better to the end"]
-    assert [reading.name for reading in read(run, "f1", planned=3, degenerate=True)] == ["One answer"]
+    assert [verdict.name for verdict in judge(run, "f1", planned=3, degenerate=True)] == ["One answer"]
 
 
 def test_a_verdict_has_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
-    (verdict,) = read(run, "f1", 4, False)
+    (verdict,) = judge(run, "f1", 4, False)
     assert re.search(r"epoch 2, 0\.400.* 0\.550.*train loss .*0\.300 to 0\.150", verdict.text)
 
 
 def test_a_rise_within_two_standard_errors_is_only_perhaps_overfitting() -> None:
     run, _ = CURVES["loss climbs from its minimum"]  # by 0.15
     for error, name in ((0.07, "Overfitting from epoch 3"), (0.08, "Perhaps overfitting from epoch 3")):
-        (verdict,) = read(run, "f1", 4, False, "60 pairs", error)
+        (verdict,) = judge(run, "f1", 4, False, "60 pairs", error)
         assert verdict.name == name
         assert "60 pairs" in verdict.text
         assert ("chance" in verdict.text) == verdict.name.startswith("Perhaps")
@@ -99,10 +99,10 @@ def test_epochs_are_read_from_the_history() -> None:
 
 @pytest.mark.parametrize(("name", "title"), [("rmse", "RMSE"), ("loss", "loss")])
 def test_an_error_and_the_loss_are_better_when_lower(name: str, title: str) -> None:
-    (verdict,) = read(CURVES["better to the end"][0], name, planned=3, degenerate=False)
+    (verdict,) = judge(CURVES["better to the end"][0], name, planned=3, degenerate=False)
     assert verdict.name == "Still improving"
     assert re.search(rf"best validation {title}, by 0\.\d{{3}}", verdict.text)
-    *_, stopped = read(CURVES["loss climbs from its minimum"][0], name, planned=9, degenerate=False)
+    *_, stopped = judge(CURVES["loss climbs from its minimum"][0], name, planned=9, degenerate=False)
     assert f"validation {title} was best after epoch 2" in stopped.text
 
 
@@ -111,4 +111,4 @@ def test_an_error_swings_by_a_share_of_its_lowest_value() -> None:
         return [Epoch(number, 1 / number, {"loss": 0.5, "rmse": error}) for number, error in enumerate(errors, 1)]
 
     for errors, name in (((0.2, 0.23, 0.2), "Erratic"), ((2.0, 2.15, 2.0), "Levelled off")):
-        assert [reading.name for reading in read(run(*errors), "rmse", 3, degenerate=False)] == [name]
+        assert [verdict.name for verdict in judge(run(*errors), "rmse", 3, degenerate=False)] == [name]

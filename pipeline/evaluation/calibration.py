@@ -13,7 +13,7 @@ _SEED = 0
 
 
 def precision_recall_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(recall, precision) at each of `threshold_counts`. The first point, where nothing is predicted, is (0, 1)."""
+    """Return (recall, precision) at each of `threshold_counts`, from (0, 1), where nothing is predicted."""
     called = np.maximum(true_positives + false_positives, 1)
     precision = np.append(1.0, (true_positives / called)[1:])
     recall = true_positives / max(true_positives[-1], 1)
@@ -21,14 +21,14 @@ def precision_recall_curve(true_positives: Ints, false_positives: Ints) -> list[
 
 
 def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
-    """(false positive rate, true positive rate) at each of `threshold_counts`. The first point is (0, 0)."""
+    """Return (false positive rate, true positive rate) at each of `threshold_counts`. The first point is (0, 0)."""
     false_rate = false_positives / max(false_positives[-1], 1)
     true_rate = true_positives / max(true_positives[-1], 1)
     return list(zip(false_rate.tolist(), true_rate.tolist(), strict=True))
 
 
 def best_threshold(labels: Ints, probability: Floats) -> float:
-    """The threshold with the highest F1; in a tie, the highest threshold. labels, probability: shape (n,)."""
+    """Return the threshold with the highest F1; in a tie, the highest threshold. labels, probability: shape (n,)."""
     true_positives, false_positives, thresholds = (counts[1:] for counts in threshold_counts(labels, probability))
     f1 = 2 * true_positives / (true_positives + false_positives + labels.sum())
     return float(thresholds[f1.argmax()])
@@ -43,7 +43,7 @@ class Bin(NamedTuple):
 
 
 def reliability(confidence: Floats, correct: NDArray[np.bool_]) -> list[Bin]:
-    """The non-empty bins of a reliability diagram with 15 bins of equal width over [0, 1].
+    """Return the non-empty bins of a reliability diagram with 15 bins of equal width over [0, 1].
 
     confidence: shape (n,), probability of the predicted class. correct: shape (n,), whether that class is the label.
     """
@@ -53,7 +53,7 @@ def reliability(confidence: Floats, correct: NDArray[np.bool_]) -> list[Bin]:
 
 
 def expected_calibration_error(bins: list[Bin]) -> float:
-    """Mean gap between confidence and accuracy, weighted by bin size (Guo et al. 2017, eq. 3)."""
+    """Return the mean gap between confidence and accuracy, weighted by bin size (Guo et al. 2017, eq. 3)."""
     return sum(abs(row.confidence - row.accuracy) * row.n for row in bins) / sum(row.n for row in bins)
 
 
@@ -73,10 +73,10 @@ class Calibrated(NamedTuple):
 
 
 def if_calibrated(confidence: Floats) -> Calibrated:
-    """Consistency resampling: accuracy and calibration error if each confidence were the probability of being right.
+    """Simulate the accuracy and the calibration error if each confidence were the probability of being right.
 
-    confidence: shape (n,), probability of the predicted class. Source: Bröcker and Smith 2007, "Increasing the
-    reliability of reliability diagrams". Seeded: the same confidences give the same numbers.
+    This is consistency resampling (Bröcker and Smith 2007, "Increasing the reliability of reliability diagrams"). It is
+    seeded: the same confidences give the same numbers. confidence: shape (n,), probability of the predicted class.
     """
     random = np.random.default_rng(_SEED)
     accuracies, errors = [], []

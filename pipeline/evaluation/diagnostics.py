@@ -30,17 +30,17 @@ PLOTS = {
 _MOST_POINTS = 2000  # of a split in a plot: git keeps them
 
 
-def threshold(predictions: Predictions) -> float:
-    """With two classes, the probability of class 1 from which to predict it for the best F1."""
+def best_threshold(predictions: Predictions) -> float:
+    """Return the probability of class 1, of two classes, from which predicting it gives the best F1."""
     assert predictions.probability is not None
     return calibration.best_threshold(predictions.labels, predictions.probability[:, 1])
 
 
-def diagnostics(task: Task, split: Predictions, cut: float | None) -> dict[str, Any]:
+def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict[str, Any]:
     """Compute numbers about the predictions of a split that people read but do not compare.
 
     Args:
-        cut: with two classes, the probability of class 1 that `at_threshold` predicts it from.
+        threshold: with two classes, the probability of class 1 from which `at_threshold` predicts it.
 
     Returns:
         `scores`: all metrics that apply to the task. For a regression, the `mean_error` (prediction minus label) and
@@ -63,8 +63,8 @@ def diagnostics(task: Task, split: Predictions, cut: float | None) -> dict[str, 
             "calibration_error": calibration.expected_calibration_error(bins),
             "if_calibrated": calibration.if_calibrated(confidence)._asdict(),
         }
-        if cut is not None:
-            above = (split.probability[:, 1] >= cut).astype(int)
+        if threshold is not None:
+            above = (split.probability[:, 1] >= threshold).astype(int)
             for name, answers in (("at_half", predicted), ("at_threshold", above)):
                 entries[name] = {"accuracy": accuracy(labels, answers), **class_scores(labels, answers)[1]}
         else:
@@ -77,7 +77,7 @@ def diagnostics(task: Task, split: Predictions, cut: float | None) -> dict[str, 
 
 
 def class_scores(labels: Values, predictions: Values, classes: int = 2) -> list[dict[str, float | None]]:
-    """How well each class or label is told from the rest.
+    """Return how well each class or label is told from the rest.
 
     Precision is None if the class is never predicted, and recall if no example has it.
     """
@@ -94,7 +94,7 @@ def class_scores(labels: Values, predictions: Values, classes: int = 2) -> list[
 
 
 def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
-    """The rows of a split's plots, with the columns of `PLOTS`."""
+    """Return the rows of a split's plots, with the columns of `PLOTS`."""
     if split.probability is None:
         return {"residuals": _thinned(list(zip(split.labels.tolist(), split.predicted.tolist(), strict=True)))}
     correct = (split.labels == split.predicted).ravel()
@@ -112,5 +112,5 @@ def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _thinned(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """At most _MOST_POINTS of the points, evenly spread, with the first and the last."""
+    """Return at most _MOST_POINTS of the points, evenly spread, with the first and the last."""
     return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]

@@ -20,25 +20,18 @@ Floats = NDArray[np.floating[Any]]
 # labels per example: 0 or 1, shape (n, labels).
 Values = NDArray[Any]
 
-TaskType = Literal["binary", ProblemType]
-
 
 @dataclass(frozen=True)
-class Metric:
-    """A score and how people read it.
+class Score:
+    """How people read a metric or the loss.
 
     Attributes:
         title: its name in tables and sentences.
         scale: "proportion", from 0 to 1; "correlation", from -1 to 1; or "error", from 0, where less is better.
-        task_types: the tasks that it applies to. With two classes, a task is "binary".
-        compute: the score from the labels, the predictions (both as `Values`) and the probabilities, shape
-            (n, outputs). A regression has no probabilities.
     """
 
     title: str
     scale: Literal["proportion", "correlation", "error"]
-    task_types: tuple[TaskType, ...]
-    compute: Callable[[Values, Values, Any], float]
 
     @property
     def sign(self) -> int:
@@ -54,19 +47,56 @@ class Metric:
         return f"{difference + 0.0:+.{digits + 2}f}" if self.scale == "error" else points(difference, digits)
 
 
+def _always(labels: Values) -> bool:
+    return True
+
+
+def _has_class_1(labels: Values) -> bool:
+    """Return whether an example has class 1, or any label."""
+    return bool(np.any(labels == 1))
+
+
+def _has_class_or_label(labels: Values) -> bool:
+    """Return whether an example has a class, which is always true, or any label, which is not."""
+    return labels.ndim == 1 or _has_class_1(labels)
+
+
+def _varies(labels: Values) -> bool:
+    return bool(np.ptp(labels))
+
+
+@dataclass(frozen=True)
+class Metric(Score):
+    """A score of the predictions.
+
+    Attributes:
+        problem_types: the tasks that it applies to.
+        compute: the score from the labels, the predictions (both as `Values`) and the probabilities, shape
+            (n, outputs). A regression has no probabilities.
+        is_defined: whether the score depends on the predictions if these are the labels. F1, for example, is 0 without
+            an example of class 1, regardless of the predictions.
+        only_two_classes: whether it does not apply to more classes.
+    """
+
+    problem_types: tuple[ProblemType, ...]
+    compute: Callable[[Values, Values, Any], float]
+    is_defined: Callable[[Values], bool] = _always
+    only_two_classes: bool = False
+
+
 def accuracy(labels: Values, predictions: Values, *_: Any) -> float:
-    """The proportion of correct examples. With several labels per example, all of them must be correct."""
+    """Return the proportion of correct examples. With several labels per example, all of them must be correct."""
     return float(is_correct(labels, predictions).mean())
 
 
 def is_correct(labels: Values, predictions: Values) -> NDArray[np.bool_]:
-    """Whether each prediction equals the label, in all its parts. Shape (n,)."""
+    """Return whether each prediction equals the label, in all its parts. Shape (n,)."""
     correct: NDArray[np.bool_] = (labels == predictions).reshape(len(labels), -1).all(axis=1)
     return correct
 
 
 def balanced_accuracy(labels: Values, predictions: Values, *_: Any) -> float:
-    """The mean recall of the classes that occur."""
+    """Return the mean recall of the classes that occur."""
     correct, _predicted, actual = class_counts(labels, predictions)
     return float(np.mean(correct[actual > 0] / actual[actual > 0]))
 
@@ -85,26 +115,29 @@ def class_counts(labels: Values, predictions: Values, classes: int = 2) -> tuple
 
 
 def f1(labels: Values, predictions: Values, *_: Any) -> float:
-    """F1 of class 1. It is 0 if the class neither occurs nor is predicted."""
+    """Return the F1 of class 1. It is 0 if the class neither occurs nor is predicted."""
     correct, predicted, actual = class_counts(labels, predictions)
     return float(2 * correct[1] / max(predicted[1] + actual[1], 1))
 
 
 def f1_macro(labels: Values, predictions: Values, *_: Any) -> float:
-    """The mean F1 of the classes, or the labels, that occur or are predicted."""
+    """Return the mean F1 of the classes, or the labels, that occur or are predicted."""
     correct, predicted, actual = class_counts(labels, predictions)
     total = predicted + actual
     return float((2 * correct / np.maximum(total, 1)).sum() / max(np.count_nonzero(total), 1))
 
 
 def f1_micro(labels: Values, predictions: Values, *_: Any) -> float:
-    """F1 of all labels together."""
+    """Return the F1 of all labels together."""
     correct, predicted, actual = class_counts(labels, predictions)
     return float(2 * correct.sum() / max(predicted.sum() + actual.sum(), 1))
 
 
 def matthews_correlation(labels: Values, predictions: Values, *_: Any) -> float:
-    """For any number of classes (Gorodkin 2004, equation 8). It is 0 if labels or predictions are all of one class."""
+    """Return the correlation for any number of classes (Gorodkin 2004, equation 8).
+
+    It is 0 if the labels or the predictions are all of one class.
+    """
     correct, predicted, actual = (counts.astype(float) for counts in class_counts(labels, predictions))
     n = len(labels)
     covariance = n * correct.sum() - (predicted * actual).sum()
@@ -113,14 +146,14 @@ def matthews_correlation(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def roc_auc(labels: Values, predictions: Values, probabilities: Floats) -> float:
-    """The area under the ROC curve of class 1, or its mean over classes or labels. It is 0.5 if none has a curve."""
+    """Return the area under the ROC curve of class 1, or its mean over classes or labels; 0.5 if none has a curve."""
     curves = [threshold_counts(positive, column) for positive, column in one_vs_rest(labels, probabilities)]
     areas = [np.trapezoid(tp, fp) / (tp[-1] * fp[-1]) for tp, fp, _ in curves if tp[-1] and fp[-1]]
     return float(np.mean(areas)) if areas else 0.5
 
 
 def average_precision(labels: Values, predictions: Values, probabilities: Floats) -> float:
-    """The area under the precision-recall curve of class 1, or its mean over the classes or labels that occur."""
+    """Return the area under the precision-recall curve of class 1, or its mean over the labels that occur."""
     curves = [threshold_counts(positive, column) for positive, column in one_vs_rest(labels, probabilities)]
     areas = [(np.diff(tp) * tp[1:] / (tp + fp)[1:]).sum() / tp[-1] for tp, fp, _ in curves if tp[-1]]
     return float(np.mean(areas)) if areas else 0.0
@@ -150,7 +183,7 @@ def threshold_counts(positive: Ints, probability: Floats) -> tuple[Ints, Ints, F
 
 
 def pearson(labels: Values, predictions: Values, *_: Any) -> float:
-    """Pearson's correlation. It is 0 if all labels, or all predictions, are equal."""
+    """Return Pearson's correlation. It is 0 if all labels, or all predictions, are equal."""
     if not (np.ptp(labels) and np.ptp(predictions)):
         return 0.0
     x, y = labels - labels.mean(), predictions - predictions.mean()
@@ -159,7 +192,7 @@ def pearson(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def spearmanr(labels: Values, predictions: Values, *_: Any) -> float:
-    """Spearman's correlation: Pearson's, of the ranks."""
+    """Return Spearman's correlation, which is Pearson's correlation of the ranks."""
     return pearson(_ranks(labels), _ranks(predictions))
 
 
@@ -171,47 +204,52 @@ def _ranks(values: Values) -> Floats:
 
 
 def rmse(labels: Values, predictions: Values, *_: Any) -> float:
-    """The root of the mean squared error."""
+    """Return the root of the mean squared error."""
     return float(np.sqrt(np.square(labels - predictions).mean()))
 
 
-_CLASSES: tuple[TaskType, ...] = ("binary", "single_label_classification")
-_CLASSES_OR_LABELS: tuple[TaskType, ...] = (*_CLASSES, "multi_label_classification")
+_CLASSES: tuple[ProblemType, ...] = ("single_label_classification",)
+_LABELS: tuple[ProblemType, ...] = ("multi_label_classification",)
+_NUMBERS: tuple[ProblemType, ...] = ("regression",)
 
 # To add a metric, write a function and add an entry. Metrics have the names of scikit-learn or of the package evaluate.
 METRICS = {
-    "accuracy": Metric("accuracy", "proportion", _CLASSES_OR_LABELS, accuracy),
-    "average_precision": Metric("average precision", "proportion", _CLASSES_OR_LABELS, average_precision),
+    "accuracy": Metric("accuracy", "proportion", _CLASSES + _LABELS, accuracy),
+    "average_precision": Metric("average precision", "proportion", _CLASSES + _LABELS, average_precision, _has_class_1),
     "balanced_accuracy": Metric("balanced accuracy", "proportion", _CLASSES, balanced_accuracy),
-    "f1": Metric("F1", "proportion", ("binary",), f1),
-    "f1_macro": Metric("macro F1", "proportion", _CLASSES_OR_LABELS, f1_macro),
-    "f1_micro": Metric("micro F1", "proportion", ("multi_label_classification",), f1_micro),
-    "matthews_correlation": Metric("Matthews correlation", "correlation", _CLASSES, matthews_correlation),
-    "pearson": Metric("Pearson correlation", "correlation", ("regression",), pearson),
-    "rmse": Metric("RMSE", "error", ("regression",), rmse),
-    "roc_auc": Metric("ROC AUC", "proportion", _CLASSES_OR_LABELS, roc_auc),
-    "spearmanr": Metric("Spearman correlation", "correlation", ("regression",), spearmanr),
+    "f1": Metric("F1", "proportion", _CLASSES, f1, _has_class_1, only_two_classes=True),
+    "f1_macro": Metric("macro F1", "proportion", _CLASSES + _LABELS, f1_macro, _has_class_or_label),
+    "f1_micro": Metric("micro F1", "proportion", _LABELS, f1_micro, _has_class_or_label),
+    "matthews_correlation": Metric("Matthews correlation", "correlation", _CLASSES, matthews_correlation, _varies),
+    "pearson": Metric("Pearson correlation", "correlation", _NUMBERS, pearson, _varies),
+    "rmse": Metric("RMSE", "error", _NUMBERS, rmse),
+    "roc_auc": Metric("ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc, _varies),
+    "spearmanr": Metric("Spearman correlation", "correlation", _NUMBERS, spearmanr, _varies),
 }
+SCORES: dict[str, Score] = {**METRICS, "loss": Score("loss", "error")}
 
 
 def sign(name: str) -> int:
-    """1 if more of a metric, or of the loss, is better, -1 if less is."""
-    return -1 if name == "loss" else METRICS[name].sign
+    """Return 1 if more of a metric, or of the loss, is better, and -1 if less is."""
+    return SCORES[name].sign
 
 
 def title(name: str) -> str:
-    """The name of a metric, or of the loss, for people."""
-    return "loss" if name == "loss" else METRICS[name].title
+    """Return the name of a metric, or of the loss, for people."""
+    return SCORES[name].title
 
 
 def applicable_metrics(task: Task) -> list[str]:
-    """The names of all metrics that apply to a task."""
-    task_type = "binary" if task.binary else task.problem_type
-    return [name for name, metric in METRICS.items() if task_type in metric.task_types]
+    """Return the names of all metrics that apply to a task."""
+    return [
+        name
+        for name, metric in METRICS.items()
+        if task.problem_type in metric.problem_types and (task.binary or not metric.only_two_classes)
+    ]
 
 
 def compared_by(task: Task, names: list[str] | None) -> Task:
-    """The task with other metrics to compare models by, as in `evaluate.metrics`; None keeps its own.
+    """Return the task with other metrics to compare models by, as in `evaluate.metrics`; None keeps its own.
 
     Raises:
         UserError: if there are none, or if one does not apply to the task.
@@ -226,7 +264,7 @@ def compared_by(task: Task, names: list[str] | None) -> Task:
 
 
 def choosing_by(task: Task, name: str | None) -> Task:
-    """The task with another metric, or the loss, to choose the epoch by; None keeps its own.
+    """Return the task with another metric, or the loss, to choose the epoch by; None keeps its own.
 
     Raises:
         UserError: if the metric does not apply to the task.
@@ -266,7 +304,7 @@ def scores(
 
 
 def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
-    """The metrics in an evaluation.json with their values, by split and title, as "test F1"; test comes first."""
+    """Return the metrics in an evaluation.json with their values, by a title such as "test F1". Test comes first."""
     return {
         f"{split} {metric.title}": (metric, evaluation[split][name])
         for split in sorted(evaluation)
@@ -276,14 +314,14 @@ def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[M
 
 
 def compute_metrics(task: Task, logits: Floats, labels: Values) -> dict[str, float]:
-    """The task's metrics and the mean loss, for the Trainer or the course's loop. logits: shape (n, outputs)."""
+    """Return the task's metrics and the mean loss, for the Trainer or the course's loop. logits: shape (n, outputs)."""
     predictions, chances = answers(task.problem_type, logits)
     metrics = task_metric(task).compute(predictions=predictions, references=labels, probabilities=chances)
     return {**metrics, "loss": loss(task.problem_type, logits, labels)}
 
 
 def task_metric(task: Task) -> "evaluate.Metric":
-    """The task's metrics as an `evaluate.Metric`.
+    """Return the task's metrics as an `evaluate.Metric`.
 
     It is not `evaluate.load("glue", "mrpc")`, which downloads a script from the Hub and runs it.
     """
@@ -308,29 +346,32 @@ def task_metric(task: Task) -> "evaluate.Metric":
 
 
 def answers(problem_type: ProblemType, logits: Floats) -> tuple[Values, Floats | None]:
-    """The predictions and the probabilities, as `Metric.compute` takes them. logits: shape (n, outputs)."""
+    """Return the predictions and the probabilities, as `Metric.compute` takes them. logits: shape (n, outputs)."""
     chances = None if problem_type == "regression" else probabilities(problem_type, logits)
     return predicted(problem_type, logits), chances
 
 
 def predicted(problem_type: ProblemType, logits: Floats) -> Values:
-    """What a model predicts. logits: shape (n, outputs)."""
+    """Return what a model predicts. logits: shape (n, outputs)."""
     if problem_type == "regression":
         return logits[:, 0].astype(np.float64)
-    return logits.argmax(-1) if problem_type == "single_label_classification" else (logits > 0).astype(np.int64)
+    if problem_type == "multi_label_classification":
+        return (logits > 0).astype(np.int64)
+    return logits.argmax(-1)
 
 
 def probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
-    """The probability of each class, or of each label by itself. Shape (n, outputs), as `logits`.
+    """Return the probability of each class, or of each label by itself. Shape (n, outputs), as `logits`.
 
     They are rounded to six places, so that scores do not depend on the last bits of `exp`.
     """
-    single = problem_type == "single_label_classification"
-    return np.round(np.exp(log_softmax(logits)) if single else 1 / (1 + np.exp(-logits)), 6)
+    if problem_type == "multi_label_classification":
+        return np.round(1 / (1 + np.exp(-logits)), 6)
+    return np.round(np.exp(log_softmax(logits)), 6)
 
 
 def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[Values, Floats | None]:
-    """Predictions and probabilities of the best model that sees no text, as `Values` and of shape (n, outputs).
+    """Return predictions and probabilities of the best model that sees no text, as `Values` and of shape (n, outputs).
 
     It predicts the majority class (the last one, if several are as frequent) or the mean, always with the same
     probabilities: the proportions of the classes.
@@ -348,7 +389,7 @@ def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[V
 
 
 def loss(problem_type: ProblemType, logits: Floats, labels: Values) -> float:
-    """Mean loss: cross-entropy in nats, for several labels the mean over the binary ones; or squared error.
+    """Return the mean loss: cross-entropy in nats (binary, with several labels per example) or squared error.
 
     logits: shape (n, outputs). labels: as `Values`.
     """
@@ -356,7 +397,7 @@ def loss(problem_type: ProblemType, logits: Floats, labels: Values) -> float:
 
 
 def losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
-    """The loss of each example, shape (n,); with several labels per example that of each label, shape (n, labels)."""
+    """Return the loss of each example, shape (n,), or of each of its labels, shape (n, labels)."""
     logits = logits.astype(np.float64)
     if problem_type == "regression":
         return np.square(logits[:, 0] - labels)
@@ -367,7 +408,7 @@ def losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """Log softmax over the last axis, in float64, without overflow."""
+    """Compute the log softmax over the last axis, in float64, without overflow."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     normalized: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return normalized

@@ -46,7 +46,7 @@ class Predictions:
         return np.take_along_axis(self.probability, self.predicted[:, None], axis=1)[:, 0]
 
     def sorted_by_idx(self) -> "Predictions":
-        """The same examples in the order of `idx`."""
+        """Return the same examples in the order of `idx`."""
         order = np.argsort(self.idx, kind="stable")
         columns: dict[str, Any] = {name: column[order] for name, column in vars(self).items() if column is not None}
         return replace(self, **columns)

@@ -21,7 +21,7 @@ _FIRST, _LAST = ("task", "metrics"), (_SEED, "checkpoint", "code")
 
 
 def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) -> Signature:
-    """The signature of the scores on splits of a directory of predictions, which has the provenance of their model.
+    """Sign the scores on some splits of a directory of predictions.
 
     Each split has its number of examples and a hash of the corpus and of their ids and labels, in any order. The code
     is that of the modules that trained the model.
@@ -49,7 +49,7 @@ def _digest(*content: Any) -> str:
 
 
 def joined(signatures: Mapping[str, Signature]) -> Signature:
-    """The signature of a mean over runs, from those of the runs by their names.
+    """Return the signature of a mean over runs, from those of the runs by their names.
 
     Raises:
         UserError: if they differ in more than the seed.
@@ -64,6 +64,6 @@ def joined(signatures: Mapping[str, Signature]) -> Signature:
 
 
 def as_line(entries: Signature) -> str:
-    """For people and for papers, whatever the order of the entries."""
+    """Format a signature for people and for papers, in a fixed order."""
     splits = sorted(entries.keys() - {*_FIRST, *_LAST})
     return "|".join(f"{name}:{entries[name]}" for name in (*_FIRST, *splits, *_LAST))

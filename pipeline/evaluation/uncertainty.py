@@ -44,7 +44,7 @@ class Difference:
     degrees_of_freedom: float
 
     def reach(self, quantile: float) -> float:
-        """How far at most, with a probability of `quantile`, the value lies above the true difference.
+        """Return how far at most, with a probability of `quantile`, the value lies above the true difference.
 
         Seeds and examples are crossed random effects. The square is the sum of those of two half-widths (Howe 1974):
         Student's t of the variance between runs, with Welch's degrees of freedom, and that of the examples' effect,
@@ -100,13 +100,13 @@ def jackknife(name: str, labels: Values, predictions: Values, probabilities: Flo
 
 
 def _variance(jackknives: Floats) -> Any:
-    """The variance of scores over examples (Efron and Tibshirani 1993, section 11.5). Shape (..., 1 + groups)."""
+    """Estimate the variance over examples (Efron and Tibshirani 1993, section 11.5). Shape (..., 1 + groups)."""
     left_out = jackknives[..., 1:]
     return (left_out.shape[-1] - 1) * np.var(left_out, axis=-1)
 
 
 def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
-    """The mean score of the runs b minus that of the runs a.
+    """Return the mean score of the runs b minus that of the runs a.
 
     With one run a side, the interval is for these two models on other examples. With two runs or more, it is for the
     two configurations, on other examples and with other seeds.
@@ -136,7 +136,7 @@ def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
 def score_intervals(
     names: Iterable[str], labels: Values, predictions: Values, probabilities: Floats | None = None
 ) -> dict[str, Interval]:
-    """Intervals of the scores over examples, by name of the metric.
+    """Compute intervals of the scores over examples, by name of the metric.
 
     Accuracy gets Wilson's interval, which holds for few examples and for scores near 1 too (Wilson 1927). F1 is
     2 J / (1 + J), where J is the proportion of the true positives among all examples that are positive or called so.
@@ -173,7 +173,7 @@ _SCALES = {
 
 
 def _jackknife_interval(scale_name: str, n: int, values: Floats) -> Interval:
-    """Student's t interval on a scale without bounds: the logit, Fisher's z, or the logarithm of an error."""
+    """Compute Student's t interval on a scale without bounds: the logit, Fisher's z, or the logarithm of an error."""
     from scipy.special import stdtrit
 
     scale, value = _SCALES[scale_name], float(values[0])
@@ -197,7 +197,7 @@ def _wilson(hits: int, n: int) -> Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Student's t interval of the mean of at least two values."""
+    """Compute Student's t interval of the mean of at least two values."""
     from scipy.special import stdtrit
 
     reach = float(stdtrit(len(values) - 1, 0.975)) * float(np.std(values, ddof=1)) / sqrt(len(values))

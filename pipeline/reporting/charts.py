@@ -26,14 +26,14 @@ _PERCENT = alt.Axis(format=".0%", tickCount=5)
 
 @cache
 def javascript() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script that needs no network, and page.js, which draws with them."""
+    """Bundle Vega, Vega-Lite, Vega-Embed and page.js, which draws with them, into a script that needs no network."""
     import vl_convert
 
     return vl_convert.javascript_bundle(Path(__file__).with_name("page.js").read_text(encoding="utf-8"))
 
 
 def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """Scores with their intervals, and those of other models.
+    """Draw scores with their intervals, and those of other models.
 
     rows: `score`, `model`, `value`, and for an interval `low` and `high`; at most three models.
     """
@@ -54,7 +54,7 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
 
 
 def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> Spec:
-    """Train and validation loss over the steps, and the end of the kept epoch.
+    """Draw train and validation loss over the steps, and the end of the kept epoch.
 
     history: rows of history.csv. title: the name of the loss.
     """
@@ -70,7 +70,7 @@ def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> 
 
 
 def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
-    """The metrics `names`, proportions or correlations, on validation after each epoch."""
+    """Draw the metrics `names`, proportions or correlations, on validation after each epoch."""
     titles = {name: METRICS[name].title for name in names}
     rows = [
         {"epoch": epoch.number, "score": title, "value": epoch.scores[name]}
@@ -91,7 +91,7 @@ def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
 
 
 def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest: float) -> Spec:
-    """The reliability diagram. bins: rows of reliability.csv. lowest: the least confidence that can be."""
+    """Draw the reliability diagram. bins: rows of reliability.csv. lowest: the least confidence that can be."""
     lines = _lines(bins, splits, "confidence", "accuracy", "n").encode(
         x=alt.X("confidence:Q", title="confidence", axis=_PERCENT, scale=alt.Scale(domain=[lowest, 1])),
         y=alt.Y("accuracy:Q", title="share that is right", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
@@ -104,7 +104,7 @@ def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest
 
 
 def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
-    """The precision-recall curve. points: rows of precision_recall.csv."""
+    """Draw the precision-recall curve. points: rows of precision_recall.csv."""
     lines = _lines(points, splits, "recall", "precision").encode(
         x=alt.X("recall:Q", title="recall", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("precision:Q", title="precision", axis=_PERCENT, scale=alt.Scale(zero=False)),
@@ -113,7 +113,7 @@ def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str])
 
 
 def roc(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
-    """The ROC curve. points: rows of roc.csv."""
+    """Draw the ROC curve. points: rows of roc.csv."""
     lines = _lines(points, splits, "false_positive_rate", "true_positive_rate").encode(
         x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("true_positive_rate:Q", title="true positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
@@ -122,7 +122,7 @@ def roc(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
 
 
 def predictions(points: Sequence[Mapping[str, str]], split: str) -> Spec:
-    """The predictions of a regression over the labels. points: rows of residuals.csv."""
+    """Draw the predictions of a regression over the labels. points: rows of residuals.csv."""
     rows = _residuals(points, split)
     values = [value for row in rows for value in (row["label"], row["prediction"])]
     marks = (
@@ -137,7 +137,7 @@ def predictions(points: Sequence[Mapping[str, str]], split: str) -> Spec:
 
 
 def residuals(points: Sequence[Mapping[str, str]], split: str) -> Spec:
-    """Prediction minus label over the prediction. points: rows of residuals.csv."""
+    """Draw prediction minus label over the prediction. points: rows of residuals.csv."""
     marks = (
         _chart(_residuals(points, split))
         .mark_point(filled=True, size=18, opacity=0.5)
@@ -159,7 +159,7 @@ def _residuals(points: Sequence[Mapping[str, str]], split: str) -> list[dict[str
 
 
 def slices(slices: Sequence[Slice], name: str, overall: float) -> Spec:
-    """A metric in each slice that defines it, with its interval, and the metric of all rows."""
+    """Draw a metric in each slice that defines it, with its interval, and the metric of all rows."""
     rows = [
         {"slice": part.name, "score": part.scores[name], **part.intervals[name], "rows": part.n}
         for part in slices
@@ -188,7 +188,7 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
 
 
 def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str, train: bool = False) -> alt.Chart:
-    """A line for each split, through its rows in their order; `train` too. Only `columns` are kept, as numbers."""
+    """Draw a line for each split, through its rows in their order; `train` too. Only `columns` are kept, as numbers."""
     # The order is that of the colors. The first one is for train, even if train is not drawn.
     every = ["train", *sorted(splits, key=lambda split: (split != "validation", split))]
     drawn = every[not train :]
@@ -216,7 +216,7 @@ def _downsampled(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, s
 
 
 def _legend(names: Sequence[str]) -> alt.Legend:
-    """A legend of lines. If the names in a row are wider than a phone, they stand below each other."""
+    """Return a legend of lines. If the names in a row are wider than a phone, they stand below each other."""
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
     legend.values = list(names)
     if sum(map(len, names)) > 20:
@@ -235,7 +235,7 @@ def _percent(field: str) -> alt.Tooltip:
 
 
 def _layered(*layers: alt.Chart, height: int = 260) -> Spec:
-    """The layers drawn on top of each other, as wide as their container."""
+    """Draw the layers on top of each other, as wide as their container."""
     chart = alt.layer(*layers).properties(width="container", height=height)
     specification: Spec = chart.properties(autosize={"type": "fit-x", "contains": "padding"}).to_dict()
     del specification["config"]  # Altair's own theme

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from pipeline.evaluation.metrics import METRICS, sign, title
+from pipeline.evaluation.metrics import SCORES
 
 LOSSES = {
     "single_label_classification": "cross-entropy (nats)",
@@ -39,16 +39,11 @@ class Epoch(NamedTuple):
     scores: dict[str, float]
 
 
-class Reading(NamedTuple):
-    """A verdict on a curve in a word or two, and the numbers behind it."""
+class CurveVerdict(NamedTuple):
+    """A verdict on the curves in a word or two, and the numbers behind it."""
 
     name: str
     text: str
-
-
-def format_score(value: float, name: str) -> str:
-    """Format a value of a metric, or of the loss, for people."""
-    return f"{value:.3f}" if name == "loss" else METRICS[name].format(value)
 
 
 def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[Epoch]:
@@ -67,9 +62,9 @@ def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[E
     ]
 
 
-def read(
+def judge(
     epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool, examples: str = "", error: float = 0
-) -> list[Reading]:
+) -> list[CurveVerdict]:
     """Judge the curves.
 
     - One answer: the kept model predicts the same for all of validation. The curves are not judged.
@@ -94,16 +89,16 @@ def read(
         error: the standard error of the mean validation loss.
     """
     if degenerate:
-        readings = [Reading("One answer", "The kept model predicts the same for all of validation.")]
+        verdicts = [CurveVerdict("One answer", "The kept model predicts the same for all of validation.")]
     elif len(epochs) == 1:
-        readings = [Reading("Too short", "One epoch says nothing about where the curves go.")]
+        verdicts = [CurveVerdict("Too short", "One epoch says nothing about where the curves go.")]
     else:
-        readings = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
-        readings = readings or [_levelled_off(epochs, name)]
-    return [*readings, *_stopped_early(epochs, name, planned)]
+        verdicts = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
+        verdicts = verdicts or [_levelled_off(epochs, name)]
+    return [*verdicts, *_stopped_early(epochs, name, planned)]
 
 
-def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[Reading]:
+def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[CurveVerdict]:
     last, best = epochs[-1], _best(epochs, "loss")
     still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
     if not still_learning or last.scores["loss"] <= best.scores["loss"] * (1 + _RISE_LOSS):
@@ -116,71 +111,70 @@ def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[R
         f"The rise of {rise:.3f} is {'less' if doubtful else 'more'} than two standard errors of a mean loss over "
         f"{examples or 'these examples'} ({error:.3f} each){', so it may be chance' if doubtful else ''}."
     )
-    return [Reading(f"{'Perhaps overfitting' if doubtful else 'Overfitting'} from epoch {best.number + 1}", text)]
+    return [CurveVerdict(f"{'Perhaps overfitting' if doubtful else 'Overfitting'} from epoch {best.number + 1}", text)]
 
 
-def _still_improving(epochs: Sequence[Epoch], name: str) -> list[Reading]:
+def _still_improving(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
     *earlier, last = epochs
-    gain = sign(name) * (last.scores[name] - _best(earlier, name).scores[name])
+    gain = SCORES[name].sign * (last.scores[name] - _best(earlier, name).scores[name])
     if gain <= _change(earlier, name, _GAIN, _GAIN_ERROR) or _best(epochs, "loss") is not last:
         return []
     by = f"{gain:.3f}" if _is_error(name) else f"{100 * gain:.1f} points"
     text = (
-        f"The last epoch, {last.number}, has the best validation {title(name)}, by {by}"
+        f"The last epoch, {last.number}, has the best validation {SCORES[name].title}, by {by}"
         f"{'' if name == 'loss' else ', and the lowest validation loss'}: more epochs may give more."
     )
-    return [Reading("Still improving", text)]
+    return [CurveVerdict("Still improving", text)]
 
 
-def _erratic(epochs: Sequence[Epoch], name: str) -> list[Reading]:
+def _erratic(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
     swings = []
     if name != "loss" and _swings(epochs, name):
         much = "a tenth" if _is_error(name) else "2 points"
-        swings.append(f"validation {title(name)} gets worse and better by more than {much} from epoch to epoch")
+        swings.append(f"validation {SCORES[name].title} gets worse and better by more than {much} from epoch to epoch")
     if _swings(epochs, "loss"):
         swings.append("validation loss rises and falls by more than a tenth")
     if not swings:
         return []
-    text = " and ".join(swings)
-    return [Reading("Erratic", f"{text[0].upper()}{text[1:]}: a lower learning rate or a longer warm-up may help.")]
+    text = " and ".join(swings).replace("validation", "Validation", 1)
+    return [CurveVerdict("Erratic", f"{text}: a lower learning rate or a longer warm-up may help.")]
 
 
 def _swings(epochs: Sequence[Epoch], name: str) -> bool:
-    """Whether the score gets much worse and later much better."""
+    """Return whether the score gets much worse and later much better."""
     much = _change(epochs, name, _SWING, _SWING_ERROR)
-    steps = [sign(name) * (after.scores[name] - before.scores[name]) for before, after in pairwise(epochs)]
+    steps = [SCORES[name].sign * (after.scores[name] - before.scores[name]) for before, after in pairwise(epochs)]
     first_fall = next((number for number, step in enumerate(steps) if step < -much), len(steps))
     return any(step > much for step in steps[first_fall:])
 
 
-def _levelled_off(epochs: Sequence[Epoch], name: str) -> Reading:
+def _levelled_off(epochs: Sequence[Epoch], name: str) -> CurveVerdict:
     best, last = _best(epochs, name), epochs[-1]
-    best_score, last_score = (format_score(epoch.scores[name], name) for epoch in (best, last))
+    best_score, last_score = (SCORES[name].format(epoch.scores[name]) for epoch in (best, last))
     text = (
-        f"Validation {title(name)} is best after epoch {best.number}, {best_score}, and ends at {last_score}; "
+        f"Validation {SCORES[name].title} is best after epoch {best.number}, {best_score}, and ends at {last_score}; "
         "validation loss neither climbs nor swings."
     )
-    return Reading("Levelled off", text)
+    return CurveVerdict("Levelled off", text)
 
 
-def _stopped_early(epochs: Sequence[Epoch], name: str, planned: int) -> list[Reading]:
+def _stopped_early(epochs: Sequence[Epoch], name: str, planned: int) -> list[CurveVerdict]:
     if len(epochs) >= planned:
         return []
     best = _best(epochs, name).number
-    text = (
-        f"Training ended after epoch {len(epochs)} of {planned}: validation {title(name)} was best after epoch {best}."
-    )
-    return [Reading("Stopped early", text)]
+    ended = f"Training ended after epoch {len(epochs)} of {planned}"
+    text = f"{ended}: validation {SCORES[name].title} was best after epoch {best}."
+    return [CurveVerdict("Stopped early", text)]
 
 
 def _best(epochs: Sequence[Epoch], name: str) -> Epoch:
-    return max(epochs, key=lambda epoch: sign(name) * epoch.scores[name])
+    return max(epochs, key=lambda epoch: SCORES[name].sign * epoch.scores[name])
 
 
 def _is_error(name: str) -> bool:
-    return name == "loss" or METRICS[name].scale == "error"
+    return SCORES[name].scale == "error"
 
 
 def _change(epochs: Sequence[Epoch], name: str, difference: float, proportion: float) -> float:
-    """What counts as a change: a difference in a score, or a proportion of the lowest value of an error."""
+    """Return what counts as a change: a difference in a score, or a proportion of the lowest value of an error."""
     return proportion * _best(epochs, name).scores[name] if _is_error(name) else difference

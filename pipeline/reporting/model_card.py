@@ -74,7 +74,7 @@ def model_card(results: Results) -> str:
 
 
 def _score_table(results: Results, metrics: list[str]) -> list[str]:
-    """The metrics of each split; the ones that models are compared by, with their 95% intervals."""
+    """Return the metrics of each split; the ones that models are compared by, with their 95% intervals."""
     task, rows = results.task, []
     for name in metrics:
         title = f"F1 of {code(task.labels[1])}" if name == "f1" else METRICS[name].title
@@ -90,13 +90,13 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
 
 
 def _purpose(task: Task) -> str:
-    """What the model does, in a sentence."""
+    """Return what the model does, in a sentence."""
     text = "a pair of texts" if task.pairs else "a text"
     if task.problem_type == "regression":
         return f"Gives {text} a number."
     if task.binary:
         return f"Tells {code(task.labels[1])} from {code(task.labels[0])}, given {text}."
-    names = ", ".join(map(code, task.labels[:_MOST_LABELS])) + (", ..." if len(task.labels) > _MOST_LABELS else "")
+    names = _listing([code(label) for label in task.labels])
     if task.problem_type == "single_label_classification":
         return f"Gives {text} one of {len(task.labels)} classes: {names}."
     return f"Says which of {len(task.labels)} labels {text} has: {names}."
@@ -113,12 +113,16 @@ def _never_predicted(results: Results) -> str:
     missing = never_predicted(results.predictions[split], len(task.labels))
     if not missing:
         return ""
-    names = ", ".join(f"{code(task.labels[label])} (0 of {n:,})" for label, n in missing[:_MOST_LABELS])
-    return f"- On {split} it never predicts {names}{', ...' if len(missing) > _MOST_LABELS else ''}.\n"
+    names = _listing([f"{code(task.labels[label])} (0 of {n:,})" for label, n in missing])
+    return f"- On {split} it never predicts {names}.\n"
+
+
+def _listing(names: list[str]) -> str:
+    return ", ".join(names if len(names) <= _MOST_LABELS else [*names[:_MOST_LABELS], "..."])
 
 
 def _chosen(task: Task) -> str:
-    """What choosing the epoch means for the scores."""
+    """Return what choosing the epoch means for the scores."""
     unbiased = " and ".join(split for split in task.scored if split != "validation")
     also = f"the scores on {unbiased} are not" if unbiased else "no other split has known labels"
     return f"The epoch was chosen by its score on validation, which makes that slightly optimistic; {also}. "

@@ -13,8 +13,8 @@ import numpy as np
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
-from pipeline.evaluation.diagnostics import threshold
-from pipeline.evaluation.metrics import METRICS, applicable_metrics, baseline, losses, title
+from pipeline.evaluation.diagnostics import best_threshold
+from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, baseline, losses, title
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
@@ -44,7 +44,7 @@ def page(results: Results) -> str:
     related = overlap >= slices.RELATED
     sliced = {split: slices.slices(task, results.rows[split], predictions[split], related) for split in task.scored}
     validated = results.card.splits["validation"].rows
-    readings = learning_curves.read(
+    curve_verdicts = learning_curves.judge(
         epochs,
         training["metric_for_best_model"],
         training["epochs"],
@@ -61,6 +61,7 @@ def page(results: Results) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
+    environment.globals |= {"few": slices.FEW, "most_classes": _MOST_CLASSES, "negations": slices.NEGATIONS}
     script = charts.javascript()
     return environment.get_template("page.html.jinja").render(
         **vars(results),
@@ -68,8 +69,8 @@ def page(results: Results) -> str:
         charts=_charts(results, splits, epochs, curve_names, sliced[main]),
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
+        curve_verdicts=curve_verdicts,
         epochs=epochs,
-        few=slices.FEW,
         frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
         guess=_guess(task, predictions[main]),
         main=main,
@@ -77,13 +78,9 @@ def page(results: Results) -> str:
             (group, [_mistake(results, main, position, related) for position in group.positions])
             for group in mistakes.worst(task, predictions[main])
         ],
-        most_classes=_MOST_CLASSES,
-        moved=_moved_scores(predictions, main) if task.binary else None,
         names=[name.replace("_", " ") for name in task.labels],
-        negations=slices.NEGATIONS,
         never_predicted=never_predicted(predictions[main], len(task.labels)),
         overlap=overlap,
-        readings=readings,
         related=related,
         right={split: float(np.mean(predictions[split].labels == predictions[split].predicted)) for split in splits},
         script=script,
@@ -92,7 +89,7 @@ def page(results: Results) -> str:
         slice_names=slices.slice_metrics(task),
         slices=sliced,
         splits=splits,
-        units="" if METRICS[task.metrics[0]].scale == "error" else "\N{NO-BREAK SPACE}%",
+        threshold_effects=_threshold_effects(predictions, main) if task.binary else None,
         unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
         versions={
             "The corpus": results.provenance["data"],
@@ -111,7 +108,7 @@ def _charts(
     curve_names: Sequence[str],
     slices: Sequence[Slice],
 ) -> dict[str, dict[str, Any]]:
-    """The specifications of the charts that apply to the task. slices: those of the first split."""
+    """Return the specifications of the charts that apply to the task. slices: those of the first split."""
     from pipeline.reporting import charts
 
     task, plots, main = results.task, results.plots, splits[0]
@@ -137,7 +134,7 @@ def _charts(
 
 
 def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of the first chart: each score of the model except errors, and the scores to compare it with."""
+    """Return the rows of the first chart: each score of the model except errors, and the scores to compare it with."""
     rows = []
     for split in splits:
         evaluation, intervals = results.evaluation[split], results.intervals[split]
@@ -157,14 +154,14 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _guess(task: Task, predictions: Predictions) -> str | float | None:
-    """What the baseline answers: the name of a class, or a number; None with several labels per example."""
+    """Return what the baseline answers: the name of a class, or a number; None with several labels per example."""
     if task.problem_type == "multi_label_classification":
         return None
     guesses, _ = baseline(task.problem_type, predictions.labels, task.outputs)
     return task.labels[guesses[0]].replace("_", " ") if task.labels else float(guesses[0])
 
 
-def _moved_scores(predictions: Mapping[str, Predictions], split: str) -> dict[str, Difference]:
+def _threshold_effects(predictions: Mapping[str, Predictions], split: str) -> dict[str, Difference]:
     """Compare the scores on a split at the best threshold of validation with the scores at 0.5.
 
     Returns:
@@ -172,7 +169,7 @@ def _moved_scores(predictions: Mapping[str, Predictions], split: str) -> dict[st
     """
     scored = predictions[split]
     assert scored.probability is not None
-    above = (scored.probability[:, 1] >= threshold(predictions["validation"])).astype(int)
+    above = (scored.probability[:, 1] >= best_threshold(predictions["validation"])).astype(int)
     if np.array_equal(above, scored.predicted):
         return {}
     differences = {}
@@ -183,7 +180,7 @@ def _moved_scores(predictions: Mapping[str, Predictions], split: str) -> dict[st
 
 
 def _loss_error(task: Task, predictions: Predictions, n: int) -> float:
-    """The standard error of the mean loss over n examples, from the losses of the predicted ones."""
+    """Return the standard error of the mean loss over n examples, from the losses of the predicted ones."""
     every_loss = losses(task.problem_type, predictions.logits, predictions.labels)
     return float(every_loss.reshape(len(predictions.labels), -1).mean(axis=1).std() / n**0.5)
 
@@ -210,7 +207,7 @@ def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
 
 
 def _mistake(results: Results, split: str, position: int, related: bool) -> dict[str, Any]:
-    """What the page says about a mistake. confidence: of each label if there are several, None for a regression."""
+    """Return what the page says about a mistake. `confidence` has a number for each label if there are several."""
     predictions = results.predictions[split]
     return {
         "idx": int(predictions.idx[position]),
@@ -226,7 +223,7 @@ _UNDEFINED = "\N{EN DASH}"
 
 
 def _difference(difference: float, name: str, unit: bool = False) -> str:
-    """A difference in a metric with its sign, and its unit."""
+    """Return a difference in a metric with its sign, and its unit."""
     text = METRICS[name].format_difference(difference)
     text = text.replace("-", "\N{MINUS SIGN}") if float(text) else f"±{text[1:]}"
     return f"{text} points" if unit and METRICS[name].scale != "error" else text
@@ -248,12 +245,15 @@ def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
 
 
 def _number(value: float) -> str:
-    """A label or a prediction of a regression."""
+    """Return a label or a prediction of a regression."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _format_score(value: float | None, name: str) -> str:
-    return _UNDEFINED if value is None else learning_curves.format_score(value, name)
+def _format_score(value: float | None, name: str, unit: bool = False) -> str:
+    if value is None:
+        return _UNDEFINED
+    score = SCORES[name]
+    return f"{score.format(value)}\N{NO-BREAK SPACE}%" if unit and score.scale != "error" else score.format(value)
 
 
 _FILTERS: dict[str, Callable[..., Any]] = {

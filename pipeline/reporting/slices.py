@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values, scores
+from pipeline.evaluation.metrics import METRICS, Floats, Ints, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
@@ -40,7 +40,7 @@ class Slice(NamedTuple):
         name: its name within the criterion.
         n: the number of its rows.
         positive: with two classes, the proportion of class 1.
-        scores: the `slice_metrics` that its labels do not leave undefined, see `_defined`.
+        scores: the `slice_metrics` that are defined for its labels.
         intervals: the 95% intervals of these scores.
     """
 
@@ -53,7 +53,7 @@ class Slice(NamedTuple):
 
 
 def slice_metrics(task: Task) -> list[str]:
-    """The task's first two metrics, except for Spearman's correlation, which says much the same as Pearson's."""
+    """Return the task's first two metrics, except for Spearman's correlation, which says much the same as Pearson's."""
     return [name for name in task.metrics if name != "spearmanr"][:2]
 
 
@@ -71,7 +71,7 @@ def slices(task: Task, rows: Rows, predictions: Predictions, related: bool = Tru
                 continue
             labels, predicted = predictions.labels[members], predictions.predicted[members]
             probability = None if predictions.probability is None else predictions.probability[members]
-            defined = [metric for metric in slice_metrics(task) if _defined(metric, labels)]
+            defined = [metric for metric in slice_metrics(task) if METRICS[metric].is_defined(labels)]
             intervals = score_intervals(defined, labels, predicted, probability)
             scored.append(
                 Slice(
@@ -86,19 +86,6 @@ def slices(task: Task, rows: Rows, predictions: Predictions, related: bool = Tru
     return scored
 
 
-def _defined(metric: str, labels: Values) -> bool:
-    """Whether a metric says something about rows with these labels.
-
-    F1 and average precision are 0 if no row has the class, or any label, regardless of the predictions. A correlation
-    and ROC AUC are not defined if all labels are equal.
-    """
-    if metric in ("f1", "average_precision") or (metric.startswith("f1_") and labels.ndim > 1):
-        return bool(np.any(labels == 1))
-    if metric == "roc_auc" or METRICS[metric].scale == "correlation":
-        return bool(np.ptp(labels))
-    return True
-
-
 def _assignments(task: Task, rows: Rows, related: bool) -> Iterator[tuple[str, Assignment]]:
     yield "Length", by_length(rows.texts)
     yield "Negation", by_negation(rows.texts)
@@ -111,7 +98,7 @@ def _assignments(task: Task, rows: Rows, related: bool) -> Iterator[tuple[str, A
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case, without punctuation."""
+    """Return the words of a text in lower case, without punctuation."""
     return _WORD.findall(text.lower())
 
 
@@ -124,7 +111,7 @@ def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
 
 
 def overlaps(first: Sequence[str], second: Sequence[str]) -> Floats:
-    """The Jaccard index of the two sets of words of each pair. Shape (n,)."""
+    """Return the Jaccard index of the two sets of words of each pair. Shape (n,)."""
     pairs = [(set(words(left)), set(words(right))) for left, right in zip(first, second, strict=True)]
     return np.array([len(left & right) / max(len(left | right), 1) for left, right in pairs])
 
