@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError, printable
@@ -258,17 +259,28 @@ def _explain(error: ValidationError) -> str:
         case "value_error":  # It comes from a check of this module.
             reason, value = mistake["ctx"]["error"], mistake["input"]
             return str(reason) if isinstance(value, dict) else f"{key} {reason}, got {quoted(value)}."
-    # Of a union, pydantic reports a mistake for each type. The deepest one is about an entry of the value.
-    mistakes = [mistake for mistake in mistakes if mistake["loc"][: len(keys)] == tuple(keys)]
-    mistake = max(mistakes, key=lambda mistake: len(mistake["loc"]))
+    same_key = [mistake for mistake in mistakes if mistake["loc"][: len(keys)] == tuple(keys)]
+    return f"{key or 'the file'} must be {_explain_value(same_key, len(keys), schema)}"
+
+
+def _explain_value(mistakes: list[ErrorDetails], depth: int, schema: dict[str, Any]) -> str:
+    """Say what a value must be, and what was found.
+
+    Args:
+        mistakes: those of a single key. Of a union, pydantic reports a mistake for each type.
+        depth: the number of names in the key.
+        schema: the JSON schema of the value.
+    """
+    mistake = max(mistakes, key=lambda mistake: len(mistake["loc"]))  # The deepest one is about an entry of the value.
     value = mistake["input"]
-    location_in_value = mistake["loc"][len(keys) :]
+    location_in_value = mistake["loc"][depth:]
     if "anyOf" in schema:
         location_in_value = location_in_value[1:]  # The first part is the type that pydantic has tried.
     entry = f" for entry {quoted(location_in_value[0])}" if location_in_value else ""
-    suggestion = _suggest(value, schema["enum"]) if "enum" in schema and isinstance(value, str) else None
-    hint = f' Did you mean "{suggestion}"?' if suggestion else ""
-    return f"{key or 'the file'} must be {describe(schema)}, got {quoted(value)}{entry}.{hint}"
+    hint = ""
+    if "enum" in schema and isinstance(value, str) and (suggestion := _suggest(value, schema["enum"])):
+        hint = f' Did you mean "{suggestion}"?'
+    return f"{describe(schema)}, got {quoted(value)}{entry}.{hint}"
 
 
 def _find_schema(location: tuple[str | int, ...]) -> tuple[list[str], dict[str, Any]]:
