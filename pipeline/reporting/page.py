@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,12 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.reporting import learning_curves, mistakes, slices
-from pipeline.reporting.learning_curves import Epoch
+from pipeline.reporting.learning_curves import CurveVerdict, Epoch
 from pipeline.reporting.results import Results, never_predicted
 from pipeline.reporting.slices import Slice
+
+if TYPE_CHECKING:
+    import jinja2
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
@@ -30,11 +33,7 @@ _BASELINES = {"majority": "majority class", "mean": "mean of the labels"}
 
 def page(results: Results) -> str:
     """Render the page as HTML. It has no date and no path in it: the same results give the same text."""
-    import jinja2
-
-    from pipeline.reporting import charts
-
-    task, predictions, training = results.task, results.predictions, results.training
+    task, predictions = results.task, results.predictions
     main = task.verdict_split
     splits = sorted(task.scored, key=lambda split: split != main)
     # The columns of history.csv have the order of the task's metrics.
@@ -43,16 +42,53 @@ def page(results: Results) -> str:
     overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
     related = overlap >= slices.RELATED
     sliced = {split: slices.slices(task, results.rows[split], predictions[split], related) for split in task.scored}
-    validated = results.card.splits["validation"].rows
-    curve_verdicts = learning_curves.judge(
-        epochs,
-        training["metric_for_best_model"],
-        training["epochs"],
-        training["degenerate"],
-        f"{validated:,} {task.noun}",
-        _loss_error(task, predictions["validation"], validated),
-    )
     train_labels = results.card.splits[TRAIN].labels
+    return (
+        _environment()
+        .get_template("page.html.jinja")
+        .render(
+            **vars(results),
+            charts=_charts(results, splits, epochs, curve_names, sliced[main]),
+            confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
+            curve_names=curve_names,
+            curve_verdicts=_curve_verdicts(results, epochs),
+            epochs=epochs,
+            frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
+            guess=_guess(task, predictions[main]),
+            main=main,
+            mistakes=[
+                (group, [_mistake(results, main, position, related) for position in group.positions])
+                for group in mistakes.worst(task, predictions[main])
+            ],
+            names=[name.replace("_", " ") for name in task.labels],
+            never_predicted=never_predicted(predictions[main], len(task.labels)),
+            overlap=overlap,
+            related=related,
+            right={
+                split: float(np.mean(predictions[split].labels == predictions[split].predicted)) for split in splits
+            },
+            slice_names=slices.slice_metrics(task),
+            slices=sliced,
+            splits=splits,
+            threshold_effects=_threshold_effects(predictions, main) if task.binary else None,
+            unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
+            versions={
+                "The corpus": results.provenance["data"],
+                "The pretrained checkpoint": results.provenance["checkpoint"],
+                "The training run": results.training,
+                "Where it was trained": results.provenance["environment"],
+                "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
+            },
+        )
+    )
+
+
+def _environment() -> "jinja2.Environment":
+    """Make the environment of the templates, with the filters and the constants that they use."""
+    import jinja2
+
+    from pipeline.reporting import charts
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,  # text from the data cannot become markup
@@ -61,43 +97,26 @@ def page(results: Results) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
-    environment.globals |= {"few": slices.FEW, "most_classes": _MOST_CLASSES, "negations": slices.NEGATIONS}
-    script = charts.javascript()
-    return environment.get_template("page.html.jinja").render(
-        **vars(results),
-        baseline_name=_BASELINES[task.baseline],
-        charts=_charts(results, splits, epochs, curve_names, sliced[main]),
-        confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
-        curve_names=curve_names,
-        curve_verdicts=curve_verdicts,
-        epochs=epochs,
-        frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
-        guess=_guess(task, predictions[main]),
-        main=main,
-        mistakes=[
-            (group, [_mistake(results, main, position, related) for position in group.positions])
-            for group in mistakes.worst(task, predictions[main])
-        ],
-        names=[name.replace("_", " ") for name in task.labels],
-        never_predicted=never_predicted(predictions[main], len(task.labels)),
-        overlap=overlap,
-        related=related,
-        right={split: float(np.mean(predictions[split].labels == predictions[split].predicted)) for split in splits},
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        signature=as_line(results.diagnostics["signature"]),
-        slice_names=slices.slice_metrics(task),
-        slices=sliced,
-        splits=splits,
-        threshold_effects=_threshold_effects(predictions, main) if task.binary else None,
-        unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
-        versions={
-            "The corpus": results.provenance["data"],
-            "The pretrained checkpoint": results.provenance["checkpoint"],
-            "The training run": training,
-            "Where it was trained": results.provenance["environment"],
-            "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
-        },
+    environment.globals |= {
+        "baseline_names": _BASELINES,
+        "few": slices.FEW,
+        "most_classes": _MOST_CLASSES,
+        "negations": slices.NEGATIONS,
+        "script": charts.javascript(),
+    }
+    return environment
+
+
+def _curve_verdicts(results: Results, epochs: Sequence[Epoch]) -> list[CurveVerdict]:
+    task, training = results.task, results.training
+    validated = results.card.splits["validation"].rows
+    return learning_curves.judge(
+        epochs,
+        training["metric_for_best_model"],
+        training["epochs"],
+        training["degenerate"],
+        f"{validated:,} {task.noun}",
+        _loss_error(task, results.predictions["validation"], validated),
     )
 
 
@@ -256,6 +275,11 @@ def _format_score(value: float | None, name: str, unit: bool = False) -> str:
     return f"{score.format(value)}\N{NO-BREAK SPACE}%" if unit and score.scale != "error" else score.format(value)
 
 
+def _sha256(text: str) -> str:
+    """Hash a script as a Content-Security-Policy names it."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
 _FILTERS: dict[str, Callable[..., Any]] = {
     "difference": _difference,
     "format_score": _format_score,
@@ -263,6 +287,8 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "number": _number,
     "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
     "percent": lambda proportion: _UNDEFINED if proportion is None else percent(proportion),
+    "sha256": _sha256,
+    "signature_line": as_line,
     "thousands": "{:,}".format,
     "title": title,
     "verdict": _verdict,
