@@ -4,6 +4,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,7 @@ def page(results: Results) -> str:
     )
 
 
+@cache
 def _environment() -> "jinja2.Environment":
     """Make the environment of the templates, with the filters and the constants that they use."""
     import jinja2
