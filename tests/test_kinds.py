@@ -99,7 +99,7 @@ def test_a_type_of_task_goes_through_the_stages_and_beats_its_baseline(
     """Also that the model, loaded with transformers, answers as predict does."""
     from transformers import pipeline
 
-    epochs = 10 if task_type == "several" else 6
+    epochs = 8 if task_type == "several" else 4
     task, out = TASKS[task_type], run(task_type, "run", epochs=epochs, lr=3e-3, warmup_ratio=0.1)
     settings = PredictParams(batch_size=64, score_swapped_pairs=True, max_samples=None)
     predict(data(task_type), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)

@@ -357,7 +357,8 @@ def predicted(problem_type: ProblemType, logits: Floats) -> Values:
         return logits[:, 0].astype(np.float64)
     if problem_type == "multi_label_classification":
         return (logits > 0).astype(np.int64)
-    return logits.argmax(-1)
+    classes: Ints = logits.argmax(-1)
+    return classes
 
 
 def probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
