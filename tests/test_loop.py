@@ -43,11 +43,11 @@ def results(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"model_type": "mpnet", "precision": "bf16", "weight_decay": 0.1, "gradient_checkpointing": True},
-        {"batch_size": 4, "gradient_accumulation_steps": 3, "logging_steps": 2, "group_by_length": False},
+        {"model_type": "mpnet", "precision": "bf16", "weight_decay": 0.1},
+        {"batch_size": 4, "gradient_accumulation_steps": 3, "logging_steps": 4, "group_by_length": False},
         {
             "model_type": "gpt2", "keep": "last", "max_grad_norm": 0.0, "lr_scheduler_type": "cosine",
-            "warmup_ratio": 0.2, "optim": "adamw_torch", "seed": 7,
+            "warmup_ratio": 0.2, "optim": "adamw_torch", "seed": 7, "gradient_checkpointing": True,
         },
         {"epochs": 4, "early_stopping_patience": 1, "lr": 1e-9, "dataloader_num_workers": 1},
     ],
@@ -58,7 +58,7 @@ def test_the_loop_and_the_trainer_give_the_same_bytes(
 ) -> None:
     """With dropout, in one process; test_processes has two."""
     by_loop = results("loop", **settings)
-    assert len(by_loop["metrics/plots/history.csv"].splitlines()) > 5
+    assert len(by_loop["metrics/plots/history.csv"].splitlines()) > 4
     assert by_loop == results("trainer", **settings)
 
 
