@@ -1,5 +1,6 @@
 """Distributed training: the losses of one process, one process that writes, and an end when any of them ends."""
 
+import contextlib
 import csv
 import functools
 import json
@@ -135,7 +136,8 @@ def test_two_processes_score_as_one_does(
     rows = [f"The number is {number}.,It is {number * 7}.,{number}\n" for number in range(99)]
     (run / "new.csv").write_text("sentence1,sentence2,id\n" + "".join(rows) + ",No first text.,99\n")
     predict(data, classifier, tmp_path / "predictions", tmp_path / "metrics", params.predict, "fp32", 1)
-    classify(classifier, run / "new.csv", tmp_path / "answered.csv", True, 32)
+    with contextlib.chdir(run):
+        classify(classifier, Path("new.csv"), tmp_path / "answered.csv", True, 32)
     out = ended(start("run", TORCHRUN, "predict"))
     assert out.count("scored test: ") == out.count("device: cpu") == 1, "only rank 0 logs"
     out = ended(start("run", TORCHRUN, "classify --file new.csv --out answered.csv --on-error skip"))
