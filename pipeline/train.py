@@ -43,7 +43,7 @@ from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold
 from pipeline.modeling.settings import InferenceSettings
 from pipeline.training.history import History, LiveCurves, epochs_scored, kept_epoch, mean_loss
-from pipeline.training.inputs import TrainInputs, TrainResult, load_inputs
+from pipeline.training.inputs import load_inputs
 
 
 def train(
@@ -110,7 +110,8 @@ def train(
             )  # fmt: skip
             result = fit(inputs, home, params, runtime, curves)
             try:
-                _write_model(draft, inputs, result)
+                inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
+                inputs.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # It stands for a full disk.
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             inference = json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8"))
@@ -132,11 +133,6 @@ def train(
         in_this_process = 1 - result.first_step / summary["steps"]
         samples = round(examples * summary["epochs_run"] * in_this_process)
         result.watch.write(metrics / "timing.json", "train", samples)
-
-
-def _write_model(directory: Path, inputs: TrainInputs, result: TrainResult) -> None:
-    inputs.model.save_pretrained(directory, state_dict=fold(inputs.model, result.weights))
-    inputs.tokenizer.save_pretrained(directory)
 
 
 def _summary(history: History, params: TrainParams, task: Task, effective_batch: int) -> dict[str, Any]:

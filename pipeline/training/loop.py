@@ -68,6 +68,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
     first_step = state.global_step
     first_epoch, steps_to_skip = divmod(first_step, steps_in_epoch)
+    batches_to_skip = steps_to_skip * params.gradient_accumulation_steps
     loss_since_logged, steps_since_logged = torch.zeros((), device=accelerator.device), 0
     bar = tqdm(total=max_steps, initial=first_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
     dropout = fast_dropout() if inputs.device.type == "cpu" else nullcontext()
@@ -79,8 +80,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
             if _is_stopped_early(state, params, inputs):
                 break
             model.train()
-            batches = _batches(accelerator, train_loader, sampler, epoch, steps_to_skip, params)
-            steps_to_skip = 0
+            batches = _batches(accelerator, train_loader, sampler, epoch, batches_to_skip)
+            batches_to_skip = 0
             while window := list(islice(batches, params.gradient_accumulation_steps)):
                 labels_in_window = sum(batch["labels"].numel() for batch in window)
                 labels_in_window = accelerator.reduce(torch.tensor(labels_in_window, device=accelerator.device), "sum")
@@ -173,21 +174,16 @@ def _loader(
 
 
 def _batches(
-    accelerator: Accelerator,
-    loader: Any,
-    sampler: EpochSampler,
-    epoch: int,
-    steps_to_skip: int,
-    params: TrainParams,
+    accelerator: Accelerator, loader: Any, sampler: EpochSampler, epoch: int, batches_to_skip: int
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield the batches of an epoch, without those of the steps that were done before the run was resumed."""
+    """Yield the batches of an epoch, without those that were done before the run was resumed."""
     random_state = get_random_state()
-    remaining = accelerator.skip_first_batches(loader, steps_to_skip * params.gradient_accumulation_steps)
+    remaining = accelerator.skip_first_batches(loader, batches_to_skip)
     remaining.set_epoch(epoch)
     sampler.set_epoch(epoch)  # After a resume with several processes, Accelerate's `set_epoch` misses it.
     batches = iter(remaining)
     first = next(batches)
-    if steps_to_skip:  # The loader has drawn a random number that the interrupted run had drawn before its checkpoint.
+    if batches_to_skip:  # The loader has drawn a number that the interrupted run had drawn before.
         set_random_state(random_state)
     yield first
     yield from batches
