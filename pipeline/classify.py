@@ -34,7 +34,6 @@ from pipeline.tabular.reading import (
 from pipeline.tabular.writing import Write, writing_rows
 
 _STANDARD_INPUT = Path("-")
-_TIMEOUT = 600  # seconds until a process gives up on another one that does not answer
 
 
 def classify(
@@ -180,7 +179,7 @@ def main() -> None:
     if arguments.file == _STANDARD_INPUT and distributed.world_size() > 1:
         parser.error("several processes cannot share standard input; name a file")
     allow_closed_output()
-    with as_command(), distributed.process_group(_TIMEOUT):
+    with as_command(), distributed.process_group():
         classify(
             arguments.model, arguments.file or arguments.texts, arguments.out, arguments.on_error == "skip",
             arguments.batch_size, arguments.precision,

@@ -35,14 +35,14 @@ from pipeline.core.paths import (
     users_path,
 )
 from pipeline.core.run_directory import code_digest, run_directory, run_key
-from pipeline.core.task import read_task
+from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold
 from pipeline.modeling.settings import InferenceSettings
-from pipeline.training.history import LiveCurves, epochs_scored, kept_epoch
+from pipeline.training.history import History, LiveCurves, epochs_scored, kept_epoch, mean_loss
 from pipeline.training.inputs import load_inputs
 
 
@@ -109,44 +109,47 @@ def train(
                 math.ceil(examples / effective_batch) * params.epochs,
             )  # fmt: skip
             result = fit(inputs, home, params, runtime, curves)
-            kept = kept_epoch(result.history, params.keep, task)
             try:
                 inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
                 inputs.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # It stands for a full disk.
                 raise UserError(f"{classifier} cannot be written: {error}") from error
+            inference = json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8"))
             InferenceSettings(
                 task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
-                precision=device.precision, **json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8")),
+                precision=device.precision, **inference,
             ).write(draft)  # fmt: skip
             # write_json would round a learning rate of 1e-7 to 0.
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # Nothing has written them if training was resumed after its last step.
-        epochs = epochs_scored(result.history)
-        degenerate = kept["eval_different"] == 1
-        if degenerate:
+        summary = _summary(result.history, params, task, effective_batch)
+        if summary["degenerate"]:
             log.warning(
                 "the model gives the same prediction for every validation example. Try another train.lr, more "
                 "train.epochs or another train.seed."
             )
-        write_details(
-            metrics / "train.json",  # The same run gives the same bytes, so no times are in it.
-            {
-                "kept_epoch": epochs.index(kept) + 1,
-                "degenerate": degenerate,
-                "effective_batch_size": effective_batch,
-                "epochs": params.epochs,
-                "epochs_run": len(epochs),
-                "metric_for_best_model": task.metric_for_best_model,
-                "score": kept[f"eval_{task.metric_for_best_model}"],
-                "steps": epochs[-1]["step"],
-                "train_loss": result.train_loss,
-            },
-        )
+        write_details(metrics / "train.json", summary)
         write_details(metrics / "environment.json", provenance["environment"])
-        in_this_process = 1 - result.first_step / epochs[-1]["step"]
-        samples = round(examples * len(epochs) * in_this_process)
+        in_this_process = 1 - result.first_step / summary["steps"]
+        samples = round(examples * summary["epochs_run"] * in_this_process)
         result.watch.write(metrics / "timing.json", "train", samples)
+
+
+def _summary(history: History, params: TrainParams, task: Task, effective_batch: int) -> dict[str, Any]:
+    """Return the content of train.json. The same run gives the same bytes, so no times are in it."""
+    epochs = epochs_scored(history)
+    kept = kept_epoch(history, params.keep, task)
+    return {
+        "kept_epoch": epochs.index(kept) + 1,
+        "degenerate": kept["eval_different"] == 1,
+        "effective_batch_size": effective_batch,
+        "epochs": params.epochs,
+        "epochs_run": len(epochs),
+        "metric_for_best_model": task.metric_for_best_model,
+        "score": kept[f"eval_{task.metric_for_best_model}"],
+        "steps": epochs[-1]["step"],
+        "train_loss": mean_loss(history),
+    }
 
 
 def _source(directory: Path, producer: str) -> Any:

@@ -1,5 +1,7 @@
 """Shared fixtures: the embedded corpus, random two-layer transformers, and copies of this project."""
 
+import functools
+import gc
 import os
 import shutil
 import subprocess
@@ -74,6 +76,13 @@ def data_params(**changed: Any) -> DataParams:
     """The section `data` of tests/params.yaml with other values."""
     tree = yaml.safe_load(PARAMS.read_text())
     return parse_params({**tree, "data": {**tree["data"], **changed}}).data
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _exempt_imports_from_garbage_collection() -> None:
+    """The Trainer collects garbage in every run. With all the objects of the imports, that takes half of the run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -184,8 +193,9 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMaker) -> Callable[..., Path]:
-    """Tokenize the embedded corpus for a checkpoint."""
+    """Tokenize the embedded corpus for a checkpoint, once for all tests. They must not change the directory."""
 
+    @functools.cache
     def run(checkpoint: Path, padding: str = "dynamic") -> Path:
         out = tmp_path_factory.mktemp("tokenized") / "tokenized"
         tokenize(raw, checkpoint, out, TokenizeParams(max_length=96, padding=padding), num_proc=1)  # type: ignore[arg-type]

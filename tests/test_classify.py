@@ -5,11 +5,11 @@ import functools
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: Tiny
         out = tmp_path_factory.mktemp(task)
         raw = download_kind(task, out)
         tokenize(raw, tiny(), out / "tokenized", TokenizeParams(max_length=24, padding="dynamic"), 1)
-        settings = sections(params, max_train_samples=None, batch_size=8, epochs=2, lr=2e-3, precision=precision)
+        settings = sections(params, max_train_samples=None, epochs=1, lr=2e-3, precision=precision)
         train(out / "tokenized", tiny(), out / "classifier", out / "metrics", out / "checkpoints", *settings)
         scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
         predict(out / "tokenized", out / "classifier", out / "predictions", out / "metrics", scoring, precision, None)
@@ -149,25 +149,36 @@ def test_parquet_keeps_the_types_of_other_columns(
     assert pq.read_table(tmp_path / "out.parquet").select(rows.column_names).equals(rows)
 
 
-def run(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """The command as a user types it, where there is neither params.yaml nor a repository."""
-    command = [sys.executable, "-m", "pipeline.classify", *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=env, input=stdin, capture_output=True, text=True)
+@contextmanager
+def standard_input(file: Path) -> Iterator[None]:
+    """Read a file as standard input in the block, like the shell's `<`."""
+    original = os.dup(0)
+    with file.open() as source:
+        os.dup2(source.fileno(), 0)
+    try:
+        yield
+    finally:
+        os.dup2(original, 0)
+        os.close(original)
 
 
-def test_texts_and_standard_input_are_answered_as_json_lines(trained: Trained, tmp_path: Path) -> None:
-    (tmp_path / "dvc.py").write_text('raise SystemExit("DVC is not needed")\n')
-    model = str(trained("number") / "classifier")
-    done = run("--model", model, "It rained .", "On Monday it rained .", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    row = json.loads(done.stdout)
+def test_texts_and_standard_input_are_answered_as_json_lines(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a user types it, where there is neither params.yaml nor a repository."""
+    model = trained("number") / "classifier"
+    classify(model, ["It rained .", "On Monday it rained ."], None, False, 64)
+    row = json.loads(capsys.readouterr().out)
     assert list(row) == ["one", "two", "prediction"]
+    (tmp_path / "dvc.py").write_text('raise SystemExit("DVC is not needed")\n')
     same = {"two": "On Monday it rained .", "one": "It rained .", "more": None}
-    lines = [same, {"one": "a", "two": "b"}]
-    done = run("--model", model, "--file", "-", cwd=tmp_path, stdin="".join(json.dumps(line) + "\n" for line in lines))
+    lines = "".join(json.dumps(line) + "\n" for line in (same, {"one": "a", "two": "b"}))
+    command = [sys.executable, "-m", "pipeline.classify", "--model", str(model), "--file", "-"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, input=lines, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     first, second = map(json.loads, done.stdout.splitlines())
-    assert first == {**same, "prediction": row["prediction"]}
+    assert first == {**same, "prediction": pytest.approx(row["prediction"], abs=1e-5)}
     assert list(second) == ["two", "one", "more", "prediction"]
     assert [file.name for file in tmp_path.iterdir()] == ["dvc.py"], "nothing is written"
 
@@ -314,27 +325,24 @@ def test_input_output_and_errors_are_three_files(
 def test_standard_input_is_not_replaced_by_the_answers(trained: Trained, tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(as_json_lines(ROWS))
-    command = [sys.executable, "-m", "pipeline.classify", "--model", str(trained("classes") / "classifier")]
-    with file.open() as source:
-        done = subprocess.run(
-            [*command, "--file", "-", "--out", "in.jsonl"], stdin=source, cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-        )  # fmt: skip
-    assert re.fullmatch(r"error: .*in\.jsonl.*same file.*\n", done.stderr)
+    with standard_input(file), pytest.raises(UserError, match=r"in\.jsonl.*same file"):
+        classify(trained("classes") / "classifier", Path("-"), file, False, 64)
     assert file.read_bytes() == as_json_lines(ROWS)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", ""], "--out is empty; name a file"),
-        (["--batch-size", "0"], "--batch-size is 0; it must be 1 or more"),
+        (["--file", "in.csv", "--out", ""], "--out is empty; name a file"),
+        (["--file", "in.csv", "--batch-size", "0"], "--batch-size is 0; it must be 1 or more"),
+        (["--file", "-"], "several processes cannot share standard input; name a file"),
     ],
 )
 def test_an_argument_that_is_invalid_is_reported(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["classify", "--file", "in.csv", "--on-error", "skip", *arguments])
+    monkeypatch.setattr(sys, "argv", ["classify", *arguments])
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SystemExit, match="2"):
         main()
     assert capsys.readouterr().err.endswith(f"error: {message}\n")

@@ -5,7 +5,7 @@ import inspect
 import os
 import subprocess
 from collections.abc import Callable
-from contextlib import chdir, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,10 @@ def overrides_are_applied(scratch: Path) -> None:
 def the_cache_has_a_directory(scratch: Path) -> None:
     from dvc.repo import Repo
 
-    for command in (["git", "init", "--quiet"], ["dvc", "init", "--quiet"], ["dvc", "cache", "dir", "../elsewhere"]):
-        subprocess.run(command, cwd=scratch, check=True, capture_output=True)
-    with chdir(scratch), closing(Repo()) as repo:
+    subprocess.run(["git", "init", "--quiet"], cwd=scratch, check=True, capture_output=True)
+    Repo.init(str(scratch)).close()
+    (scratch / ".dvc" / "config").write_text("[cache]\n    dir = ../../elsewhere\n")
+    with closing(Repo(str(scratch))) as repo:
         assert Path(repo.cache.local_cache_dir).resolve() == (scratch.parent / "elsewhere").resolve()
 
 

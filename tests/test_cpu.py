@@ -69,17 +69,17 @@ def test_fast_dropout_handles_probabilities_0_and_1_and_odd_shapes() -> None:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_freed_memory_is_kept_for_the_next_tensor() -> None:
     """Each newly mapped page is a page fault; 20 tensors of 40 MB have 200,000 pages."""
-    faults = """
+    count_faults = """
 import resource, torch
 from pipeline.modeling.cpu import keep_memory
-{}
-for _ in range(20):
-    torch.zeros(10_000_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+def count():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.zeros(10_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+without = count()
+keep_memory()
+print(without - count())
 """
-
-    def count(first: str) -> int:
-        run = subprocess.run([sys.executable, "-c", faults.format(first)], check=True, capture_output=True, text=True)
-        return int(run.stdout)
-
-    assert count("pass") - count("keep_memory()") > 20 * 40_000_000 // resource.getpagesize() // 2
+    done = subprocess.run([sys.executable, "-c", count_faults], check=True, capture_output=True, text=True)
+    assert int(done.stdout) > 20 * 40_000_000 // resource.getpagesize() // 2

@@ -22,8 +22,7 @@ from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "llama"])
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
+@pytest.mark.parametrize(("model_type", "engine"), [("gpt2", "trainer"), ("llama", "loop")])
 def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere(
     model_type: str, engine: str, params: Params, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path],
     tmp_path: Path, caplog: pytest.LogCaptureFixture,
@@ -43,6 +42,7 @@ def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere
     texts = [rows[name].to_pylist() for name in ("sentence1", "sentence2")]
     answered = Classifier(model, 64).score(texts).logits
     assert np.allclose(answered, expected, atol=1e-5)
+    require_texts_are_read_beyond_the_end_of_text_token(model)
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     stock = AutoModelForSequenceClassification.from_pretrained(model).eval()
@@ -60,12 +60,7 @@ def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere
     ]
 
 
-def test_a_text_with_the_end_of_text_token_is_read_beyond_it(
-    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
-) -> None:
-    data, model = tokenized(tiny("gpt2")), tmp_path / "classifier"
-    settings = sections(params, max_train_samples=64)
-    train(data, tiny("gpt2"), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
+def require_texts_are_read_beyond_the_end_of_text_token(model: Path) -> None:
     classifier = Classifier(model, 64)
     texts = ["Boston <|endoftext|> sued", "a firm <|endoftext|>", "a much longer text , which has to be padded to"]
     columns = [texts, texts[::-1]]
@@ -75,19 +70,7 @@ def test_a_text_with_the_end_of_text_token_is_read_beyond_it(
     assert len(np.unique(together.round(5), axis=0)) == 3
 
 
-def test_the_engines_give_the_same_weights(
-    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
-) -> None:
-    written = []
-    for engine in ("trainer", "loop"):
-        out = tmp_path / engine
-        settings = sections(params, engine=engine, max_train_samples=64)
-        train(tokenized(tiny("gpt2")), tiny("gpt2"), out / "model", out / "metrics", tmp_path / "ck", *settings)
-        written.append({file: (out / "model" / file).read_bytes() for file in ("model.safetensors", "config.json")})
-    assert written[0] == written[1]
-
-
-@pytest.mark.parametrize("model_type", ["gpt2", "bert", "roberta"])
+@pytest.mark.parametrize("model_type", ["gpt2", "bert"])
 def test_the_texts_of_a_pair_are_separated(
     model_type: str, raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -58,16 +58,15 @@ def test_a_head_for_the_same_labels_answers_by_their_names(
     assert torch.allclose(answers(saved), before[:, [2, 0, 1]], atol=1e-6)
 
 
-@pytest.mark.parametrize("model_type", ["bert", "roberta"])
 @pytest.mark.parametrize(
-    ("inherited", "labels"),
+    ("model_type", "inherited", "labels"),
     [
-        (NAMES, ["sports", "politics", "weather"]),
-        (NAMES, ["neutral", "entailment"]),
-        (["LABEL_0", "LABEL_1"], ["no", "yes"]),  # the names that transformers gives
-        (["LABEL_0", "LABEL_1"], ["LABEL_1", "LABEL_0"]),
-        (["no", "yes"], []),  # for a regression
-        (["LABEL_0"], []),  # its config.json does not say that it is a regression
+        ("bert", NAMES, ["sports", "politics", "weather"]),
+        ("roberta", NAMES, ["neutral", "entailment"]),
+        ("bert", ["LABEL_0", "LABEL_1"], ["no", "yes"]),  # the names that transformers gives
+        ("bert", ["LABEL_0", "LABEL_1"], ["LABEL_1", "LABEL_0"]),
+        ("roberta", ["no", "yes"], []),  # for a regression
+        ("bert", ["LABEL_0"], []),  # its config.json does not say that it is a regression
     ],
     ids=str,
 )

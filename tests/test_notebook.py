@@ -32,7 +32,7 @@ def results(
     """The outputs of the stages from tokenize to evaluate."""
     root = tmp_path_factory.mktemp("results")
     (root / "tokenized").symlink_to(tokenized(tiny()))
-    settings = sections(params, epochs=4, max_train_samples=None, lr=3e-3, keep="last")
+    settings = sections(params, epochs=2, max_train_samples=320, lr=3e-3, keep="last")
     train(root / "tokenized", tiny(), root / "classifier", root / "metrics", root / "checkpoints", *settings)
     scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
     predict(root / "tokenized", root / "classifier", root / "predictions", root / "metrics", scoring, "fp32", None)

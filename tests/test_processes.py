@@ -1,6 +1,8 @@
 """Distributed training: the losses of one process, one process that writes, and an end when any of them ends."""
 
+import contextlib
 import csv
+import functools
 import json
 import os
 import re
@@ -14,19 +16,33 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from conftest import ROOT, Project, TinyMaker, params_file
+from conftest import ROOT, Project, TinyMaker, params_file, sections
 from kinds import download_kind
 from pandas.testing import assert_frame_equal
 
+from pipeline.classify import classify
 from pipeline.core.details import parse_details
 from pipeline.core.paths import PROVENANCE
-from pipeline.params import RuntimeParams, TokenizeParams
+from pipeline.params import Params, RuntimeParams, TokenizeParams
+from pipeline.predict import predict
 from pipeline.tokenize_data import tokenize
+from pipeline.train import train
 
-ALONE = "python -m"
-TORCHRUN = "torchrun --nproc-per-node 2 -m"
+# It runs a module of the pipeline, and prints which threads of the process group are left at its end. Python's end may
+# kill a process that has one: https://github.com/pytorch/pytorch/issues/190489.
+REPORT_THREADS = """
+import atexit, os, runpy, sys
+
+def report():
+    names = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
+    print("threads left:", sorted(name.strip() for name in names if "gloo" in name))
+
+atexit.register(report)
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+TORCHRUN = "torchrun --nproc-per-node 2 report_threads.py"
+ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 report_threads.py"
 RUNTIME = set(RuntimeParams.model_fields)
-ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 -m"
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -43,6 +59,7 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 path.symlink_to(target)
+        (directory / "report_threads.py").write_text(REPORT_THREADS)
         params_file(
             directory,
             {f"{'runtime' if key in RUNTIME else 'train'}.{key}": changes[key] for key in changes},
@@ -59,6 +76,7 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
 def ended(process: subprocess.Popen[str], ok: bool = True) -> str:
     out = process.communicate(timeout=300)[0]
     assert (process.returncode == 0) == ok, out
+    assert not ok or out.count("threads left: []") == out.count("threads left:"), out
     return out
 
 
@@ -69,6 +87,7 @@ def results(directory: Path) -> dict[str, bytes]:
     return {**files, "scores": b"\n".join(line for line in curve if b",train," not in line)}
 
 
+@pytest.mark.slow
 def test_one_process_instead_of_two_is_rejected(start: Start) -> None:
     """Without --multi_gpu, accelerate silently starts one process on a CPU."""
     out = ended(start("run", ACCELERATE.replace(" --multi_gpu", "")), ok=False)
@@ -80,21 +99,25 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.mark.slow
-def test_two_processes_with_half_the_batch_match_the_losses_of_one(start: Start, tmp_path: Path) -> None:
-    """72 pairs: the last step of an epoch has 8 of them."""
-    settings = {"config": NO_DROPOUT, "max_train_samples": 72, "logging_steps": 1, "epochs": 2}
-    ended(start("alone", ALONE, batch_size=16, **settings))
+def test_two_processes_with_half_the_batch_match_the_losses_of_one(
+    start: Start, params: Params, tiny: TinyMaker, tmp_path: Path
+) -> None:
+    """72 rows with several labels: the last step of an epoch has 8 of them."""
+    raw, data, checkpoint = download_kind("several", tmp_path), tmp_path / "tokenized", tiny(**NO_DROPOUT)
+    tokenize(raw, checkpoint, data, TokenizeParams(max_length=64, padding="dynamic"), 1)
+    settings = {"max_train_samples": 72, "logging_steps": 1, "epochs": 2, "class_weights": "balanced"}
+    alone = [tmp_path / "alone" / name for name in ("classifier", "metrics", "checkpoints")]
+    train(data, checkpoint, *alone, *sections(params, batch_size=16, **settings))
     expected = history(tmp_path / "alone")
     assert len(expected) == 2 * (5 + 1)
-    for name, launcher, engine in (
-        ("trainer", TORCHRUN, {"engine": "trainer"}),
-        ("loop", ACCELERATE, {"engine": "loop"}),
-    ):
-        out = ended(start(name, launcher, batch_size=4, gradient_accumulation_steps=2, **engine, **settings))
-        assert out.count("training on 72 pairs, effective batch 16") == 1, "only rank 0 logs"
-        for row, alone in zip(history(tmp_path / name), expected, strict=True):
-            assert row == pytest.approx(alone, abs=1e-5)
-        assert parse_details((tmp_path / name / "metrics/environment.json").read_text())["processes"] == 2
+    for engine, launcher in (("trainer", TORCHRUN), ("loop", ACCELERATE)):
+        changes = {"batch_size": 4, "gradient_accumulation_steps": 2, "engine": engine, "data": data, **settings}
+        out = ended(start(engine, launcher, config=NO_DROPOUT, **changes))
+        assert re.findall(r"training on 72 \w+, effective batch 16", out), out
+        assert out.count("training on") == 1, "only rank 0 logs"
+        for row, alone_row in zip(history(tmp_path / engine), expected, strict=True):
+            assert row == pytest.approx(alone_row, abs=1e-5)
+        assert parse_details((tmp_path / engine / "metrics/environment.json").read_text())["processes"] == 2
     by_loop, by_trainer = results(tmp_path / "loop"), results(tmp_path / "trainer")
     for outputs, engine in ((by_loop, "loop"), (by_trainer, "trainer")):
         provenance = json.loads(outputs.pop(f"models/classifier/{PROVENANCE}"))
@@ -104,72 +127,34 @@ def test_two_processes_with_half_the_batch_match_the_losses_of_one(start: Start,
 
 
 @pytest.mark.slow
-def test_two_processes_match_the_losses_of_one_where_a_row_has_several_labels(
-    start: Start, tiny: TinyMaker, tmp_path: Path
+def test_two_processes_score_as_one_does(
+    start: Start, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
-    raw = download_kind("several", tmp_path)
-    tokenize(raw, tiny(**NO_DROPOUT), tmp_path / "tokenized", TokenizeParams(max_length=64, padding="dynamic"), 1)
-    settings = {
-        "config": NO_DROPOUT, "data": tmp_path / "tokenized", "max_train_samples": 72, "logging_steps": 1,
-        "class_weights": "balanced",
-    }  # fmt: skip
-    ended(start("alone", ALONE, batch_size=16, **settings))
-    expected = history(tmp_path / "alone")
-    assert len(expected) == 5 + 1
-    for engine in ("trainer", "loop"):
-        ended(start(engine, TORCHRUN, batch_size=4, gradient_accumulation_steps=2, engine=engine, **settings))
-        for row, alone in zip(history(tmp_path / engine), expected, strict=True):
-            assert row == pytest.approx(alone, abs=1e-5)
-
-
-@pytest.mark.slow
-def test_two_processes_score_as_one_does(start: Start, tmp_path: Path) -> None:
-    ended(start("run", ALONE, epochs=1))
+    run, data = tmp_path / "run", tokenized(tiny())
+    classifier = run / "models" / "classifier"
+    train(data, tiny(), classifier, run / "metrics", tmp_path / "checkpoints", *sections(params))
     rows = [f"The number is {number}.,It is {number * 7}.,{number}\n" for number in range(99)]
-    (tmp_path / "run" / "new.csv").write_text("sentence1,sentence2,id\n" + "".join(rows) + ",No first text.,99\n")
-    written = []
-    for launcher in (ALONE, TORCHRUN):
-        out = ended(start("run", launcher, "predict"))
-        assert out.count("scored test: ") == out.count("device: cpu") == 1, "only rank 0 logs"
-        out = ended(start("run", launcher, "classify --file new.csv --out answered.csv --on-error skip"))
-        assert out.count("1 row cannot be used") == 1
-        files = [*(tmp_path / "run/data/predictions").glob("*.parquet"), *(tmp_path / "run").glob("answered*.csv")]
-        written.append({file.name: read_table(file) for file in files})
-        for file in files:
-            file.unlink()
-    assert written[0].keys() == written[1].keys() and len(written[0]) > 4
-    for name, table in written[0].items():
-        assert_frame_equal(written[1][name], table, check_exact=False, atol=1e-5)
-    out = ended(start("run", TORCHRUN, "classify --file -"), ok=False)
-    assert "several processes cannot share standard input; name a file" in out
+    (run / "new.csv").write_text("sentence1,sentence2,id\n" + "".join(rows) + ",No first text.,99\n")
+    predict(data, classifier, tmp_path / "predictions", tmp_path / "metrics", params.predict, "fp32", 1)
+    with contextlib.chdir(run):
+        classify(classifier, Path("new.csv"), tmp_path / "answered.csv", True, 32)
+    out = ended(start("run", TORCHRUN, "predict"))
+    assert out.count("scored test: ") == out.count("device: cpu") == 1, "only rank 0 logs"
+    out = ended(start("run", TORCHRUN, "classify --file new.csv --out answered.csv --on-error skip"))
+    assert out.count("1 row cannot be used") == 1
+    by_one = [*(tmp_path / "predictions").glob("*.parquet"), *tmp_path.glob("answered*")]
+    assert len(by_one) == 6, "two splits, their pairs swapped, the answers and the errors"
+    for file in by_one:
+        by_two = run / ("data/predictions" if file.suffix == ".parquet" else "") / file.name
+        assert_frame_equal(read_table(by_two), read_table(file), check_exact=False, atol=1e-5)
 
 
 def read_table(file: Path) -> pd.DataFrame:
-    return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
-
-
-THREADS_LEFT = """
-import atexit, os, runpy, sys
-
-def tell():
-    names = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
-    print("left:", sorted(name.strip() for name in names if "gloo" in name))
-
-atexit.register(tell)
-runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_no_thread_of_the_process_group_outlives_it(engine: str, start: Start, tmp_path: Path) -> None:
-    """Python's end may kill a process that has one: https://github.com/pytorch/pytorch/issues/190489."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "left.py").write_text(THREADS_LEFT)
-    (tmp_path / "run" / "new.csv").write_text("sentence1,sentence2\nOne.,Two.\n")
-    for command in ("train", "predict", "classify --file new.csv"):
-        out = ended(start("run", "torchrun --nproc-per-node 2 left.py", command, engine=engine))
-        assert out.count("left:") == out.count("left: []") == 2, out
+    readers: dict[str, Callable[..., Any]] = {
+        ".parquet": pd.read_parquet, ".csv": pd.read_csv, ".jsonl": functools.partial(pd.read_json, lines=True),
+    }  # fmt: skip
+    table: pd.DataFrame = readers[file.suffix](file)
+    return table
 
 
 def history(directory: Path) -> list[dict[str, float]]:
@@ -179,26 +164,22 @@ def history(directory: Path) -> list[dict[str, float]]:
     return [{key: float(row[key]) for key in ("step", "loss", "score", "lr") if row[key]} for row in rows]
 
 
+SETTINGS: dict[str, Any] = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "timeout": 10}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
+@pytest.mark.parametrize(("engine", "first_end"), [("trainer", "kill"), ("loop", "stop all")])
 def test_two_processes_end_when_one_is_killed_or_stopped_and_resume_to_the_same_bytes(
-    engine: str, start: Start, tmp_path: Path
+    engine: str, first_end: str, start: Start, tmp_path: Path
 ) -> None:
-    settings = {
-        "engine": engine,
-        "batch_size": 4,
-        "max_train_samples": 61,
-        "epochs": 8,
-        "save_steps": 3,
-        "logging_steps": 5,
-    }
+    settings = {**SETTINGS, "engine": engine, "logging_steps": 5}
     home = tmp_path / "stopped" / "models" / ".checkpoints"
 
     def saved() -> set[int]:
         files = list(home.glob("*/*/files.json"))
         return {file.stat().st_mtime_ns for file in files if file.exists()}
 
-    for name, text in (("kill", "lost the others"), ("stop all", "stopped at step"), ("stop one", "stopped at step")):
+    for name in (first_end, "stop one"):
         before = saved()
         process = start("stopped", TORCHRUN, **settings)
         while not saved() - before:
@@ -232,7 +213,7 @@ def test_two_processes_end_when_one_is_killed_or_stopped_and_resume_to_the_same_
         out = ended(process, ok=False)
         assert not re.search(r"exitcode *: 128\b", out), "all end with the status of the signal"
         assert time.monotonic() - killed < 20
-        assert text in out
+        assert ("lost the others" if name == "kill" else "stopped at step") in out
         assert not (tmp_path / "stopped" / "models" / "classifier").exists()
     out = ended(start("stopped", TORCHRUN, **settings))
     assert "resuming from" in out
@@ -272,15 +253,13 @@ def machines() -> Iterator[list[str]]:
 def test_two_machines_train_together_and_resume_after_a_network_failure(
     start: Start, machines: list[str], tmp_path: Path
 ) -> None:
-    settings = {"batch_size": 4, "max_train_samples": 61, "epochs": 8, "save_steps": 3, "timeout": 10}
-
     def both() -> list[subprocess.Popen[str]]:
         return [
             start(
                 "two",
                 f"ip netns exec {name} env GLOO_SOCKET_IFNAME=cable torchrun --nnodes 2 --nproc-per-node 1 "
-                f"--node-rank {rank} --master-addr {ADDRESSES[0]} --master-port 29400 -m",
-                **settings,
+                f"--node-rank {rank} --master-addr {ADDRESSES[0]} --master-port 29400 report_threads.py",
+                **SETTINGS,
             )
             for rank, name in enumerate(machines)
         ]
@@ -294,13 +273,13 @@ def test_two_machines_train_together_and_resume_after_a_network_failure(
     ip("-n", machines[1], "link", "set", "cable", "up")
     first, _second = (ended(process) for process in both())
     assert "resuming from" in first
-    ended(start("one", TORCHRUN, **settings))
+    ended(start("one", TORCHRUN, **SETTINGS))
     assert results(tmp_path / "two") == results(tmp_path / "one"), "as two processes on one machine"
 
 
 @pytest.mark.slow
 def test_dvc_runs_the_launcher_of_params_yaml(project: Project) -> None:
-    project.set("runtime.launcher", TORCHRUN)
-    assert "train" in project.repro()
+    project.set("runtime.launcher", "torchrun --nproc-per-node 2 -m")
+    assert project.repro("predict")[-2:] == ["train", "predict"]
     assert '"processes": 2' in (project.root / "metrics/environment.json").read_text()
-    assert project.repro() == []
+    assert project.repro("predict") == []

@@ -22,7 +22,7 @@ OUTPUTS = {
     "evaluate": "metrics/evaluation.json",
     "classify --file new.csv --out answers.csv": "answers.csv",
 }
-KILLS = 21
+KILLS = 14
 ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 

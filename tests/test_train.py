@@ -20,14 +20,16 @@ from conftest import ROOT, TinyMaker, sections
 
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.task import read_task
 from pipeline.evaluation.metrics import loss, scores
-from pipeline.modeling.device import Device
+from pipeline.modeling.device import Device, warn_if_busy
 from pipeline.modeling.distributed import process_group
 from pipeline.modeling.loading import load_classifier
 from pipeline.params import Params, PredictParams, RuntimeParams, TrainParams
 from pipeline.predict import predict
 from pipeline.train import train
 from pipeline.training.arguments import LOOP, training_arguments
+from pipeline.training.inputs import load_inputs
 from pipeline.training.sampler import EpochSampler
 
 Trained = Callable[..., Path]
@@ -81,12 +83,10 @@ def weights(out: Path) -> bytes:
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-@pytest.mark.parametrize("model_type", ["bert", "mpnet"])
-def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(model_type: str, trained: Trained) -> None:
+def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(trained: Trained) -> None:
     """70 pairs: the last step of the epoch has a short batch, 6 pairs in one pass, or 4 and 2."""
     single, accumulated = (
         trained(
-            model_type,
             config=NO_DROPOUT,
             max_train_samples=70,
             logging_steps=1,
@@ -101,7 +101,7 @@ def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(model_type: s
 
 
 def test_the_seed_determines_every_byte(trained: Trained) -> None:
-    first, second, different = trained(seed=1), trained(seed=1), trained(seed=2)
+    first, second, different = (trained(seed=seed, max_train_samples=32) for seed in (1, 1, 2))
     for name in (
         "classifier/model.safetensors",
         "classifier/config.json",
@@ -139,14 +139,10 @@ def test_every_epoch_has_its_own_order(engine: str, trained: Trained, monkeypatc
         return iter(orders[-1])
 
     monkeypatch.setattr(EpochSampler, "__iter__", recorded)
-    trained(epochs=3, engine=engine)
+    trained(epochs=3, engine=engine, max_train_samples=32)
     first, second, third = orders
     assert sorted(first) == sorted(second) == sorted(third)
     assert first != second != third != first
-
-
-def test_data_loading_workers_change_nothing(trained: Trained) -> None:
-    assert weights(trained(dataloader_num_workers=2)) == weights(trained())
 
 
 def test_the_learning_curves_have_every_step_and_epoch(trained: Trained) -> None:
@@ -163,7 +159,7 @@ def test_the_learning_curves_have_every_step_and_epoch(trained: Trained) -> None
 
 
 def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
-    settings = {"epochs": 3, "lr": 5e-3, "max_train_samples": 160, "lr_scheduler_type": "constant"}
+    settings = {"epochs": 3, "lr": 0.05, "max_train_samples": 48, "lr_scheduler_type": "constant"}
     best, last = trained(keep="best", **settings), trained(keep="last", **settings)
     scores = [float(row["f1"]) for row in history(best) if row["split"] == "validation"]
     assert scores == [float(row["f1"]) for row in history(last) if row["split"] == "validation"]
@@ -173,20 +169,25 @@ def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
     assert weights(best) != weights(last)
 
 
-def test_early_stopping_ends_training_after_epochs_without_improvement(trained: Trained) -> None:
-    out = trained(epochs=6, lr=1e-7, early_stopping_patience=2, max_train_samples=16)
-    assert report(out)["epochs_run"] == 3, "the first epoch is the best, and the patience is two"
-
-
-def test_max_train_samples_takes_the_first_pairs(trained: Trained) -> None:
-    assert report(trained(max_train_samples=33))["steps"] == 3
-    assert report(trained(max_train_samples=100_000))["steps"] == 40, "all 640 pairs"
+def test_max_train_samples_takes_the_first_pairs(
+    short_run: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
+) -> None:
+    assert report(short_run)["steps"] == 2, "20 pairs in batches of 16"
+    task, device = read_task(tokenized(tiny()), "tokenize"), Device("cpu", "fp32")
+    for samples, expected in ((5, range(5)), (100_000, range(640))):
+        changed, _ = sections(params, max_train_samples=samples)
+        inputs = load_inputs(task, tokenized(tiny()), tiny(), changed, device)
+        assert inputs.training["idx"][:] == list(expected)
 
 
 def test_extra_training_arguments_reach_trainer(trained: Trained) -> None:
-    plain, smoothed = trained(logging_steps=1), trained(logging_steps=1, training_args={"label_smoothing_factor": 0.5})
-    assert losses(plain) != losses(smoothed)
-    assert losses(plain) != losses(trained(logging_steps=1, training_args={"adam_beta1": 0.5}))
+    changes = ({}, {"label_smoothing_factor": 0.5}, {"adam_beta1": 0.5})
+    plain, smoothed, other_optimizer = (
+        losses(trained(logging_steps=1, max_train_samples=48, training_args=change)) for change in changes
+    )
+    assert smoothed[0] != plain[0]
+    assert other_optimizer[0] == plain[0]
+    assert other_optimizer[2] != plain[2]
 
 
 @pytest.mark.parametrize(
@@ -207,12 +208,15 @@ def test_extra_training_arguments_reach_trainer(trained: Trained) -> None:
         ({"report_to": "clearml"}, r"runtime\.report_to is clearml, which is not installed"),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_reported_in_one_line(trained: Trained, change: dict[str, Any], message: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_line(
+    params: Params, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message) as error:
-        trained(**change)
+        training_arguments(*sections(params, **change), Device("cpu", "fp32"), tmp_path, "f1")
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_saved_under_the_names_of_transformers(trained: Trained) -> None:
     """By torch.compile, but without its C++, which takes long."""
     changes = {"torch_compile": True, "training_args": {"torch_compile_backend": "eager"}, "max_train_samples": 16}
@@ -239,26 +243,10 @@ def test_fsdp_reaches_accelerate_on_a_gpu(params: Params, tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_fp16_without_a_gpu_is_rejected_before_any_work(
-    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_fp16_without_a_gpu_is_rejected_before_any_work(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.precision must be auto, .*got fp16"):
-        train(
-            tokenized(tiny()),
-            tiny(),
-            tmp_path / "out",
-            tmp_path,
-            tmp_path,
-            *sections(params, precision="fp16"),
-        )
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_device_is_logged(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        trained(precision="bf16", gradient_checkpointing=True, group_by_length=False, max_train_samples=16)
-    assert "precision bf16" in caplog.text
-    assert "device: cpu (1 thread)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
+        trained(out=tmp_path, precision="fp16")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_precision_of_auto_is_recorded_as_what_it_became(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
@@ -267,33 +255,31 @@ def test_a_precision_of_auto_is_recorded_as_what_it_became(trained: Trained, cap
     chosen = parse_details((auto / "metrics" / "environment.json").read_text())["precision"]
     assert chosen in ("bf16", "fp16", "fp32")
     assert f"precision {chosen} (train.precision is auto)" in caplog.text
+    assert "device: cpu (1 thread)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen
     assert weights(auto) == weights(trained(precision=chosen, max_train_samples=16))
 
 
-def test_a_busy_machine_is_logged(
-    trained: Trained, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_machine_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     for load, busy in (((os.cpu_count() or 1) + 1.5, True), (0.5, False)):
         monkeypatch.setattr("psutil.getloadavg", lambda load=load: (load, 0.0, 0.0))
         caplog.clear()
-        with caplog.at_level(logging.WARNING, logger="pipeline"):
-            trained(max_train_samples=16)
+        warn_if_busy()
         assert (f"load of {load:.1f}" in caplog.text and "train.num_threads" in caplog.text) == busy
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
 def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(engine: str, trained: Trained) -> None:
-    rows = history(trained(engine=engine, max_train_samples=48, batch_size=16, epochs=3, logging_steps=20))
+    rows = history(trained(engine=engine, max_train_samples=32, batch_size=16, epochs=2, logging_steps=20))
     assert [(row["step"], row["split"]) for row in rows] == [
-        (step, split) for step in ("3", "6", "9") for split in ("train", "validation")
+        (step, split) for step in ("2", "4") for split in ("train", "validation")
     ]
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
 def test_the_learning_curves_grow_by_whole_lines_while_training_runs(
-    engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As "tail --follow" shows: the file is not replaced, so that a point costs one line, however many there are."""
     path, step, pieces = tmp_path / "metrics" / "plots" / "history.csv", torch.optim.AdamW.step, list[str]()
@@ -308,31 +294,20 @@ def test_the_learning_curves_grow_by_whole_lines_while_training_runs(
             return step(*args, **kwargs)
 
         monkeypatch.setattr(torch.optim.AdamW, "step", watched)
-        trained(engine=engine, out=tmp_path, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
+        with caplog.at_level(logging.INFO, logger="pipeline"):
+            trained(engine=engine, out=tmp_path, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
         pieces.append(followed().read())
     assert [piece.count("\n") for piece in pieces] == [1, 1, 1, 2, 1, 1, 2], "a header, six steps and two epochs"
     assert all(piece.endswith("\n") for piece in pieces)
     assert "".join(pieces) == path.read_text()
-
-
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_a_run_that_fails_leaves_no_learning_curves(engine: str, trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="at step"):
-        trained(engine=engine, out=tmp_path, lr=1e30, epochs=4, logging_steps=1, max_grad_norm=0.0)
-    assert not (tmp_path / "metrics" / "plots" / "history.csv").exists()
-
-
-def test_an_epochs_train_loss_is_the_mean_of_its_logged_losses(
-    trained: Trained, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        out = trained(max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
     logged = re.findall(r"epoch \d/2: train loss (\S+),", caplog.text)
-    assert logged == [f"{np.mean(losses(out)[start : start + 3]):.4f}" for start in (0, 3)]
+    assert logged == [f"{np.mean(losses(tmp_path)[start : start + 3]):.4f}" for start in (0, 3)]
 
 
-@pytest.fixture
-def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Callable[..., list[dict[str, Any]]]:
+@pytest.fixture(scope="session")
+def predicted(
+    tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized: Callable[..., Path]
+) -> Callable[..., list[dict[str, Any]]]:
     """Predict with a classifier. Returns the rows of validation and test."""
 
     def run(
@@ -340,58 +315,54 @@ def predicted(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -
         model_type: str = "bert",
         padding: str = "dynamic",
         batch_size: int = 64,
-        precision: str = "fp32",
         swapped: bool = False,
         max_samples: int | None = None,
     ) -> Any:
-        predict(
-            tokenized(tiny(model_type), padding),
-            out / "classifier",
-            tmp_path / "predictions",
-            tmp_path / "metrics",
-            PredictParams(batch_size=batch_size, score_swapped_pairs=swapped, max_samples=max_samples),
-            precision,  # type: ignore[arg-type]
-            1,
-        )
-        tables = (pq.read_table(tmp_path / "predictions" / f"{split}.parquet") for split in ("validation", "test"))
+        directory = tmp_path_factory.mktemp("predicted")
+        scoring = PredictParams(batch_size=batch_size, score_swapped_pairs=swapped, max_samples=max_samples)
+        data = tokenized(tiny(model_type), padding)
+        predict(data, out / "classifier", directory / "predictions", directory / "metrics", scoring, "fp32", 1)
+        tables = (pq.read_table(directory / "predictions" / f"{split}.parquet") for split in ("validation", "test"))
         return [row for table in tables for row in table.to_pylist()]
 
     return run
 
 
 @pytest.fixture(scope="session")
-def long_run(trained: Trained) -> Path:
-    """A run long enough to predict both classes."""
-    return trained(epochs=16, max_train_samples=None, lr=3e-3, keep="last")
+def short_run(trained: Trained) -> Path:
+    """A run that hardly changes the model, whose random weights are so large that it predicts both classes."""
+    return trained(config={"initializer_range": 0.2}, max_train_samples=20, lr=1e-7)
+
+
+@pytest.fixture(scope="session")
+def rows(short_run: Path, predicted: Callable[..., list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return predicted(short_run)
 
 
 def test_a_pairs_scores_depend_on_the_batch_only_within_float_noise(
-    long_run: Path, predicted: Callable[..., list[dict[str, Any]]]
+    short_run: Path, rows: list[dict[str, Any]], predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    rows = predicted(long_run)
     assert len({row["prediction"] for row in rows}) == 2
-    in_small_batches = predicted(long_run, batch_size=7, swapped=True)
+    in_small_batches = predicted(short_run, batch_size=7, swapped=True)
     for row, expected in zip(in_small_batches, rows, strict=True):
-        assert row == pytest.approx(expected, abs=1e-6)
+        assert row == pytest.approx(expected, abs=1e-5)
 
 
 def test_max_samples_scores_the_first_pairs_of_each_split(
-    long_run: Path, predicted: Callable[..., list[dict[str, Any]]]
+    short_run: Path, rows: list[dict[str, Any]], predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    rows = predicted(long_run)
-    first = predicted(long_run, max_samples=7)
-    assert [row["idx"] for row in first] == [row["idx"] for row in rows[:7] + rows[120:127]]
-    assert predicted(long_run, max_samples=100_000) == rows
+    for samples, expected in ((7, rows[:7] + rows[120:127]), (100_000, rows)):
+        scored = predicted(short_run, max_samples=samples)
+        assert [row["idx"] for row in scored] == [row["idx"] for row in expected]
 
 
 def test_predictions_match_the_model_in_the_order_of_the_data(
-    long_run: Path, predicted: Callable[..., list[dict[str, Any]]], raw: Path
+    short_run: Path, rows: list[dict[str, Any]], raw: Path
 ) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    model = AutoModelForSequenceClassification.from_pretrained(long_run / "classifier")
-    tokenizer = AutoTokenizer.from_pretrained(long_run / "classifier")
-    rows = predicted(long_run)
+    model = AutoModelForSequenceClassification.from_pretrained(short_run / "classifier")
+    tokenizer = AutoTokenizer.from_pretrained(short_run / "classifier")
     pairs = [row for split in ("validation", "test") for row in pq.read_table(raw / f"{split}.parquet").to_pylist()]
     assert [row["idx"] for row in rows] == [pair["idx"] for pair in pairs]
     for row, pair in list(zip(rows, pairs, strict=True))[::30]:
@@ -402,46 +373,47 @@ def test_predictions_match_the_model_in_the_order_of_the_data(
         assert row["label"] == pair["label"]
 
 
-def test_train_and_predict_agree_on_the_score(long_run: Path, predicted: Callable[..., list[dict[str, Any]]]) -> None:
-    rows = predicted(long_run)[:120]  # validation
-    labels, predictions = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
-    logits = np.array([[row["logit_0"], row["logit_1"]] for row in rows])
-    kept = [row for row in history(long_run) if row["split"] == "validation"][report(long_run)["kept_epoch"] - 1]
+def test_train_and_predict_agree_on_the_score(short_run: Path, rows: list[dict[str, Any]]) -> None:
+    validation = rows[:120]
+    labels, predictions = (np.array([row[name] for row in validation]) for name in ("label", "prediction"))
+    logits = np.array([[row["logit_0"], row["logit_1"]] for row in validation])
+    [scored] = [row for row in history(short_run) if row["split"] == "validation"]
     assert scores(["accuracy", "f1"], labels, predictions) == pytest.approx(
-        {"accuracy": float(kept["accuracy"]), "f1": float(kept["f1"])}
+        {"accuracy": float(scored["accuracy"]), "f1": float(scored["f1"])}, abs=1e-6
     )
-    assert round(loss("single_label_classification", logits, labels), 6) == float(kept["loss"])
+    assert loss("single_label_classification", logits, labels) == pytest.approx(float(scored["loss"]), abs=1e-5)
 
 
-@pytest.mark.parametrize("model_type", ["bert", "distilbert", "mpnet", "roberta"])
+@pytest.mark.parametrize("model_type", ["distilbert", "mpnet", "roberta"])
 def test_every_kind_of_model_runs_and_padding_does_not_matter(
     model_type: str, trained: Trained, predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    out = trained(model_type, max_train_samples=32)
-    dynamic, fixed = predicted(out, model_type), predicted(out, model_type, padding="max_length")
+    out = trained(model_type, max_train_samples=16)
+    dynamic, fixed = (
+        predicted(out, model_type, padding=padding, max_samples=20) for padding in ("dynamic", "max_length")
+    )
     for name in ("logit_0", "logit_1"):
         assert [row[name] for row in fixed] == pytest.approx([row[name] for row in dynamic], abs=2e-4)
 
 
-def test_the_classifier_loads_in_a_transformers_pipeline_and_returns_label_names(long_run: Path) -> None:
+def test_the_classifier_loads_in_a_transformers_pipeline_and_returns_label_names(short_run: Path) -> None:
     from transformers import pipeline
 
-    classify = pipeline("text-classification", model=str(long_run / "classifier"))
+    classify = pipeline("text-classification", model=str(short_run / "classifier"))
     answer = classify({"text": "Maple Bank bought Meadow Foods .", "text_pair": "Meadow Foods was bought ."})
     assert answer["label"] in ("equivalent", "not_equivalent")
-    names = {path.name for path in (long_run / "classifier").iterdir()}
+    names = {path.name for path in (short_run / "classifier").iterdir()}
     standard_files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert names == standard_files | {"inference.json", "provenance.json"}
     for name in names - {"model.safetensors"}:
-        assert str(long_run.parent) not in (long_run / "classifier" / name).read_text(), "no path of this machine"
+        assert str(short_run.parent) not in (short_run / "classifier" / name).read_text(), "no path of this machine"
 
 
-def test_the_classifier_records_its_provenance(trained: Trained, raw: Path) -> None:
-    out = trained(lr=1e-7, max_train_samples=16)
-    provenance = json.loads((out / "classifier" / "provenance.json").read_text())
+def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> None:
+    provenance = json.loads((short_run / "classifier" / "provenance.json").read_text())
     assert provenance["data"] == json.loads((raw / "source.json").read_text())
     assert provenance["checkpoint"]["checkpoint"] == "a local directory"
-    assert provenance["environment"] == parse_details((out / "metrics" / "environment.json").read_text())
+    assert provenance["environment"] == parse_details((short_run / "metrics" / "environment.json").read_text())
     assert (provenance["parameters"]["seed"], provenance["parameters"]["lr"]) == (42, 1e-7), "not rounded"
 
 
@@ -454,58 +426,23 @@ def test_a_missing_input_names_the_stage_to_run(params: Params, tiny: TinyMaker,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_head_for_other_classes_is_reinitialized(
-    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As for a checkpoint fine-tuned on MNLI, a common starting point for MRPC."""
-    from transformers import AutoModelForSequenceClassification
-
-    shutil.copytree(tiny(), tmp_path / "mnli")
-    AutoModelForSequenceClassification.from_pretrained(tiny(), num_labels=3).save_pretrained(tmp_path / "mnli")
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        metrics = tmp_path / "metrics"
-        train(tokenized(tiny()), tmp_path / "mnli", tmp_path / "classifier", metrics, tmp_path, *sections(params))
-    assert "mnli has a head for LABEL_0, LABEL_1, LABEL_2" in caplog.text
-    assert "newly initialized" in caplog.text
-    config = json.loads((tmp_path / "classifier" / "config.json").read_text())
-    assert config["id2label"] == {"0": "not_equivalent", "1": "equivalent"}
-
-
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("config.json", b'{"model_type": "unheard-of"}'),
-        ("config.json", b"<html>"),
-        ("model.safetensors", b"\x80\x04 a pickle under another name"),
-        ("tokenizer.json", b"{}"),
-    ],
-)
-def test_a_checkpoint_that_does_not_load_is_reported_in_one_line(
-    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path, file: str, content: bytes
+def test_a_checkpoint_that_does_not_load_leaves_no_file(
+    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
     shutil.copytree(tiny(), tmp_path / "broken")
-    (tmp_path / "broken" / file).write_bytes(content)
-    with pytest.raises(UserError, match="broken does not load: ") as error:
-        train(
-            tokenized(tiny()),
-            tmp_path / "broken",
-            tmp_path / "classifier",
-            tmp_path / "metrics",
-            tmp_path / "checkpoints",
-            *sections(params),
-        )
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "classifier").exists()
-    assert not [path for name in ("checkpoints", "metrics") for path in (tmp_path / name).rglob("*") if path.is_file()]
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"\x80\x04 a pickle under another name")
+    outputs = [tmp_path / name for name in ("classifier", "metrics", "checkpoints")]
+    with pytest.raises(UserError, match="broken does not load: "):
+        train(tokenized(tiny()), tmp_path / "broken", *outputs, *sections(params))
+    assert not [path for output in outputs for path in output.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"lr_scheduler_type": "warmup_stable_decay"},
-        {"lr_scheduler_type": "cosine_with_min_lr"},
-        {"lr_scheduler_type": "linear", "training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}},
-        {"optim": "adamw_8bit"},
+        {"lr_scheduler_type": "cosine_with_min_lr"},  # ValueError
+        {"lr_scheduler_type": "linear", "training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}},  # TypeError
+        {"optim": "adamw_8bit"},  # ImportError
     ],
 )
 def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
@@ -539,13 +476,12 @@ def test_a_timing_file_with_conflict_markers_is_overwritten(tmp_path: Path) -> N
     assert json.loads((tmp_path / "timing.json").read_text()).keys() == {"train"}
 
 
-def test_times_are_in_timing_json_and_not_in_train_json(trained: Trained) -> None:
-    out = trained()
-    timing = json.loads((out / "metrics" / "timing.json").read_text())
+def test_times_are_in_timing_json_and_not_in_train_json(short_run: Path) -> None:
+    timing = json.loads((short_run / "metrics" / "timing.json").read_text())
     assert timing["train"]["seconds"] > 0
     assert timing["train"]["samples_per_second"] > 0
     assert timing["train"]["peak_memory_mib"] > 50
-    assert not any("second" in key for key in report(out))
+    assert not any("second" in key for key in report(short_run))
 
 
 @pytest.mark.parametrize("engine", [("training.trainer", "training.arguments"), ("training.loop",)], ids=str)

@@ -42,7 +42,7 @@ def rank() -> int:
 
 
 @contextmanager
-def process_group(timeout: int) -> Iterator[None]:
+def process_group(timeout: int = 600) -> Iterator[None]:
     """Join the process group for the block.
 
     Args:

@@ -23,8 +23,6 @@ from pipeline.modeling.heads import adapt_head, head_modules, inherited_head
 from pipeline.modeling.regression_head import replace_head
 from pipeline.modeling.settings import InferenceSettings, read_settings
 
-Weights = dict[str, torch.Tensor]
-
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 
@@ -92,7 +90,7 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
         architecture = _build_architecture(directory, weights)
         head = None if trained else inherited_head(architecture, weights)
         rows = head.rows_for(labels) if head else None
-        if head and rows is None:
+        if head and rows is None:  # Without its weights, the head is newly initialized.
             modules = head_modules(architecture)
             weights = {name: tensor for name, tensor in weights.items() if name.split(".")[0] not in modules}
         model, loading = type(architecture).from_pretrained(
@@ -123,13 +121,13 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
     return model  # type: ignore[no-any-return]
 
 
-def _read_weights(directory: Path) -> Weights:
+def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
     """Read the weights of a model directory by name.
 
     Raises:
         ValueError: There are none, or some of them cannot be trained.
     """
-    weights: Weights = {}
+    weights: dict[str, torch.Tensor] = {}
     for file in sorted(directory.glob("model*.safetensors")):
         # load_file only maps a file into memory. If it were truncated while the stage runs, the process would crash.
         weights |= {name: tensor.clone() for name, tensor in load_file(file).items()}
@@ -143,7 +141,7 @@ def _read_weights(directory: Path) -> Weights:
     return weights
 
 
-def _build_architecture(directory: Path, weights: Weights) -> Any:
+def _build_architecture(directory: Path, weights: dict[str, torch.Tensor]) -> Any:
     """Build the model that config.json describes, without weights.
 
     Raises:
@@ -182,17 +180,16 @@ def _require_complete(
             f"{directory}: {_lacks(missing)}, so the stage train did not write it. "
             'Run "dvc repro", or name another directory.'
         )
+    remedy = 'They belong to different models: copy the directory again, or run "dvc repro --force train".'
     labels = [str(config.id2label.get(number)) for number in range(config.num_labels)]
     if len(labels) == 1:  # transformers gives the one output of a regression a name
         labels = []
-    expected = {"labels": settings.labels, "problem type": settings.problem_type}
-    actual = {"labels": labels, "problem type": config.problem_type}
-    remedy = 'They belong to different models: copy the directory again, or run "dvc repro --force train".'
-    for entry, value in expected.items():
-        if actual[entry] != value:
-            raise UserError(
-                f"{directory}: {SETTINGS} has the {entry} {value}, and config.json {actual[entry]}. {remedy}"
-            )
+    for entry, expected, actual in (
+        ("labels", settings.labels, labels),
+        ("problem type", settings.problem_type, config.problem_type),
+    ):
+        if actual != expected:
+            raise UserError(f"{directory}: {SETTINGS} has the {entry} {expected}, and config.json {actual}. {remedy}")
     if unexpected:
         raise UserError(f"{directory}: its weights have {unexpected[0]}, which config.json does not describe. {remedy}")
 

@@ -3,7 +3,11 @@
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+
+from pipeline.core.messages import UserError, log
 
 
 class RegressionHead(torch.nn.Linear):
@@ -64,6 +68,38 @@ def find_head(model: Any) -> tuple[str, RegressionHead] | None:
     """Return the name and the module of the `RegressionHead` of a model, if it has one."""
     heads = [(name, module) for name, module in model.named_modules() if isinstance(module, RegressionHead)]
     return heads[0] if heads else None
+
+
+def standardize_labels(model: Any, labels: NDArray[np.floating[Any]]) -> float:
+    """Make the head of a regression model train on standardized labels.
+
+    Args:
+        labels: Labels of the training examples.
+
+    Returns:
+        The scale of the labels.
+
+    Raises:
+        UserError: The labels are equal, or too close to each other for fp32.
+    """
+    mean, scale = float(labels.mean()), float(labels.std())
+    if scale <= 1e-6 * abs(mean):
+        raise UserError(
+            f"the labels of the {len(labels)} training examples do not differ enough to learn from. Their mean is "
+            f"{mean:g}, their standard deviation {scale:.2g}. Subtract a constant, use more examples, or check them."
+        )
+    match = find_head(model)
+    if match is None:
+        log.warning(
+            "the last layer of this architecture (%s) is not known, so labels are not standardized. "
+            "Scale them to a mean of 0 and a standard deviation of 1.", model.config.model_type,
+        )  # fmt: skip
+        return 1.0
+    _, head = match
+    if head.bias is None:  # There is nothing that the mean could be added to.
+        mean, scale = 0.0, float(np.sqrt(np.square(labels).mean()))
+    head.standardize(mean, scale)
+    return scale
 
 
 def fold(model: Any, weights: dict[str, Any]) -> dict[str, Any]:

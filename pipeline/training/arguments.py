@@ -41,6 +41,12 @@ _RESERVED = {
     "deepspeed",
 }  # fmt: skip
 
+# Fields that have another default than in transformers. `train.training_args` may set them.
+_DEFAULTS: dict[str, Any] = {
+    "ddp_find_unused_parameters": False,  # A classifier uses all of its parameters, and the search takes time.
+    "tf32": False,  # torch.compile would switch it on, in fp32 too.
+}
+
 # Types with bounds that TrainingArguments does not check itself.
 _BOUNDED_TYPES: dict[str, Any] = {
     "label_smoothing_factor": Annotated[float, Field(ge=0, le=1)],
@@ -91,7 +97,30 @@ def training_arguments(
     from transformers import TrainingArguments  # The command check imports this module and must start fast.
 
     _check_names(params, runtime)
-    fields: dict[str, Any] = {
+    fields = _pipeline_fields(params, runtime, device, output_dir, metric)
+    _check_training_args(params.training_args, fields, device)
+    fields = {**_DEFAULTS, **params.training_args, **fields}
+    if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a higher score is a worse one.
+        mode = "max" if fields["greater_is_better"] else "min"
+        fields["lr_scheduler_kwargs"] = {"mode": mode, **(fields.get("lr_scheduler_kwargs") or {})}
+    try:
+        arguments = TrainingArguments(**fields)
+    except (TypeError, ValueError, NotImplementedError, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"params.yaml: TrainingArguments rejects a value of train or train.training_args: {reason}"
+        ) from error
+    # One process computes on one GPU. With several visible GPUs the Trainer would split each batch over all of them
+    # (DataParallel), and the effective batch size would depend on the machine.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
+
+
+def _pipeline_fields(
+    params: TrainParams, runtime: RuntimeParams, device: Device, output_dir: Path, metric: str
+) -> dict[str, Any]:
+    """Return the fields of TrainingArguments that the pipeline sets."""
+    return {
         "output_dir": str(output_dir),
         "seed": params.seed,
         "num_train_epochs": params.epochs,
@@ -125,39 +154,23 @@ def training_arguments(
         "save_steps": runtime.save_steps,
         "restore_callback_states_from_checkpoint": True,  # the patience of early stopping
     }
-    _check_training_args(params, fields, device)
-    defaults: dict[str, Any] = {
-        "ddp_find_unused_parameters": False,  # A classifier uses all of its parameters, and the search takes time.
-        "tf32": False,  # torch.compile would switch it on, in fp32 too.
-    }
-    try:
-        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a higher score is a worse one.
-            kwargs = params.training_args.get("lr_scheduler_kwargs") or {}
-            fields["lr_scheduler_kwargs"] = {"mode": "max" if fields["greater_is_better"] else "min", **kwargs}
-        arguments = TrainingArguments(**{**defaults, **params.training_args, **fields})
-    except (TypeError, ValueError, NotImplementedError, ImportError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"params.yaml: TrainingArguments rejects a value of train or train.training_args: {reason}"
-        ) from error
-    # One process computes on one GPU. With several visible GPUs the Trainer would split each batch over all of them
-    # (DataParallel), and the effective batch size would depend on the machine.
-    arguments._n_gpu = min(arguments.n_gpu, 1)
-    return arguments
 
 
-def _check_training_args(params: TrainParams, fields: Collection[str], device: Device) -> None:
+def _check_training_args(training_args: dict[str, Any], pipeline_fields: Collection[str], device: Device) -> None:
     """Raise UserError for a field in `train.training_args` that the pipeline sets, or a value that training rejects."""
     from transformers import TrainingArguments
 
     types = typing.get_type_hints(TrainingArguments) | _BOUNDED_TYPES
-    for field, value in params.training_args.items():
-        key = f"train.{field}" if field in TrainParams.model_fields else RENAMED.get(field)
-        reason = None
+    for field, value in training_args.items():
+        reason = ""
         if field in _RESERVED:
             reason = "whose default the pipeline needs"
-        elif key or field in fields:
-            reason = f"which {key or 'the pipeline'} sets"
+        elif field in TrainParams.model_fields:
+            reason = f"which train.{field} sets"
+        elif field in RENAMED:
+            reason = f"which {RENAMED[field]} sets"
+        elif field in pipeline_fields:
+            reason = "which the pipeline sets"
         if reason:
             raise UserError(f"params.yaml: train.training_args must not set {quoted(field)}, {reason}. Remove it.")
         _require_name("train.training_args", field, types, "a field of TrainingArguments")
@@ -167,7 +180,7 @@ def _check_training_args(params: TrainParams, fields: Collection[str], device: D
         except ValidationError:
             form = describe(adapter.json_schema())
             raise UserError(f"params.yaml: train.training_args.{field} must be {form}, got {quoted(value)}.") from None
-    if params.training_args.get("fsdp") and device.type == "cpu":
+    if training_args.get("fsdp") and device.type == "cpu":
         raise UserError(
             "params.yaml: train.training_args must not set fsdp on CPUs. Accelerate would ignore it silently, and "
             "each process would train a whole copy of the model. Remove it."

@@ -5,6 +5,7 @@ Its losses are the same as the Trainer's at every step.
 
 import math
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -30,8 +31,8 @@ from pipeline.modeling.failures import out_of_memory, require_finite
 from pipeline.modeling.scoring import collator, longest_first
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
-from pipeline.training.checkpointing import complete, newest, saved_step, saving
-from pipeline.training.history import Curves, epochs_scored, kept_epoch, log_epoch, mean_loss, validation_scores
+from pipeline.training.checkpointing import complete, newest, saving
+from pipeline.training.history import Curves, epochs_scored, kept_epoch, log_epoch, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption, ignore_signals
 from pipeline.training.sampler import EpochSampler
@@ -44,28 +45,17 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         UserError: As in trainer.py, and for a parameter that only the Trainer supports.
     """
     check_loop(params, runtime)
-    task, device, accumulation_steps = inputs.task, inputs.device, params.gradient_accumulation_steps
-    AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left one.
-    accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=device.precision.replace("fp32", "no"))
-    if params.deterministic and device.type != "cpu":
-        enable_full_determinism(params.seed)
-    else:
-        set_seed(params.seed)
-    if params.gradient_checkpointing:
-        inputs.model.activation_checkpointing_enable()
-
-    lengths = inputs.training.with_format("numpy")["length"][:] if params.group_by_length else None
-    effective_batch = params.batch_size * accumulation_steps * accelerator.num_processes
-    sampler = EpochSampler(len(inputs.training), lengths, effective_batch, params.seed)
-    validation = inputs.validation.select(longest_first(inputs.validation))
+    accelerator = _accelerator(inputs, params)
+    sampler = _sampler(inputs, params, accelerator.num_processes)
     model, optimizer, train_loader, validation_loader = accelerator.prepare(
         inputs.model,
         _optimizer(inputs.model, params),
         _loader(inputs.training, inputs, params, runtime, sampler),
-        _loader(validation, inputs, params, runtime),
+        _loader(inputs.validation.select(longest_first(inputs.validation)), inputs, params, runtime),
     )
-    steps_in_epoch = math.ceil(len(train_loader) / accumulation_steps)
+    steps_in_epoch = math.ceil(len(train_loader) / params.gradient_accumulation_steps)
     max_steps = steps_in_epoch * params.epochs
+    logging_steps = min(params.logging_steps, steps_in_epoch)
     warmup_steps = math.ceil(params.warmup_ratio * max_steps)
     schedule = get_scheduler(params.lr_scheduler_type, optimizer, warmup_steps, max_steps)
     accelerator.register_for_checkpointing(schedule)
@@ -73,29 +63,26 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         torch.manual_seed(params.seed + accelerator.process_index)
 
     state = TrainerState(max_steps=max_steps, best_global_step=None)
-    random_state = None
     if checkpoint := newest(home):
         accelerator.load_state(str(checkpoint))
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        random_state = get_random_state()
-    loss_since_logged, step_logged = torch.zeros((), device=accelerator.device), state.global_step
-    bar = tqdm(total=max_steps, initial=state.global_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
-    dropout = fast_dropout() if device.type == "cpu" else nullcontext()
+    first_step = state.global_step
+    first_epoch, steps_to_skip = divmod(first_step, steps_in_epoch)
+    batches_to_skip = steps_to_skip * params.gradient_accumulation_steps
+    loss_since_logged, steps_since_logged = torch.zeros((), device=accelerator.device), 0
+    bar = tqdm(total=max_steps, initial=first_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
+    dropout = fast_dropout() if inputs.device.type == "cpu" else nullcontext()
     with (
         logging_redirect_tqdm(), bar, dropout, out_of_memory(MEMORY_REMEDY), Interruption() as interruption,
         Stopwatch() as watch,
     ):  # fmt: skip
-        while state.global_step < max_steps and not _is_stopped_early(state, params, inputs):
-            epoch, step_in_epoch = divmod(state.global_step, steps_in_epoch)
-            batches = accelerator.skip_first_batches(train_loader, step_in_epoch * accumulation_steps)
-            batches.set_epoch(epoch)
-            sampler.set_epoch(epoch)  # After a resume with several processes, Accelerate's `set_epoch` misses it.
-            batches = iter(batches)
+        for epoch in range(first_epoch, params.epochs):
+            if _is_stopped_early(state, params, inputs):
+                break
             model.train()
-            while window := list(islice(batches, accumulation_steps)):
-                if random_state and step_in_epoch:  # The loader has drawn a number that it had drawn before.
-                    set_random_state(random_state)
-                random_state = None
+            batches = _batches(accelerator, train_loader, sampler, epoch, batches_to_skip)
+            batches_to_skip = 0
+            while window := list(islice(batches, params.gradient_accumulation_steps)):
                 labels_in_window = sum(batch["labels"].numel() for batch in window)
                 labels_in_window = accelerator.reduce(torch.tensor(labels_in_window, device=accelerator.device), "sum")
                 for number, batch in enumerate(window, start=1):
@@ -114,24 +101,17 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                 bar.update()
                 state.global_step += 1
                 state.epoch = state.global_step / steps_in_epoch
-                progress = {"epoch": state.epoch, "step": state.global_step}
-                if state.global_step % min(params.logging_steps, steps_in_epoch) == 0:
-                    mean = accelerator.reduce(loss_since_logged, "mean") / (state.global_step - step_logged)
-                    logged = {"loss": mean.item() * inputs.loss.unit, "grad_norm": norm.item(), "learning_rate": lr}
-                    require_finite("loss", logged["loss"], state.global_step)
-                    if device.precision != "fp16":  # Its scaler skips a step now and then, and lowers its scale.
-                        require_finite("gradient norm", logged["grad_norm"], state.global_step)
-                    state.log_history.append({**logged, **progress})
+                steps_since_logged += 1
+                if state.global_step % logging_steps == 0:
+                    mean_loss = accelerator.reduce(loss_since_logged, "mean") / steps_since_logged
+                    _log_step(state, inputs, mean_loss.item(), norm.item(), lr)
                     curves(state.log_history)
                     loss_since_logged.zero_()
-                    step_logged = state.global_step
+                    steps_since_logged = 0
                 epoch_ends = state.global_step % steps_in_epoch == 0
                 if epoch_ends:
-                    scores = _evaluate(accelerator, model, validation_loader, inputs)
-                    require_finite("validation loss", scores["loss"], state.global_step)
-                    state.log_history.append({**{f"eval_{name}": score for name, score in scores.items()}, **progress})
-                    state.best_global_step = kept_epoch(state.log_history, "best", task)["step"]
-                    log_epoch(state.log_history, params.epochs, task)
+                    _log_scores(state, inputs, _evaluate(accelerator, model, validation_loader, inputs))
+                    log_epoch(state.log_history, params.epochs, inputs.task)
                     curves(state.log_history)
                 if interruption.agreed() or epoch_ends or state.global_step % runtime.save_steps == 0:
                     _save(accelerator, state, home)
@@ -140,8 +120,27 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     weights = accelerator.get_state_dict(model)
     if params.keep == "best" and state.best_global_step != state.global_step:
         weights = load_file(home / f"checkpoint-{state.best_global_step}" / "model.safetensors")
-    history = state.log_history
-    return TrainResult(weights, history, mean_loss(history), watch, saved_step(checkpoint) if checkpoint else 0)
+    return TrainResult(weights, state.log_history, watch, first_step)
+
+
+def _accelerator(inputs: TrainInputs, params: TrainParams) -> Accelerator:
+    """Return the Accelerator, and seed the random generators."""
+    device = inputs.device
+    AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left one.
+    accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=device.precision.replace("fp32", "no"))
+    if params.deterministic and device.type != "cpu":
+        enable_full_determinism(params.seed)
+    else:
+        set_seed(params.seed)
+    if params.gradient_checkpointing:
+        inputs.model.activation_checkpointing_enable()
+    return accelerator
+
+
+def _sampler(inputs: TrainInputs, params: TrainParams, processes: int) -> EpochSampler:
+    lengths = inputs.training.with_format("numpy")["length"][:] if params.group_by_length else None
+    effective_batch = params.batch_size * params.gradient_accumulation_steps * processes
+    return EpochSampler(len(inputs.training), lengths, effective_batch, params.seed)
 
 
 def _optimizer(model: Any, params: TrainParams) -> torch.optim.Optimizer:
@@ -174,12 +173,46 @@ def _loader(
     )
 
 
+def _batches(
+    accelerator: Accelerator, loader: Any, sampler: EpochSampler, epoch: int, batches_to_skip: int
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield the batches of an epoch, without those that were done before the run was resumed."""
+    random_state = get_random_state()
+    remaining = accelerator.skip_first_batches(loader, batches_to_skip)
+    remaining.set_epoch(epoch)
+    sampler.set_epoch(epoch)  # After a resume with several processes, Accelerate's `set_epoch` misses it.
+    batches = iter(remaining)
+    first = next(batches)
+    if batches_to_skip:  # The loader has drawn a number that the interrupted run had drawn before.
+        set_random_state(random_state)
+    yield first
+    yield from batches
+
+
 def _is_stopped_early(state: TrainerState, params: TrainParams, inputs: TrainInputs) -> bool:
     epochs = epochs_scored(state.log_history)
     if params.early_stopping_patience is None or not epochs:
         return False
     best = kept_epoch(state.log_history, "best", inputs.task)
     return len(epochs) - 1 - epochs.index(best) >= params.early_stopping_patience
+
+
+def _log_step(state: TrainerState, inputs: TrainInputs, loss: float, grad_norm: float, lr: float) -> None:
+    """Append the last step to the history, like the Trainer."""
+    loss *= inputs.loss.unit
+    require_finite("loss", loss, state.global_step)
+    if inputs.device.precision != "fp16":  # Its scaler skips a step now and then, and lowers its scale.
+        require_finite("gradient norm", grad_norm, state.global_step)
+    progress = {"epoch": state.epoch, "step": state.global_step}
+    state.log_history.append({"loss": loss, "grad_norm": grad_norm, "learning_rate": lr, **progress})
+
+
+def _log_scores(state: TrainerState, inputs: TrainInputs, scores: dict[str, float]) -> None:
+    """Append the scores of an epoch to the history, like the Trainer, and note the step of the best epoch."""
+    require_finite("validation loss", scores["loss"], state.global_step)
+    entry = {f"eval_{name}": score for name, score in scores.items()}
+    state.log_history.append({**entry, "epoch": state.epoch, "step": state.global_step})
+    state.best_global_step = kept_epoch(state.log_history, "best", inputs.task)["step"]
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from pipeline.modeling.scoring import collator, longest_first
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
 from pipeline.training.checkpointing import complete, newest, saved_step, saving
-from pipeline.training.history import Curves, log_epoch, mean_loss, validation_scores
+from pipeline.training.history import Curves, log_epoch, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption, ignore_signals
 from pipeline.training.losses import SummedLoss
@@ -74,8 +74,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # Not from `model_wrapped`: if it is compiled, its weights have another prefix.
     weights = trainer.accelerator.get_state_dict(trainer.model)
-    history = trainer.state.log_history
-    return TrainResult(weights, history, mean_loss(history), watch, saved_step(checkpoint) if checkpoint else 0)
+    return TrainResult(weights, trainer.state.log_history, watch, saved_step(checkpoint) if checkpoint else 0)
 
 
 class CorrectedTrainer(Trainer):
