@@ -64,8 +64,8 @@ def load_custom(params: DataParams) -> Corpus:
         frame["idx"] = np.arange(len(frame), dtype=np.int32)
         splits[split] = drop_incomplete(split, frame, task, params.on_missing, warnings)
     train = splits[TRAIN]
-    codes = assign(params.split, fractions, train, None if keys is None else keys[train["idx"]], task)
-    splits |= {split: train[codes == code] for code, split in enumerate(MADE) if split in fractions}
+    names = assign(params.split, fractions, train, None if keys is None else keys[train["idx"]], task)
+    splits |= {split: train[names == split] for split in fractions}
     return Corpus(task, {split: splits[split] for split in task.splits}, {"sha256": sha256}, warnings)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 
 from pipeline.core.messages import UserError
+from pipeline.core.text import listing, literal
 from pipeline.sources.label_column import LabelColumn
 from pipeline.sources.label_values import has_value, is_integer, is_minus_one, is_number, is_quoted_list, text_of
-from pipeline.tabular.reading import LONE_SURROGATE, listing, quote
+from pipeline.tabular.reading import LONE_SURROGATE
 
 MOST_INTEGERS = 20  # With more different whole numbers, the task is a regression.
 MOST_CLASSES = 1000
@@ -23,7 +24,7 @@ _WRITTEN_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)
 def check_values(column: LabelColumn) -> None:
     """Raise UserError if a value cannot be a label or a list of labels."""
     for value in column.known:
-        message = f"{value.where}: {column.name} is {quote(value.raw)}"
+        message = f"{value.where}: {column.name} is {literal(value.raw)}"
         is_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_list else [value.raw])):
             raise UserError(
@@ -32,7 +33,7 @@ def check_values(column: LabelColumn) -> None:
         if column.has_text_lists and value.labels and value.items == [value.raw]:
             example = next(known for known in column.known if known.items != [known.raw])
             raise UserError(
-                f"{message}, but most labels are lists, such as {quote(example.raw)} in {example.where}; write all "
+                f"{message}, but most labels are lists, such as {literal(example.raw)} in {example.where}; write all "
                 "labels in the same way, or for classes set data.problem_type=single_label_classification"
             )
         if is_list and any(isinstance(item, (float, Decimal)) and item % 1 for item in value.items if item == item):
@@ -59,7 +60,7 @@ def check_class_count(column: LabelColumn, names: Collection[str]) -> None:
 
 def _constant(column: LabelColumn) -> UserError:
     labels = column.train_labels
-    content = f"always {quote(labels[0])}" if labels else "always empty"
+    content = f"always {literal(labels[0])}" if labels else "always empty"
     return UserError(f"data.label_column_name: in train, {column.name} is {content}; name another column")
 
 
@@ -139,7 +140,7 @@ def look_alike_warnings(column: LabelColumn, classes: Mapping[str, int]) -> list
         if lists and len(lists) < len(spellings):
             warnings.append(
                 f"{column.name}: some labels look like lists that were saved as text, but not all: "
-                f"{listing(map(quote, lists), 3)}; each of them is read as a class"
+                f"{listing(map(literal, lists), 3)}; each of them is read as a class"
             )
     groups: dict[Decimal | str, list[str]] = {}
     for spelling in spellings:
@@ -170,4 +171,4 @@ def _look_alike_key(label: str) -> Decimal | str:
 def _quote_differences(labels: list[str]) -> list[str]:
     """Return labels for a message, with escapes if they differ only in their Unicode form, which nobody can see."""
     same = len({unicodedata.normalize("NFC", label) for label in labels}) < len(labels)
-    return [ascii(label[:40]) if same else quote(label) for label in labels]
+    return [ascii(label[:40]) if same else literal(label) for label in labels]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pipeline.core.messages import log
 from pipeline.core.task import TRAIN, ProblemType
+from pipeline.core.text import literal
 from pipeline.params import DataParams
 from pipeline.sources.label_values import are_text_lists, bit, is_minus_one, items_of_text, texts_of
-from pipeline.tabular.reading import quote
 
 
 class LabelValue(NamedTuple):
@@ -103,7 +103,7 @@ class LabelColumn:
         return {split: int(np.count_nonzero(has_label[rows])) for split, rows in self.positions.items()}
 
     def describe(self, label: str) -> str:
-        return f"{self.first_rows[label]}: {self.name} is {quote(label)}"
+        return f"{self.first_rows[label]}: {self.name} is {literal(label)}"
 
 
 def read_column(
@@ -166,7 +166,7 @@ def _has_text_lists(name: str, values: pd.Series) -> bool:
     if not are_text_lists(texts):
         return False
     text, (file, line) = next(iter(texts.items()))
-    log.info("%s: the labels are lists that were saved as text, such as %s in %s %s", name, quote(text), file, line)
+    log.info("%s: the labels are lists that were saved as text, such as %s in %s %s", name, literal(text), file, line)
     return True
 
 

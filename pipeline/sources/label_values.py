@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from pipeline.core.messages import UserError
-from pipeline.tabular.reading import Batch, is_missing, quote
+from pipeline.core.text import literal
+from pipeline.tabular.reading import Batch, is_missing
 
 _BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
@@ -68,7 +69,7 @@ def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any
     for name, cell in zip(columns, cells, strict=True):
         if bit(cell) is None:
             raise UserError(
-                f"{batch.where(row)}: {name} is {quote(cell)}; a column of data.label_column_name must hold 0 or 1, "
+                f"{batch.where(row)}: {name} is {literal(cell)}; a column of data.label_column_name must hold 0 or 1, "
                 "if it names several"
             )
     return [bit(cell) for cell in cells]

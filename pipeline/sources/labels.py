@@ -10,6 +10,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import ProblemType
+from pipeline.core.text import listing, literal
 from pipeline.params import DataParams
 from pipeline.sources.label_checks import (
     MOST_CLASSES,
@@ -25,7 +26,7 @@ from pipeline.sources.label_checks import (
 )
 from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
 from pipeline.sources.label_values import bit, has_value, is_code, is_integer, is_number
-from pipeline.tabular.reading import is_missing, listing, quote
+from pipeline.tabular.reading import is_missing
 
 # The metrics of each problem type. Verdicts rest on the first one.
 DEFAULT_METRICS = {
@@ -107,7 +108,7 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     problem_type: ProblemType = "single_label_classification"
     if column.first_list:
         problem_type = "multi_label_classification"
-        why = f"several labels, such as {quote(column.first_list.raw)} in {column.first_list.where}"
+        why = f"several labels, such as {literal(column.first_list.raw)} in {column.first_list.where}"
     elif column.id2label:
         why = "the classes of data.id2label"
     elif column.schema_names:
@@ -221,8 +222,8 @@ def _vector_length(column: LabelColumn) -> int | None:
     if odd:
         vector = next(value for value in vectors if len(value.items) == length)
         raise UserError(
-            f"{odd.where}: {column.name} is {quote(odd.items)}, but {vector.where}: {column.name} is "
-            f"{quote(vector.items)}, which holds 0 or 1 for each of {length} labels; write all labels in the same way"
+            f"{odd.where}: {column.name} is {literal(odd.items)}, but {vector.where}: {column.name} is "
+            f"{literal(vector.items)}, which holds 0 or 1 for each of {length} labels; write all labels in the same way"
         )
     return length
 
@@ -236,7 +237,7 @@ def _encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[l
         example = next(value for value in column.known if len(value.items) == length)
         raise UserError(
             f"params.yaml: data.id2label names the labels {listing(id2label)}, but {example.where}: {column.name} is "
-            f"{quote(example.items)}, a vector that holds 0 or 1 for each of {length} labels; name {listing(labels)}"
+            f"{literal(example.items)}, a vector that holds 0 or 1 for each of {length} labels; name {listing(labels)}"
         )
     if length > MOST_CLASSES:
         raise too_many(column, f"vectors of {length:,} labels")
