@@ -15,8 +15,8 @@ from pipeline.params import load_params
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)  # with one thread, on a CPU without bf16 and next to other tests
-def test_the_comparison_with_the_course_ends_with_its_table() -> None:
-    options = ["--rounds", "1", "--epochs", "1", "--max-train-samples", "16"]
+def test_the_comparison_with_the_course_ends_with_its_table(tiny: TinyMaker) -> None:
+    options = ["--rounds", "1", "--epochs", "1", "--max-train-samples", "16", "--checkpoint", str(tiny())]
     command = [sys.executable, "benchmarks/bench.py", *options]
     env = dvc_environ() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # Other tests run at the same time.
     env.pop("MRPC_MIRROR", None)  # The embedded corpus is smaller.
