@@ -34,7 +34,7 @@ class LabelValue(NamedTuple):
 
     @property
     def lists_labels(self) -> bool:
-        """Also true of "spam;", which would otherwise be another label than "spam"."""
+        """Whether the value is a list, or a text such as "spam;", which is the same label as "spam"."""
         is_separated = isinstance(self.raw, str) and self.labels != texts_of([self.raw])
         return isinstance(self.raw, list) or len(self.labels) > 1 or is_separated
 
@@ -116,7 +116,7 @@ def read_column(
         class_names: The names of classes in the schemas of each split's Parquet files.
     """
     names = params.label_columns
-    problem_type = "multi_label_classification" if len(names) > 1 else params.problem_type
+    problem_type: ProblemType | None = "multi_label_classification" if len(names) > 1 else params.problem_type
     id2label = _id2label(params)
 
     column = pd.concat(splits)
@@ -142,7 +142,7 @@ def read_column(
         names=names,
         problem_type=problem_type,
         id2label=id2label,
-        schema_names=list(dict.fromkeys(name.strip() for names in class_names.values() for name in names)),
+        schema_names=list(dict.fromkeys(name.strip() for classes in class_names.values() for name in classes)),
         has_text_lists=has_text_lists,
         values=values,
         positions={split: positions.loc[split] for split in splits},
