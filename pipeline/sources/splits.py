@@ -71,7 +71,8 @@ def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
     if not valid.all():
         raise UserError(f"{_value(column, int(np.argmin(valid)))}; {remedy}")
     if split.type == "fixed":
-        return texts.str.lower().map(NAMES).to_numpy(dtype=object)
+        names: SplitNames = texts.str.lower().map(NAMES).to_numpy(dtype=object)
+        return names
     return hash_column(column.tolist())
 
 
@@ -157,11 +158,11 @@ def _cut(positions: NDArray[np.float64], sizes: Mapping[str, float]) -> SplitNam
 
 def _strata(labels: pd.Series, problem_type: ProblemType) -> NDArray[Any]:
     """Return for each row a number for its label; the same for all rows of a regression."""
-    if problem_type == "regression":
-        return np.zeros(len(labels))
+    numbers: NDArray[Any] = np.zeros(len(labels))
     if problem_type == "single_label_classification":
-        return labels.to_numpy(dtype=np.int64)
-    numbers: NDArray[np.int64] = pd.factorize(labels.map(str))[0]
+        numbers = labels.to_numpy(dtype=np.int64)
+    elif problem_type == "multi_label_classification":
+        numbers, _ = pd.factorize(labels.map(str))
     return numbers
 
 
