@@ -532,7 +532,3 @@ def test_an_edited_file_reruns_download_and_an_untracked_one_is_told_in_an_exper
         out, re.M,
     )  # fmt: skip
     assert "Traceback" not in out
-    project.run("dvc", "add", "data/custom/train.csv")
-    project.git("add", "data/custom/train.csv.dvc", "data/custom/.gitignore")
-    project.commit("tracked")
-    project.run("dvc", "exp", "run", "--temp", "--name", "apart", "--set-param", "data.split.seed=1", "download")

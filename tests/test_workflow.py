@@ -48,6 +48,7 @@ def test_the_table_has_the_experiments_of_earlier_commits(tmp_path: Path) -> Non
     (tmp_path / "project").mkdir()
     project = Project(tmp_path / "project", tmp_path / "no checkpoint", tmp_path / "home")
     for number in (1, 2):
+        project.env["GIT_COMMITTER_DATE"] = f"2026-01-0{number}T12:00:00Z"  # The newest experiment comes first.
         base = project.git("rev-parse", "HEAD").strip()
         project.set("train.lr", f"{number}e-4")
         project.commit("an experiment")
