@@ -231,7 +231,7 @@ def main() -> None:
         "padding": padding_shares(lengths, params["train"]["batch_size"]),
     }
     if arguments.json:
-        print(json.dumps(measured | {"runs": {name: [asdict(run) for run in of] for name, of in runs.items()}}))
+        print(json.dumps(measured | {"runs": {name: list(map(asdict, group)) for name, group in runs.items()}}))
     else:
         task = params["data"]["task"]
         limit = measured["peak_flops"] / 1e9
@@ -269,10 +269,10 @@ def middle(runs: list[Run], field: str) -> float:
     return statistics.median(getattr(run, field) for run in runs)
 
 
-def ratio(runs: list[Run], others: list[Run], field: str) -> float:
+def ratio(runs: list[Run], references: list[Run], field: str) -> float:
     """The median of the ratio in each round."""
     return statistics.median(
-        getattr(run, field) / getattr(other, field) for run, other in zip(runs, others, strict=True)
+        getattr(run, field) / getattr(reference, field) for run, reference in zip(runs, references, strict=True)
     )
 
 

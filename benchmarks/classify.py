@@ -36,7 +36,7 @@ def prepared(project: Path, env: dict[str, str], pairs: int) -> None:
     trained(project, env)
 
 
-def shown(took: Timed, rows: int) -> str:
+def describe(took: Timed, rows: int) -> str:
     seconds = took.ended - took.began
     return f"{seconds:.1f} s, {rows / seconds:,.0f} rows a second, {took.memory:.0f} MiB"
 
@@ -56,7 +56,7 @@ def main() -> None:
             file = ["--file", "data/custom/test.parquet", "--out", "answered.parquet"]
             by_classify = timed([*classify, *file], project, env)
             by_predict = timed([sys.executable, "-m", "pipeline.predict"], project, env)
-            print(f"| {rows:,} | {shown(by_classify, rows)} | {shown(by_predict, rows + SCORED)} |", flush=True)
+            print(f"| {rows:,} | {describe(by_classify, rows)} | {describe(by_predict, rows + SCORED)} |", flush=True)
             if rows == arguments.sizes[0]:
                 first = {"classify": [*classify, "It rained.", "It was wet."],
                          "transformers.pipeline": [sys.executable, "-c", _PIPELINE]}  # fmt: skip

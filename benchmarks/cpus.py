@@ -22,20 +22,25 @@ from bench import MINILM, Run, fetched, middle, ours, peer, ratio
 SAMPLE = {"lr": 1e-4, "epochs": 6, "max_train_samples": None}  # as in `make demo`
 
 
-class Kind(NamedTuple):
-    """A kind of CPU. needs: torch's name of what this machine must have. bounds: the environment that imitates it."""
+class Cpu(NamedTuple):
+    """A kind of CPU that this one can emulate.
+
+    Attributes:
+        needs: torch's name of the capability that this machine must have.
+        bounds: The environment variables that emulate it.
+    """
 
     needs: str
     bounds: dict[str, str]
 
 
-KINDS = {
-    "AVX2": Kind(
+CPUS = {
+    "AVX2": Cpu(
         "avx2", {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
     ),
-    "AVX-512": Kind("avx512_f", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}),
-    "AVX-512 with bf16": Kind("avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}),
-    "AMX": Kind("amx_bf16", {}),
+    "AVX-512": Cpu("avx512_f", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}),
+    "AVX-512 with bf16": Cpu("avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}),
+    "AMX": Cpu("amx_bf16", {}),
 }
 
 
@@ -45,7 +50,7 @@ def main() -> None:
     parser.add_argument("--max-train-samples", type=int, help="of the epoch; by default all")
     parser.add_argument("--emulated-samples", type=int, default=128, help="of the run in emulated bf16")
     parser.add_argument("--rounds", type=int, default=3, help="of the epoch")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=CPUS, default=list(CPUS))
     arguments = parser.parse_args()
     can = torch.cpu.get_capabilities()
     rows = []
@@ -55,14 +60,14 @@ def main() -> None:
         source, params = fetched(scratch, arguments.checkpoint, env, arguments.max_train_samples)
         params["train"]["epochs"] = 1
         for name in arguments.kinds:
-            kind = KINDS[name]
-            if not can.get(kind.needs):
+            cpu = CPUS[name]
+            if not can.get(cpu.needs):
                 print(f"{name}: this CPU has none", file=sys.stderr)
                 continue
             runs: dict[str, list[Run]] = {}
-            for of, run in timed_runs(scratch, source, params, arguments, env | kind.bounds):
-                print(f"{name}, {of}: {run}", file=sys.stderr, flush=True)
-                runs.setdefault(of, []).append(run)
+            for script, run in timed_runs(scratch, source, params, arguments, env | cpu.bounds):
+                print(f"{name}, {script}: {run}", file=sys.stderr, flush=True)
+                runs.setdefault(script, []).append(run)
             rows.append(row(name, runs))
     print("\n".join(["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|", *rows]))
 
@@ -73,10 +78,10 @@ def timed_runs(
     """Yield the runs on one kind of CPU, by name."""
     for seed in range(1, arguments.rounds + 1):
         yield "course", peer([], source, params, seed, env)
-        own = ours(scratch, params, seed, env)
-        yield "ours", own
+        run = ours(scratch, params, seed, env)
+        yield "ours", run
     yield "demo", ours(scratch, changed(params, data={"task": "demo"}, train=SAMPLE), 42, env)
-    if own.precision == "fp32":
+    if run.precision == "fp32":
         few = {"max_train_samples": arguments.emulated_samples}
         for precision in ("fp32", "bf16"):
             short = changed(params, train=few | {"precision": precision}, predict={"max_samples": 16})
@@ -95,10 +100,11 @@ HEADER = (
 
 
 def row(name: str, runs: dict[str, list[Run]]) -> str:
-    course, own, demo = (runs[of] for of in ("course", "ours", "demo"))
-    cells = [name, own[0].precision]
-    for what in ("training", "prediction"):
-        cells += [f"{middle(course, what):.0f} s / {middle(own, what):.0f} s", f"**{ratio(course, own, what):.2f}**"]
+    course, pipeline, demo = (runs[script] for script in ("course", "ours", "demo"))
+    cells = [name, pipeline[0].precision]
+    for phase in ("training", "prediction"):
+        cells.append(f"{middle(course, phase):.0f} s / {middle(pipeline, phase):.0f} s")
+        cells.append(f"**{ratio(course, pipeline, phase):.2f}**")
     cells += [f"{demo[0].wall:.0f}", f"{demo[0].training:.0f}"]
     cells.append(f"{ratio(runs['bf16'], runs['fp32'], 'training'):.1f}" if "bf16" in runs else "")
     return "| " + " | ".join(cells) + " |"

@@ -65,7 +65,7 @@ def main() -> None:
             for name, module in modules.items()
         }
     ours, theirs = (statistics.median(column) for column in zip(*idle, strict=True))
-    ratio = statistics.median(own / other for own, other in idle)
+    ratio = statistics.median(project_seconds / toy_seconds for project_seconds, toy_seconds in idle)
     print(f"nothing to do: {ours:.2f} s, the toy {theirs:.2f} s, ratio {ratio:.2f}")
     print(f"a change to evaluate.py: {statistics.median(changed):.2f} s")
     print("--help: " + ", ".join(f"{stage} {took:.2f} s" for stage, took in helped.items()))

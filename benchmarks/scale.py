@@ -43,7 +43,7 @@ def write_shards(directory: Path, pairs: int) -> None:
     told = list(demo.pairs(_BATCH))
     numbers = itertools.count()
     shards = -(-pairs // _SHARD)
-    files = {f"train-{at:05}-of-{shards:05}": min(_SHARD, pairs - at * _SHARD) for at in range(shards)}
+    files = {f"train-{shard:05}-of-{shards:05}": min(_SHARD, pairs - shard * _SHARD) for shard in range(shards)}
     columns = pa.schema({"question": pa.string(), "answer": pa.string(), "verdict": pa.string()})
     for name, size in (files | {"validation": SCORED, "test": SCORED}).items():
         with pq.ParquetWriter(directory / f"{name}.parquet", columns) as writer:
@@ -62,7 +62,7 @@ def trained(project: Path, env: dict[str, str]) -> None:
         "model.checkpoint": MINILM, "train.max_train_samples": "64", "train.epochs": "1",
         "predict.score_swapped_pairs": "false",
     }  # fmt: skip
-    settings = [argument for of in overrides.items() for argument in ("--set-param", "=".join(of))]
+    settings = [argument for key, value in overrides.items() for argument in ("--set-param", f"{key}={value}")]
     subprocess.run(["dvc", "exp", "run", *settings], cwd=project, env=env, check=True, capture_output=True)
 
 

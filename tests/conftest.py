@@ -9,12 +9,13 @@ import sys
 import tempfile
 import tomllib
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hub import Hub, serve
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test may reach the Hub
 os.environ["TQDM_DISABLE"] = "1"
@@ -99,6 +100,14 @@ def glue() -> Path:
     if not GLUE.is_dir():
         pytest.skip(f"GLUE is not at {GLUE}; set GLUE_MIRROR to a directory with RTE/, CoLA/, STS-B/ and SST-2/")
     return GLUE
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A stand-in for the Hub, to which the client in this process is pointed."""
+    with serve() as hub:
+        hub.connect(tmp_path / "hub", monkeypatch)
+        yield hub
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,22 @@
-"""A user's own files for the tests, and what download makes of them."""
+"""A user's own files for the tests, and what the pipeline makes of them."""
 
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from conftest import data_params
+import yaml
+from conftest import PARAMS
 
 from pipeline.download import download
+from pipeline.params import DataParams, parse_params
+from pipeline.sources.corpus import Corpus
+from pipeline.sources.custom import load_custom
 
 WORDS = ["night", "river", "stone", "paper", "green", "seven", "quiet", "order", "music", "field"]
+TREE = yaml.safe_load(PARAMS.read_text())
 
 
 def rows(count: int, labels: list[Any], seed: int = 0) -> list[tuple[str, Any]]:
@@ -26,14 +32,38 @@ def csv(examples: list[tuple[Any, ...]], header: str = "text,label") -> str:
     return "\n".join([header, *(",".join(map(str, example)) for example in examples), ""])
 
 
-def download_custom(files: dict[str, str | bytes], **changes: Any) -> Path:
-    """Write the files to data/custom in the working directory, and run download. Returns its output."""
+def jsonl(examples: list[tuple[Any, ...]]) -> str:
+    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
+
+
+def write_files(files: Mapping[str, str | bytes]) -> None:
+    """Write files to data/custom in the working directory."""
     for name, content in files.items():
         path = Path("data/custom", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    split = {**data_params().split.model_dump(), **changes.pop("split", {})}
-    download(Path("data/raw"), data_params(task="custom", split=split, **changes))
+
+
+def custom_params(**changes: Any) -> DataParams:
+    """The section `data` for custom files. A change of `split` leaves its other keys as they are."""
+    split = {**TREE["data"]["split"], **changes.pop("split", {})}
+    return parse_params({**TREE, "data": {**TREE["data"], "task": "custom", "split": split, **changes}}).data
+
+
+def load_files(files: Mapping[str, str | bytes], **changes: Any) -> Corpus:
+    """Write the files to data/custom, and read them as download does."""
+    write_files(files)
+    return load_custom(custom_params(**changes))
+
+
+def examples(corpus: Corpus, split: str) -> list[dict[str, Any]]:
+    return corpus.splits[split].to_dict("records")  # type: ignore[no-any-return]
+
+
+def download_custom(files: Mapping[str, str | bytes], **changes: Any) -> Path:
+    """Write the files to data/custom, and run download. Returns its output."""
+    write_files(files)
+    download(Path("data/raw"), custom_params(**changes))
     return Path("data/raw")
 
 

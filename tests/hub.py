@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
+import pytest
+
 
 class Hub:
     """files: "repo/revision/name" -> content; a dataset's repo starts with "datasets/". Faults affect every file."""
@@ -39,6 +41,19 @@ class Hub:
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DOWNLOAD_TIMEOUT": "1",
         }
+
+    def connect(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Point the client in this process to this server, with an empty cache."""
+        from huggingface_hub import close_session, constants
+
+        close_session()  # The client keeps connections, also to the server of an earlier test.
+        monkeypatch.setattr(constants, "ENDPOINT", self.url)
+        url_template = self.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url_template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
 
 
 @contextmanager
@@ -93,7 +108,7 @@ def serve() -> Iterator[Hub]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield hub
     finally:

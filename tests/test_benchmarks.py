@@ -1,30 +1,49 @@
 """The benchmarks run: nothing else would tell that one of them no longer fits the pipeline."""
 
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, TinyMaker, params_file
 
+from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, TOKENIZED
 from pipeline.experiments.dvc_command import dvc_environ
+from pipeline.params import load_params
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)  # with one thread, on a CPU without bf16 and beside other tests
-@pytest.mark.parametrize(
-    ("script", "options", "row"),
-    [
-        ("bench.py", "--rounds 1 --epochs 1 --max-train-samples 16", "| training, times ours |"),
-        ("scale.py", "--sizes 100", "| 100 | "),
-        ("classify.py", "--sizes 50", "| 50 | "),
-        ("overhead.py", "--rounds 1", "nothing to do: "),
-        ("steps.py", "--rounds 1 --steps 12", "| fast dropout + plain attention + kept memory + first token only |"),
-    ],
-)
-def test_a_benchmark_ends_with_its_table(script: str, options: str, row: str) -> None:
-    command = [sys.executable, f"benchmarks/{script}", *options.split()]
-    env = dvc_environ() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # other tests run beside
-    env.pop("MRPC_MIRROR", None)  # the embedded corpus is smaller
+@pytest.mark.timeout(2400)  # with one thread, on a CPU without bf16 and next to other tests
+def test_the_comparison_with_the_course_ends_with_its_table(tiny: TinyMaker) -> None:
+    options = ["--rounds", "1", "--epochs", "1", "--max-train-samples", "16", "--checkpoint", str(tiny())]
+    command = [sys.executable, "benchmarks/bench.py", *options]
+    env = dvc_environ() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # Other tests run at the same time.
+    env.pop("MRPC_MIRROR", None)  # The embedded corpus is smaller.
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert row in done.stdout
+    assert "| training, times ours |" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_benchmarks_of_scale_and_of_steps_call_the_stages_as_they_are(
+    tmp_path: Path, tiny: TinyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.pretrained import pretrained
+    from pipeline.train import train
+
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    scale, steps = importlib.import_module("scale"), importlib.import_module("steps")
+    importlib.import_module("classify"), importlib.import_module("overhead")
+    monkeypatch.chdir(tmp_path)
+    columns = {"data.text_column_names": "[question, answer]", "data.label_column_name": "verdict"}
+    params_file(tmp_path, {"data.task": "custom", **columns, "model.checkpoint": tiny()})
+    params = load_params()
+    monkeypatch.setattr(scale, "SCORED", 20)
+    scale.write_shards(tmp_path / "data" / "custom", 200)
+    pretrained(PRETRAINED, params.model)
+    for stage in ("download", "tokenize", "load"):
+        scale.run(stage)
+    train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, CHECKPOINTS, params.train, params.runtime)
+    scale.run("predict")
+    assert len(steps.steps(12, set(steps.OPTIMIZATIONS))) == 2, "without the first ten, which warm up"

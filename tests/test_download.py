@@ -3,15 +3,15 @@
 import io
 import json
 import shutil
-import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import data_params, params_file, run_stage
-from hub import Hub, serve
+from conftest import data_params
+from hub import Hub
 
 from pipeline.core.messages import UserError
 from pipeline.download import download
@@ -33,12 +33,13 @@ def mirror(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def run_download(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    params_file(cwd, {"data.task": "mrpc"})
-    return run_stage("download", cwd, MRPC_MIRROR="", **env)
+def read(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_mrpc_from_the_mirror_matches_its_checksums(mirror: Path, tmp_path: Path) -> None:
+def test_mrpc_matches_its_checksums_and_the_mirror_and_the_hub_give_the_same_bytes(
+    mirror: Path, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     download(tmp_path / "raw", data_params(task="mrpc"))
     for (split, expected), counts in zip(MRPC_SHA256.items(), ((3668, 2474), (408, 279), (1725, 1147)), strict=True):
         table = pq.read_table(tmp_path / "raw" / f"{split}.parquet", columns=["sentence1", "sentence2", "label", "idx"])
@@ -49,14 +50,20 @@ def test_mrpc_from_the_mirror_matches_its_checksums(mirror: Path, tmp_path: Path
     validation = pq.read_table(tmp_path / "raw" / "validation.parquet")
     assert validation["idx"][0].as_py() == 9, "as on the Hub, train and validation interleave"
 
+    hub.files = hub_files()
+    monkeypatch.delenv("MRPC_MIRROR")
+    download(tmp_path / "from_hub", data_params(task="mrpc"))
+    assert read(tmp_path / "from_hub") == read(tmp_path / "raw")
 
-def test_the_same_rows_give_the_same_bytes(mirror: Path, tmp_path: Path) -> None:
-    for out in ("one", "two"):
-        download(tmp_path / out, data_params(task="mrpc"))
-    for split in MRPC_SHA256:
-        assert (tmp_path / "one" / f"{split}.parquet").read_bytes() == (
-            tmp_path / "two" / f"{split}.parquet"
-        ).read_bytes()
+
+def hub_files() -> dict[str, bytes]:
+    """MRPC as the Hub has it: Parquet files of the same rows."""
+    files = {}
+    for split, table in load_glue("mrpc").splits.items():
+        buffer = io.BytesIO()
+        table.to_parquet(buffer)
+        files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = buffer.getvalue()
+    return files
 
 
 @pytest.mark.parametrize(
@@ -112,71 +119,46 @@ def test_a_mirror_that_is_not_a_directory_is_an_error(tmp_path: Path, monkeypatc
         load_glue("mrpc")
 
 
-def test_without_a_network_download_fails_soon_and_names_every_alternative(tmp_path: Path) -> None:
-    started = time.monotonic()
-    nowhere = "http://127.0.0.1:9"  # the discard port: refuses at once
-    done = run_download(tmp_path, HF_HUB_OFFLINE="0", HF_ENDPOINT=nowhere, HF_HOME=str(tmp_path))
-    assert time.monotonic() - started < 30, "without the client's retries, which take half a minute"
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1, done.stderr
-    for words in ("MRPC_MIRROR is not set", "the Hub: mrpc/train", "make demo", "refused"):
-        assert words in done.stderr
-    assert not (tmp_path / "data" / "raw").exists()
-
-
-def hub_files(mrpc_directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """MRPC as the Hub has it: parquet files of the same rows."""
-    monkeypatch.setenv("MRPC_MIRROR", str(mrpc_directory))
-    files = {}
-    for split, table in load_glue("mrpc").splits.items():
-        buffer = io.BytesIO()
-        table.to_parquet(buffer)
-        files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = buffer.getvalue()
-    return files
-
-
-def test_the_hub_gives_the_same_bytes_as_the_mirror(
-    mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_network_download_fails_soon_and_names_every_alternative(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serve() as hub:
-        hub.files = hub_files(mrpc, monkeypatch)
-        done = run_download(tmp_path, **hub.env(tmp_path / "home"))
-    assert done.returncode == 0, done.stderr
-    download(tmp_path / "raw", data_params(task="mrpc"))
-    for split in MRPC_SHA256:
-        ours = (tmp_path / "data" / "raw" / f"{split}.parquet").read_bytes()
-        assert ours == (tmp_path / "raw" / f"{split}.parquet").read_bytes()
+    hub.url = "http://127.0.0.1:9"  # the discard port, which rejects connections at once
+    hub.connect(tmp_path / "home", monkeypatch)
+    started = time.monotonic()
+    with pytest.raises(UserError) as error:
+        download(tmp_path / "raw", data_params(task="mrpc"))
+    assert time.monotonic() - started < 20, "without the client's retries, which take half a minute"
+    for words in ("MRPC_MIRROR is not set", "the Hub: mrpc/train", "make demo", "refused"):
+        assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "raw").exists()
 
 
-def other_corpus(hub: Hub) -> None:
-    for name in hub.files:
-        buffer = io.BytesIO()
-        pq.write_table(pa.table({"sentence1": ["a"], "sentence2": ["b"], "label": [1], "idx": [0]}), buffer)
-        hub.files[name] = buffer.getvalue()
-
-
-def error_page(hub: Hub) -> None:
-    hub.files = dict.fromkeys(hub.files, b"<html>please log in</html>")
+def small_table() -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"sentence1": ["a"], "sentence2": ["b"], "label": [1], "idx": [0]}), buffer)
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("damage", "message"),
     [
         (lambda hub: hub.files.clear(), "the Hub answered 404"),
         (lambda hub: setattr(hub, "corrupt", True), "is not what the Hub published"),
-        (other_corpus, "train has 1 rows; it must have 3668"),
-        (error_page, "is not a parquet file of GLUE"),
+        (lambda hub: None, "train has 1 rows; it must have 3668"),
+        (lambda hub: hub.files.update(dict.fromkeys(hub.files, b"<html>")), "is not a parquet file of GLUE"),
     ],
     ids=["404", "corrupt", "other rows", "error page"],
 )
 def test_a_failing_hub_is_reported_in_one_line(
-    mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: object, message: str
+    tmp_path: Path, hub: Hub, damage: Callable[[Hub], None], message: str
 ) -> None:
-    with serve() as hub:
-        hub.files = hub_files(mrpc, monkeypatch)
-        fault(hub)  # type: ignore[operator]
-        done = run_download(tmp_path, **hub.env(tmp_path / "home"))
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert not (tmp_path / "data" / "raw").exists()
+    for split in MRPC_SHA256:
+        name = f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"
+        hub.files[name] = small_table()
+    damage(hub)
+    with pytest.raises(UserError) as error:
+        download(tmp_path / "raw", data_params(task="mrpc"))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "raw").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from custom_files import csv, download_custom, read, rows
+from custom_files import csv, download_custom, examples, jsonl, load_files, rows
 
 from pipeline.core.messages import UserError
 from pipeline.sources.fetch import file_sha256
@@ -32,47 +32,39 @@ def parquet(examples: list[tuple[Any, ...]], **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def lines(examples: list[tuple[Any, ...]]) -> str:
-    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
-
-
 FORMS: dict[str, str | bytes] = {
     "train.csv": CSV,
     "train.tsv": CSV.replace(",", "\t"),
-    "train.jsonl": lines(FEW),
+    "train.jsonl": jsonl(FEW),
     "train.json": json.dumps([{"text": text, "label": label} for text, label in FEW], indent=1),
     "train.parquet": parquet(FEW, row_group_size=7),
-    "train/a.jsonl": lines(FEW),
+    "train/a.jsonl": jsonl(FEW),
 }
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_gives_the_same_rows(name: str) -> None:
-    raw = download_custom({name: FORMS[name]}, split={"type": "hash"})
-    examples = {
-        row["idx"]: (row["text"], row["label"]) for split in ("train", "validation", "test") for row in read(raw, split)
-    }
-    assert examples == {number: (text, ["bad", "good"].index(label)) for number, (text, label) in enumerate(FEW)}
+    corpus = load_files({name: FORMS[name]}, split={"type": "hash"})
+    table = {row["idx"]: (row["text"], row["label"]) for split in corpus.splits for row in examples(corpus, split)}
+    assert table == {number: (text, ["bad", "good"].index(label)) for number, (text, label) in enumerate(FEW)}
 
 
 @pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
 def test_files_are_told_apart_by_name(name: str) -> None:
-    files = {"train.csv": CSV, f"{name}.jsonl": lines(rows(6, ["good", "bad"], 1)), "test.tsv": CSV.replace(",", "\t")}
-    raw = download_custom({**files, ".hidden.csv": "x", "train.csv.dvc": "outs: []"})
-    assert {split: len(read(raw, split)) for split in ("train", "validation", "test")} == {
-        "train": 40, "validation": 6, "test": 40,
-    }  # fmt: skip
+    files = {"train.csv": CSV, f"{name}.jsonl": jsonl(rows(6, ["good", "bad"], 1)), "test.tsv": CSV.replace(",", "\t")}
+    corpus = load_files({**files, ".hidden.csv": "x", "train.csv.dvc": "outs: []"})
+    assert {split: len(table) for split, table in corpus.splits.items()} == {"train": 40, "validation": 6, "test": 40}
 
 
 def test_shards_are_one_split_whose_idx_counts_on() -> None:
     shards = {f"train-{shard:05}-of-00003.parquet": parquet(FEW[10 * shard : 10 * shard + 10]) for shard in range(3)}
-    raw = download_custom({**shards, "dev.csv": CSV}, split=FIXED)
-    assert [(row["idx"], row["text"]) for row in read(raw, "train")] == [
+    corpus = load_files({**shards, "dev.csv": CSV}, split=FIXED)
+    assert [(row["idx"], row["text"]) for row in examples(corpus, "train")] == [
         (number, FEW[number][0]) for number in range(30)
     ]
     Path("data/custom/train-00001-of-00003.parquet").unlink()
     with pytest.raises(UserError, match=r"data/custom: the 3 files .*no train-00001-of-00003\.parquet; add"):
-        download_custom({})
+        load_files({})
 
 
 @pytest.mark.parametrize(
@@ -88,10 +80,10 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
 def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, message: str) -> None:
     shards = {f"train-{number:05}-of-{total:05}.parquet": parquet(FEW) for number in numbers}
     with pytest.raises(UserError, match=rf"data/custom.*{message}"):
-        download_custom({**shards, "dev.csv": CSV}, split=FIXED)
+        load_files({**shards, "dev.csv": CSV}, split=FIXED)
     shutil.rmtree("data/custom")
     with pytest.raises(UserError, match=rf"data/custom/train: .*{message}"):
-        download_custom({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
+        load_files({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
 
 
 @pytest.mark.parametrize(
@@ -105,15 +97,13 @@ def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, messa
     ids=["BOM", "CRLF", "spaces in the header", "blank lines"],
 )
 def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
-    raw = download_custom({"train.csv": text, "dev.csv": CSV}, split=FIXED)
-    assert read(raw, "train") == [
-        {key: value for key, value in row.items() if key != "leakage"} for row in read(raw, "validation")
-    ]
+    corpus = load_files({"train.csv": text, "dev.csv": CSV}, split=FIXED)
+    assert examples(corpus, "train") == examples(corpus, "validation")
 
 
 def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
-    raw = download_custom({"train.csv": CSV, "dev.csv": CSV + '"He said ""no"",\nand left",good\n'})
-    assert read(raw, "validation")[-1]["text"] == 'He said "no",\nand left'
+    corpus = load_files({"train.csv": CSV, "dev.csv": CSV + '"He said ""no"",\nand left",good\n'})
+    assert examples(corpus, "validation")[-1]["text"] == 'He said "no",\nand left'
 
 
 @pytest.mark.parametrize(
@@ -123,8 +113,8 @@ def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
 def test_a_column_may_be_named_in_brackets(column: str, ending: str) -> None:
     delimiter = "," if ending == ".csv" else "\t"
     text = csv(FEW, f"{column},label").replace(",", delimiter)
-    raw = download_custom({f"train{ending}": text, f"dev{ending}": text}, split=FIXED, text_column_names=[column])
-    assert [row[column] for row in read(raw, "validation")] == [text for text, _ in FEW]
+    corpus = load_files({f"train{ending}": text, f"dev{ending}": text}, split=FIXED, text_column_names=[column])
+    assert [row[column] for row in examples(corpus, "validation")] == [text for text, _ in FEW]
 
 
 NOT_CSV: dict[str, tuple[str, str]] = {
@@ -134,7 +124,7 @@ NOT_CSV: dict[str, tuple[str, str]] = {
     "a table, as some servers send for Excel": ("<table><tr><td>text</td></tr></table>", "HTML or XML"),
     "XML": ('<?xml version="1.0"?>\n<rows/>', "HTML or XML"),
     "a comment first": ("<!-- saved from url --><html>", "HTML or XML"),
-    "JSON lines": (lines(FEW), "JSON"),
+    "JSON lines": (jsonl(FEW), "JSON"),
     "a list of objects": (json.dumps([{"text": text, "label": label} for text, label in FEW]), "JSON"),
     "an indented list": (json.dumps([{"text": text, "label": label} for text, label in FEW], indent=1), "JSON"),
     "an indented object": (json.dumps({"text": {"0": "a"}, "label": {"0": "good"}}, indent=2), "JSON"),
@@ -147,7 +137,7 @@ NOT_CSV: dict[str, tuple[str, str]] = {
 def test_pages_and_json_saved_as_csv_are_told_in_one_line(content: str) -> None:
     text, form = NOT_CSV[content]
     with pytest.raises(UserError, match=rf"train\.csv is {'an ' * (form != 'JSON')}{form}"):
-        download_custom({"train.csv": text})
+        load_files({"train.csv": text})
 
 
 BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
@@ -182,24 +172,24 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     "an open quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42 cannot be read .*double quotes"),
     "a quote within": ({"train.csv": CSV + '"a" b,good\n'}, r"train\.csv line 42 cannot be read .*double those"),
     "a line that is not JSON": (
-        {"train.jsonl": lines(FEW) + "{'a': 1}\n"},
+        {"train.jsonl": jsonl(FEW) + "{'a': 1}\n"},
         r"train\.jsonl line 41 is not JSON: .*; write",
     ),
     "a key twice": (
-        {"train.jsonl": lines(FEW) + '{"text": "a", "label": "good", "text": "b"}\n'},
+        {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": "good", "text": "b"}\n'},
         r"train\.jsonl line 41 is not JSON: it has the key 'text' twice; write",
     ),
     "a key twice in a list": (
         {"train.json": '[{"text": "a", "text": "b"}]'},
         r"train\.json is not JSON: it has the key 'text' twice; write",
     ),
-    "a line that is no object": ({"train.jsonl": lines(FEW) + "[1]\n"}, r"train\.jsonl line 41 is \[1\]; .*object"),
+    "a line that is no object": ({"train.jsonl": jsonl(FEW) + "[1]\n"}, r"train\.jsonl line 41 is \[1\]; .*object"),
     "a broken list": ({"train.json": "[{}, "}, r"train\.json is not JSON: .*; write a list"),
     "parquet as csv": ({"train.csv": parquet(FEW)}, r"train\.csv is a parquet file.*UTF-8 text; .*rename"),
     "csv as parquet": ({"train.parquet": CSV}, r"train\.parquet is UTF-8 text.*a parquet file; .*rename"),
     "a page as JSON": ({"train.json": "<!doctype html><html>"}, r"train\.json is an HTML or XML page.*JSON; "),
     "Excel as csv": ({"train.csv": b"PK\x03\x04\x14"}, r"train\.csv is a zip or Excel file.*; save"),
-    "JSON as csv": ({"train.csv": lines(FEW)}, r"train\.csv is JSON.*; .*rename"),
+    "JSON as csv": ({"train.csv": jsonl(FEW)}, r"train\.csv is JSON.*; .*rename"),
     "half a parquet file": (
         {"train.parquet": parquet(FEW)[:300]},
         r"train\.parquet is not a complete parquet.*; write",
@@ -212,15 +202,15 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     "a header alone": ({"train.csv": "text,label\n"}, r"train\.csv has no rows; add"),
     "an empty test file": ({"train.csv": CSV, "test.csv": "text\n"}, r"test\.csv has no rows; add some, or remove"),
     "a list as a text": (
-        {"train.jsonl": '{"text": [1], "label": "a"}\n' + lines(FEW)},
+        {"train.jsonl": '{"text": [1], "label": "a"}\n' + jsonl(FEW)},
         r"jsonl line 1 has \[1\] as text, which is no text; correct",
     ),
     "an object as a label": (
-        {"train.jsonl": lines(FEW) + '{"text": "a", "label": {}}\n'},
+        {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": {}}\n'},
         r"jsonl line 41: label is \{\}; .*text",
     ),
     "half a character": (
-        {"train.jsonl": '{"text": "\\ud83d", "label": "good"}\n' + lines(FEW)},
+        {"train.jsonl": '{"text": "\\ud83d", "label": "good"}\n' + jsonl(FEW)},
         r"train\.jsonl line 1 has .*ud83d.* as text, .*; correct",
     ),
 }
@@ -239,13 +229,13 @@ def test_a_link_to_nowhere_is_told_in_one_line() -> None:
     Path("data/custom").mkdir(parents=True)
     Path("data/custom/train.csv").symlink_to("moved.csv")
     with pytest.raises(UserError, match=r"^data/custom/train\.csv cannot be read: No such file or directory$"):
-        download_custom({})
+        load_files({})
 
 
 def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:
     text = csv([('"one\ntwo\nthree"', "good")]) + "a,b,c\n"
     with pytest.raises(UserError, match=r"train\.csv line 5 has 3 fields"):
-        download_custom({"train.csv": text})
+        load_files({"train.csv": text})
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +247,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("pipeline.sources.custom.file_sha256", append_after_hashing)
     with pytest.raises(UserError, match=r"^data/custom/train\.csv was changed while it was read; run again$"):
-        download_custom({"train.csv": CSV})
+        load_files({"train.csv": CSV})
 
 
 def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,14 +256,14 @@ def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch
         json.dumps({"text": text, "label": label, **({"source": "web"} if number < 5 else {})})
         for number, (text, label) in enumerate(FEW)
     ]
-    raw = download_custom(
+    corpus = load_files(
         {"train.jsonl": "\n".join(few), "dev.csv": csv([(*row, "book") for row in FEW], "text,label,source")},
         split=FIXED,
         slice_columns=["source"],
     )
-    assert [row["source"] for row in read(raw, "train")] == ["web"] * 5 + [""] * 35
+    assert [row["source"] for row in examples(corpus, "train")] == ["web"] * 5 + [""] * 35
 
 
 def test_a_file_of_another_name_is_told_and_not_read(caplog: pytest.LogCaptureFixture) -> None:
-    download_custom({"train.csv": CSV, "my_test.csv": "x"})
+    load_files({"train.csv": CSV, "my_test.csv": "x"})
     assert any("my_test.csv" in message for message in caplog.messages)

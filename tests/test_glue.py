@@ -2,10 +2,7 @@
 
 import dataclasses
 import io
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, data_params, params_file, run_stage
-from hub import serve
+from conftest import data_params
+from hub import Hub
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
@@ -213,19 +210,6 @@ def test_a_task_that_no_source_has_is_one_line_with_the_remedy(
         assert words in str(error.value)
 
 
-FROM_HUB = """
-import dataclasses
-from pathlib import Path
-from pipeline.params import load_params
-from pipeline.download import download
-from pipeline.sources.glue import GLUE
-for name, entry in list(GLUE.items()):
-    if name != "mrpc":
-        GLUE[name] = dataclasses.replace(entry, rows=(3, 2, 2, 2, 2)[: len(entry.rows)])
-        download(Path(name), load_params().data.model_copy(update={"task": name}))
-"""
-
-
 def hub_files() -> dict[str, bytes]:
     """Labels are numbers there, -1 where they are hidden; STS-B's have 32 bits."""
     files = {}
@@ -243,20 +227,18 @@ def hub_files() -> dict[str, bytes]:
     return files
 
 
-def test_every_task_comes_from_the_hub_too(tmp_path: Path) -> None:
-    params_file(tmp_path)
-    with serve() as hub:
-        hub.files = hub_files()
-        env = {**os.environ, "PYTHONPATH": str(ROOT), **hub.env(tmp_path / "home")}
-        subprocess.run([sys.executable, "-c", FROM_HUB], cwd=tmp_path, env=env, check=True)
-        params_file(tmp_path, {"data.task": "rte"})
-        failed = run_stage("download", tmp_path, **hub.env(tmp_path / "home"))
+def test_every_task_comes_from_the_hub_too(
+    tmp_path: Path, small: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLUE_MIRROR")
+    hub.files = hub_files()
     for name in COLUMNS:
-        task = task_of(name)
-        tables = {split: pq.read_table(tmp_path / name / f"{split}.parquet") for split in task.splits}
-        assert [len(table) for table in tables.values()] == [*SMALL[: len(tables)]]
-        assert tables["train"]["label"].to_pylist() == [0, 1, 2.4 if name == "stsb" else 1]
-        assert tables["train"][task.text_columns[-1]].to_pylist()[1] == f"{task.text_columns[-1]} 1"
-        assert [split for split, table in tables.items() if "label" not in table.column_names] == task.unlabelled
-    assert failed.returncode == 1
-    assert "the Hub: train has 3 rows; it must have 2490." in failed.stderr
+        corpus = load_glue(name)
+        task = corpus.task
+        assert [len(rows) for rows in corpus.splits.values()] == [*SMALL[: len(task.splits)]]
+        assert corpus.splits["train"]["label"].tolist() == [0, 1, 2.4 if name == "stsb" else 1]
+        assert corpus.splits["train"][task.text_columns[-1]][1] == f"{task.text_columns[-1]} 1"
+        assert [split for split, rows in corpus.splits.items() if "label" not in rows] == task.unlabelled
+    monkeypatch.setitem(GLUE, "rte", dataclasses.replace(GLUE["rte"], rows=(4, 2, 2)))
+    with pytest.raises(UserError, match=r"the Hub: train has 3 rows; it must have 4\."):
+        load_glue("rte")

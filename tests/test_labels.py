@@ -1,6 +1,7 @@
 """Labels in the forms in which people have them are read as what they mean, or rejected in one line."""
 
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import params_file, run_stage
-from custom_files import csv, download_custom, read, rows
+from conftest import params_file
+from custom_files import csv, download_custom, examples, jsonl, load_files, read, rows
 
-from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
-from pipeline.core.task import read_task
+from pipeline.params import load_params
+from pipeline.sources.corpus import Corpus
+from pipeline.sources.custom import load_custom
 
 SEVERAL = "multi_label_classification"
 
@@ -23,10 +25,6 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def jsonl(examples: list[tuple[Any, ...]]) -> str:
-    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
-
-
 def parquet(examples: list[tuple[Any, ...]], label_type: pa.DataType) -> bytes:
     labels = pa.array([label for _, label in examples], label_type)
     sink = pa.BufferOutputStream()
@@ -34,16 +32,16 @@ def parquet(examples: list[tuple[Any, ...]], label_type: pa.DataType) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def labels_by_row(raw: Path) -> list[Any]:
+def labels_by_row(corpus: Corpus) -> list[Any]:
     """The labels of all splits in the order of the user's file."""
-    examples = [row for split in ("train", "validation", "test") for row in read(raw, split)]
-    return [row["label"] for row in sorted(examples, key=lambda row: row["idx"])]
+    table = [row for split in corpus.splits for row in examples(corpus, split)]
+    return [row["label"] for row in sorted(table, key=lambda row: row["idx"])]
 
 
-def rejected(files: dict[str, str | bytes], **changes: Any) -> str:
-    """The one line with which download rejects the files."""
+def rejected(files: Mapping[str, str | bytes], **changes: Any) -> str:
+    """The one line with which the files are rejected."""
     with pytest.raises(UserError) as error:
-        download_custom(files, **changes)
+        load_files(files, **changes)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -63,10 +61,10 @@ FORMS: dict[str, dict[str, str | bytes]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_list_of_0_and_1_for_each_label_is_a_multi_hot_vector(form: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    raw = download_custom(FORMS[form])
-    task = read_task(raw, "download")
+    corpus = load_files(FORMS[form])
+    task = corpus.task
     assert (task.problem_type, task.labels) == (SEVERAL, ["0", "1", "2"])
-    assert labels_by_row(raw) == VECTORS * 20
+    assert labels_by_row(corpus) == VECTORS * 20
     assert any("multi-hot" in message and "data.id2label" in message for message in caplog.messages)
 
 
@@ -78,15 +76,15 @@ def test_a_list_of_0_and_1_for_each_label_is_a_multi_hot_vector(form: str, caplo
     ],
 )
 def test_id2label_names_the_positions_of_vectors(id2label: Any, names: list[str], first: list[int]) -> None:
-    raw = download_custom({"train.jsonl": jsonl(rows(60, VECTORS))}, id2label=id2label)
-    assert read_task(raw, "download").labels == names
-    assert labels_by_row(raw)[0] == first
+    corpus = load_files({"train.jsonl": jsonl(rows(60, VECTORS))}, id2label=id2label)
+    assert corpus.task.labels == names
+    assert labels_by_row(corpus)[0] == first
 
 
 def test_a_list_of_names_names_the_classes_0_1_and_so_on() -> None:
-    raw = download_custom({"train.csv": csv(rows(60, [1, 0]))}, id2label=["bad", "good"])
-    assert read_task(raw, "download").labels == ["bad", "good"]
-    assert labels_by_row(raw)[:2] == [1, 0]
+    corpus = load_files({"train.csv": csv(rows(60, [1, 0]))}, id2label=["bad", "good"])
+    assert corpus.task.labels == ["bad", "good"]
+    assert labels_by_row(corpus)[:2] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -100,9 +98,9 @@ def test_a_list_of_names_names_the_classes_0_1_and_so_on() -> None:
     ],
 )
 def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names: list[str], first: list[int]) -> None:
-    raw = download_custom({"train.jsonl": jsonl(rows(60, labels))})
-    assert read_task(raw, "download").labels == names
-    assert labels_by_row(raw)[0] == first
+    corpus = load_files({"train.jsonl": jsonl(rows(60, labels))})
+    assert corpus.task.labels == names
+    assert labels_by_row(corpus)[0] == first
 
 
 @pytest.mark.parametrize(
@@ -126,7 +124,7 @@ def test_a_label_that_is_not_a_vector_like_the_others_is_named(odd: Any, quoted:
 
 
 def test_a_list_is_not_a_class_and_names_must_fit_the_vectors() -> None:
-    files: dict[str, str | bytes] = {"train.jsonl": jsonl(rows(60, VECTORS))}
+    files = {"train.jsonl": jsonl(rows(60, VECTORS))}
     assert "multi_label_classification" in rejected(files, problem_type="single_label_classification")
     message = rejected(files, id2label=["toxic", "rude"])
     assert "data.id2label" in message and "3 labels" in message
@@ -146,13 +144,13 @@ COLUMNS = {"label_column_name": ["toxic", "insult"]}
 
 @pytest.mark.parametrize("values", [("0", "1"), ("0.0", "1.0"), ("False", "True"), ("false", "true")])
 def test_several_columns_of_0_and_1_are_a_label_each(values: tuple[str, str]) -> None:
-    raw = download_custom(
+    corpus = load_files(
         {"train.csv": columns_csv([(values[toxic], values[insult]) for toxic, insult in CELLS])}, **COLUMNS
     )
-    task = read_task(raw, "download")
+    task = corpus.task
     assert (task.problem_type, task.labels) == (SEVERAL, ["toxic", "insult"])
-    assert labels_by_row(raw) == [list(cells) for cells in CELLS] * 20
-    assert list(read(raw, "train")[0]) == ["text", "label", "idx"]
+    assert labels_by_row(corpus) == [list(cells) for cells in CELLS] * 20
+    assert list(corpus.splits["train"]) == ["text", "label", "idx"]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -163,20 +161,20 @@ def test_several_columns_of_other_files_are_a_label_each(form: str) -> None:
         Path("data/custom/train.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
     else:
         pq.write_table(pa.Table.from_pylist(examples), "data/custom/train.parquet")
-    raw = download_custom({}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
-    assert read_task(raw, "download").labels == ["Insult", "Toxic"]
-    assert labels_by_row(raw)[0] == [1, 0]
+    corpus = load_files({}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
+    assert corpus.task.labels == ["Insult", "Toxic"]
+    assert labels_by_row(corpus)[0] == [1, 0]
 
 
 def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -> None:
-    files: dict[str, str | bytes] = {"train.csv": columns_csv([*CELLS, ("", 1)])}
+    files = {"train.csv": columns_csv([*CELLS, ("", 1)])}
     assert "label: 15 of 60 (25.0%), idx 3, 7" in rejected(files, **COLUMNS)
-    raw = download_custom(files, **COLUMNS, on_missing="drop")
-    assert len(labels_by_row(raw)) == 45
-    raw = download_custom({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
-    assert read_task(raw, "download").unlabelled == ["test"]
-    raw = download_custom({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
-    assert read_task(raw, "download").unlabelled == [], "rows that have none of the labels are labeled"
+    corpus = load_files(files, **COLUMNS, on_missing="drop")
+    assert len(labels_by_row(corpus)) == 45
+    corpus = load_files({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
+    assert corpus.task.unlabelled == ["test"]
+    corpus = load_files({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
+    assert corpus.task.unlabelled == [], "rows that have none of the labels are labeled"
 
 
 @pytest.mark.parametrize(
@@ -210,9 +208,7 @@ def test_params_yaml_takes_a_list_of_columns_and_a_list_of_names(tmp_path: Path)
     Path("data/custom/train.csv").write_text(columns_csv(CELLS))
     changes = {"data.task": "custom", "data.label_column_name": "[toxic, insult]", "data.id2label": "[Toxic, Insult]"}
     params_file(tmp_path, changes)
-    done = run_stage("download", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert read_task(Path("data/raw"), "download").labels == ["Toxic", "Insult"]
+    assert load_custom(load_params().data).task.labels == ["Toxic", "Insult"]
 
 
 TEXT_LISTS = {
@@ -230,10 +226,10 @@ TEXT_LISTS = {
 def test_lists_that_were_saved_as_text_are_read_as_lists(form: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     cells = ['"' + text.replace('"', '""') + '"' for text in TEXT_LISTS[form]]
-    raw = download_custom({"train.csv": csv([*rows(60, cells), ("none", "")])})
-    task = read_task(raw, "download")
+    corpus = load_files({"train.csv": csv([*rows(60, cells), ("none", "")])})
+    task = corpus.task
     assert (task.problem_type, task.labels) == (SEVERAL, ["a", "b"])
-    assert labels_by_row(raw) == [[1, 1], [0, 1], [0, 0]] * 20 + [[0, 0]]
+    assert labels_by_row(corpus) == [[1, 1], [0, 1], [0, 0]] * 20 + [[0, 0]]
     assert sum("saved as text" in message and "train.csv line 2" in message for message in caplog.messages) == 1
 
 
@@ -249,24 +245,25 @@ def test_lists_that_were_saved_as_text_are_read_as_lists(form: str, caplog: pyte
     ],
 )
 def test_vectors_that_were_saved_as_text_are_vectors(form: list[str]) -> None:
-    raw = download_custom({"train.csv": csv(rows(60, form))})
-    assert read_task(raw, "download").labels == ["0", "1", "2"]
-    assert labels_by_row(raw) == VECTORS * 20
+    corpus = load_files({"train.csv": csv(rows(60, form))})
+    assert corpus.task.labels == ["0", "1", "2"]
+    assert labels_by_row(corpus) == VECTORS * 20
 
 
 def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
     cells = ["['a,b', 'c|d']", '["it\'s"]', r"['caf\xe9', None]"]
-    raw = download_custom({"train.jsonl": jsonl(rows(60, cells))})
-    assert read_task(raw, "download").labels == ["a,b", "café", "c|d", "it's"]
+    corpus = load_files({"train.jsonl": jsonl(rows(60, cells))})
+    assert corpus.task.labels == ["a,b", "café", "c|d", "it's"]
 
 
 def test_names_in_brackets_and_an_odd_list_among_names_are_classes() -> None:
-    raw = download_custom({"train.csv": csv(rows(60, ["[NEG]", "[POS]"]))})
-    assert read_task(raw, "download").labels == ["[NEG]", "[POS]"]
-    raw = download_custom({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
-    assert read_task(raw, "download").labels == ["['bad']", "bad", "good"]
-    raw = download_custom({"train.csv": csv(rows(60, ["['a']", "['b']"]))}, problem_type="single_label_classification")
-    assert read_task(raw, "download").labels == ["['a']", "['b']"]
+    corpus = load_files({"train.csv": csv(rows(60, ["[NEG]", "[POS]"]))})
+    assert corpus.task.labels == ["[NEG]", "[POS]"]
+    corpus = load_files({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
+    assert corpus.task.labels == ["['bad']", "bad", "good"]
+    assert any("saved as text" in warning and "['bad']" in warning for warning in corpus.warnings)
+    corpus = load_files({"train.csv": csv(rows(60, ["['a']", "['b']"]))}, problem_type="single_label_classification")
+    assert corpus.task.labels == ["['a']", "['b']"]
 
 
 def test_a_label_that_is_not_a_list_among_lists_is_named() -> None:
@@ -283,9 +280,9 @@ def datasets_parquet(path: str, examples: list[tuple[str, Any]], feature: Any) -
     Dataset.from_dict(columns).cast_column("label", feature).to_parquet(path)
 
 
-def names_by_text(raw: Path) -> dict[str, str]:
-    names = read_task(raw, "download").labels
-    return {row["text"]: names[row["label"]] for split in ("train", "validation", "test") for row in read(raw, split)}
+def names_by_text(corpus: Corpus) -> dict[str, str]:
+    names = corpus.task.labels
+    return {row["text"]: names[row["label"]] for split in corpus.splits for row in examples(corpus, split)}
 
 
 def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: pytest.LogCaptureFixture) -> None:
@@ -295,12 +292,12 @@ def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: 
     train, test = rows(60, ["no", "yes"]), rows(10, ["no", "yes"], 1)
     datasets_parquet("data/custom/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
     datasets_parquet("data/custom/test.parquet", test, ClassLabel(names=["no", "yes"]))
-    raw = download_custom({})
-    assert read_task(raw, "download").labels == ["yes", "no"], "in the order of train's schema"
-    assert names_by_text(raw) == dict(train + test)
+    corpus = load_files({})
+    assert corpus.task.labels == ["yes", "no"], "in the order of train's schema"
+    assert names_by_text(corpus) == dict(train + test)
     assert any("a|b" in message and "no row" in message for message in caplog.messages)
-    raw = download_custom({"test.parquet": parquet(test, pa.string())}, id2label={"no": "No", "yes": "Yes"})
-    assert names_by_text(raw) == {text: label.title() for text, label in train + test}
+    corpus = load_files({"test.parquet": parquet(test, pa.string())}, id2label={"no": "No", "yes": "Yes"})
+    assert names_by_text(corpus) == {text: label.title() for text, label in train + test}
 
 
 def test_minus_one_of_a_class_label_is_missing() -> None:
@@ -308,7 +305,7 @@ def test_minus_one_of_a_class_label_is_missing() -> None:
 
     datasets_parquet("data/custom/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
     datasets_parquet("data/custom/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
-    task = read_task(download_custom({}), "download")
+    task = load_files({}).task
     assert (task.labels, task.unlabelled) == (["c", "b", "a"], ["test"])
     datasets_parquet("data/custom/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
     assert "test: rows without label: 5 of 10 (50.0%), idx 1, 3" in rejected({})
@@ -319,12 +316,12 @@ def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_
 
     names = [str(number) for number in range(30)]
     datasets_parquet("data/custom/train.parquet", rows(90, names), ClassLabel(names=names))
-    assert read_task(download_custom({}), "download").labels == names
+    assert load_files({}).task.labels == names
     lists = Sequence(ClassLabel(names=["b; c", "a"]))
     datasets_parquet("data/custom/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
-    raw = download_custom({})
-    assert read_task(raw, "download").labels == ["b; c", "a"]
-    assert labels_by_row(raw)[:3] == [[1, 0], [1, 1], [0, 1]]
+    corpus = load_files({})
+    assert corpus.task.labels == ["b; c", "a"]
+    assert labels_by_row(corpus)[:3] == [[1, 0], [1, 1], [0, 1]]
 
 
 def test_a_class_number_without_a_name_is_named() -> None:
@@ -337,19 +334,17 @@ def test_a_class_number_without_a_name_is_named() -> None:
     assert "train.parquet row 2" in message and "label is 2" in message
     for broken in ("not JSON", "[]", '{"info": null}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}'):
         pq.write_table(train.replace_schema_metadata({"huggingface": broken}), "data/custom/train.parquet")
-        assert read_task(download_custom({}), "download").labels == ["0", "1", "2"]
+        assert load_files({}).task.labels == ["0", "1", "2"]
 
 
 def test_what_download_wrote_is_read_to_the_same_rows() -> None:
     files = {"train.csv": csv(rows(60, ["b", "a", "c"])), "test.csv": csv(rows(9, ["c", "a", "b"], 1))}
-    raw = download_custom(files, id2label={"b": "B", "c": "C", "a": "A"})  # type: ignore[arg-type]
-    before = {split: read(raw, split) for split in ("train", "validation", "test")}
-    raw.rename("copy")
-    raw = download_custom({}, directory="copy")
-    assert read_task(raw, "download").labels == ["B", "C", "A"]
-    for split, examples in before.items():
-        copied = [(row["text"], row["label"]) for row in read(raw, split)]
-        assert copied == [(row["text"], row["label"]) for row in examples]
+    raw = download_custom(files, id2label={"b": "B", "c": "C", "a": "A"})
+    corpus = load_files({}, directory=str(raw))
+    assert corpus.task.labels == ["B", "C", "A"]
+    for split in corpus.splits:
+        written = [(row["text"], row["label"]) for row in read(raw, split)]
+        assert [(row["text"], row["label"]) for row in examples(corpus, split)] == written
 
 
 MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
@@ -366,16 +361,16 @@ MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
 def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     train, test = MINUS_ONES[case]
-    raw = download_custom({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
-    task = read_task(raw, "download")
+    corpus = load_files({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
+    task = corpus.task
     assert (task.unlabelled, task.verdict_split) == (["test"], "validation")
-    assert "-1" not in task.labels and list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
+    assert "-1" not in task.labels and list(corpus.splits["test"]) == ["text", "idx"]
     assert any(message.startswith("test: ") and "-1" in message for message in caplog.messages)
 
 
 def test_columns_that_are_all_minus_one_are_not_known() -> None:
-    files: dict[str, str | bytes] = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
-    assert read_task(download_custom(files, **COLUMNS), "download").unlabelled == ["test"]
+    files = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
+    assert load_files(files, **COLUMNS).task.unlabelled == ["test"]
     files["test.csv"] = columns_csv([(-1, -1), (0, 1)], 9, 1)
     assert "test.csv line 2" in rejected(files, **COLUMNS)
 
@@ -387,7 +382,7 @@ def test_columns_that_are_all_minus_one_are_not_known() -> None:
 def test_some_labels_of_minus_one_are_an_error(label: Any, split: str, labels: list[Any]) -> None:
     examples = rows(20, [label if value is None else value for value in labels], 1)
     files = {"train.jsonl": jsonl(rows(60, [0, 1])), f"{split}.jsonl": jsonl(examples)}
-    message = rejected(files, split={"type": "fixed"} if split == "dev" else {})  # type: ignore[arg-type]
+    message = rejected(files, split={"type": "fixed"} if split == "dev" else {})
     first, count = (2, 4) if len(labels) > 1 else (1, 20)
     assert f"{split}.jsonl line {first}" in message and f"{count} of 20 rows" in message
     assert "data.on_missing" in message and "data.id2label" in message
@@ -407,27 +402,27 @@ def test_some_labels_of_minus_one_are_an_error(label: Any, split: str, labels: l
 def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
     train: list[Any], test: list[Any], changes: dict[str, Any], labels: list[str]
 ) -> None:
-    raw = download_custom({"train.csv": csv(rows(60, train)), "test.csv": csv(rows(10, test, 1))}, **changes)
-    task = read_task(raw, "download")
+    corpus = load_files({"train.csv": csv(rows(60, train)), "test.csv": csv(rows(10, test, 1))}, **changes)
+    task = corpus.task
     assert (task.labels, task.unlabelled) == (labels, [])
     expected = labels.index(next(iter(changes.get("id2label", {"": "-1"}).values()))) if labels else -1
-    assert expected in [row["label"] for row in read(raw, "test")]
+    assert expected in corpus.splits["test"]["label"].tolist()
 
 
 def test_a_word_among_the_targets_is_told_next_to_a_test_split_of_minus_ones() -> None:
     files = {"train.csv": csv(rows(60, ["0.5", "good"])), "test.csv": csv(rows(9, [-1], 1))}
-    assert "train.csv line 3: label is 'good'" in rejected(files, problem_type="regression")  # type: ignore[arg-type]
-    raw = download_custom({"train.csv": csv(rows(60, [-1, "9" * 400])), "test.csv": csv(rows(9, [-1], 1))})
-    assert read_task(raw, "download").labels == ["-1", "9" * 400]
+    assert "train.csv line 3: label is 'good'" in rejected(files, problem_type="regression")
+    corpus = load_files({"train.csv": csv(rows(60, [-1, "9" * 400])), "test.csv": csv(rows(9, [-1], 1))})
+    assert corpus.task.labels == ["-1", "9" * 400]
 
 
 def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
     message = rejected({"train.csv": csv(rows(60, [0, 1, 2, -1]))})
     assert "train.csv line 5: label is -1" in message and "data.id2label" in message
-    raw = download_custom({"train.csv": csv(rows(60, [0, 1, -1]))})
-    assert any("line 4: label is -1" in warning for warning in read_data_card(raw).warnings)
-    raw = download_custom({"train.csv": csv(rows(60, [-1, 1]))})
-    assert not any("-1" in warning and "known" in warning for warning in read_data_card(raw).warnings)
+    corpus = load_files({"train.csv": csv(rows(60, [0, 1, -1]))})
+    assert any("line 4: label is -1" in warning for warning in corpus.warnings)
+    corpus = load_files({"train.csv": csv(rows(60, [-1, 1]))})
+    assert not any("-1" in warning and "known" in warning for warning in corpus.warnings)
 
 
 @pytest.mark.parametrize(
@@ -444,32 +439,32 @@ def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
     ],
 )
 def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str], quoted: str, remedy: str) -> None:
-    files: dict[str, str | bytes] = {"train.jsonl": jsonl(rows(60, labels))}
+    files = {"train.jsonl": jsonl(rows(60, labels))}
     for changes in ({}, {"problem_type": "regression"}):
         message = rejected(files, **changes)
         assert f"line {labels.index(quoted.strip(chr(39))) + 1}: label is {quoted}" in message and remedy in message
-    task = read_task(download_custom(files, id2label={label: label for label in labels}), "download")
+    task = load_files(files, id2label={label: label for label in labels}).task
     assert task.labels == labels
 
 
 def test_a_decimal_comma_in_another_split_is_named() -> None:
     files = {"train.csv": csv(rows(60, ["0.5", "1.5"])), "dev.csv": csv([("a", "0.5"), ("b", '"0,7"')])}
-    assert "dev.csv line 3: label is '0,7'" in rejected(files, split={"type": "fixed"})  # type: ignore[arg-type]
+    assert "dev.csv line 3: label is '0,7'" in rejected(files, split={"type": "fixed"})
 
 
 def test_words_with_some_percentages_are_classes() -> None:
     labels = ["5%", "low", "high", "none"]
-    assert read_task(download_custom({"train.csv": csv(rows(60, labels))}), "download").labels == sorted(labels)
+    assert load_files({"train.csv": csv(rows(60, labels))}).task.labels == sorted(labels)
 
 
 def test_decimals_of_parquet_are_numbers() -> None:
     numbers = [Decimal("0.50"), Decimal("-2.25"), Decimal("0.00")]
-    raw = download_custom({"train.parquet": parquet(rows(60, numbers), pa.decimal128(10, 2))})
-    assert read_task(raw, "download").problem_type == "regression"
-    assert labels_by_row(raw)[:3] == [0.5, -2.25, 0.0]
+    corpus = load_files({"train.parquet": parquet(rows(60, numbers), pa.decimal128(10, 2))})
+    assert corpus.task.problem_type == "regression"
+    assert labels_by_row(corpus)[:3] == [0.5, -2.25, 0.0]
     classes = [Decimal(1), Decimal(0), Decimal(10)]
-    raw = download_custom({"train.parquet": parquet(rows(60, classes), pa.decimal256(50, 9))})
-    assert read_task(raw, "download").labels == ["0", "1", "10"]
+    corpus = load_files({"train.parquet": parquet(rows(60, classes), pa.decimal256(50, 9))})
+    assert corpus.task.labels == ["0", "1", "10"]
 
 
 LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
@@ -492,21 +487,16 @@ LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
 @pytest.mark.parametrize("case", LOOK_ALIKES)
 def test_labels_that_are_almost_the_same_are_named_in_one_warning(case: str) -> None:
     labels, words, classes = LOOK_ALIKES[case]
-    raw = download_custom({"train.jsonl": jsonl(rows(60, labels))})
-    assert len(read_task(raw, "download").labels) == classes
-    [warning] = [warning for warning in read_data_card(raw).warnings if "almost the same" in warning]
+    corpus = load_files({"train.jsonl": jsonl(rows(60, labels))})
+    assert len(corpus.task.labels) == classes
+    [warning] = [warning for warning in corpus.warnings if "almost the same" in warning]
     assert all(word in warning for word in words), warning
 
 
 def test_spellings_in_other_splits_count_and_different_labels_do_not() -> None:
     files = {"train.csv": csv(rows(60, ["yes", "no"])), "test.csv": csv(rows(9, ["Yes", "no"], 1))}
-    raw = download_custom(files)  # type: ignore[arg-type]
-    assert any("'Yes' and 'yes'" in warning for warning in read_data_card(raw).warnings)
+    corpus = load_files(files)
+    assert any("'Yes' and 'yes'" in warning for warning in corpus.warnings)
     for labels in (["a", "b"], [" a", " b"], [1, 10, 2], ["01", "02"], ["0.5", "0.50"]):
-        raw = download_custom({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
-        assert not any("almost the same" in warning for warning in read_data_card(raw).warnings)
-
-
-def test_a_list_saved_as_text_among_names_is_told() -> None:
-    raw = download_custom({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
-    assert any("saved as text" in warning and "['bad']" in warning for warning in read_data_card(raw).warnings)
+        corpus = load_files({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
+        assert not any("almost the same" in warning for warning in corpus.warnings)

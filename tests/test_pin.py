@@ -3,32 +3,28 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, TinyMaker
-from hub import Hub, serve
+from hub import Hub
+
+from pipeline.core.messages import UserError
+from pipeline.pin import pin
+from pipeline.sources import fetch
 
 MAIN, TAGGED = "0123456789abcdef0123456789abcdef01234567", "76543210fedcba9876543210fedcba9876543210"
 
 
 @pytest.fixture
-def hub(tiny: TinyMaker) -> Iterator[Hub]:
-    with serve() as hub:
-        for repo in ("someone/tiny", "google-bert/bert-base-uncased"):
-            hub.add(repo, MAIN, tiny())
-            hub.branches[f"{repo}/main"] = MAIN
-        hub.add("someone/tiny", TAGGED, tiny())
-        hub.branches["someone/tiny/v1/final"] = TAGGED
-        yield hub
-
-
-def pin(name: str, home: Path, hub: Hub, **env: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **hub.env(home), "PYTHONPATH": str(ROOT), **env}
-    return subprocess.run(
-        [sys.executable, "-m", "pipeline.pin", name], cwd=home, env=env, capture_output=True, text=True
-    )
+def hub(hub: Hub, tiny: TinyMaker) -> Hub:
+    """The Hub with two models."""
+    for repo in ("someone/tiny", "google-bert/bert-base-uncased"):
+        hub.add(repo, MAIN, tiny())
+        hub.branches[f"{repo}/main"] = MAIN
+    hub.add("someone/tiny", TAGGED, tiny())
+    hub.branches["someone/tiny/v1/final"] = TAGGED
+    return hub
 
 
 @pytest.mark.parametrize(
@@ -41,67 +37,72 @@ def pin(name: str, home: Path, hub: Hub, **env: str) -> subprocess.CompletedProc
         ("an-earlier-name", f"someone/tiny@{MAIN}"),
     ],
 )
-def test_the_name_with_its_commit_is_all_that_goes_to_stdout(name: str, pinned: str, hub: Hub, tmp_path: Path) -> None:
+def test_a_name_gets_its_commit_and_no_file_is_fetched(name: str, pinned: str, hub: Hub) -> None:
     hub.renamed["an-earlier-name"] = "someone/tiny"
-    done = pin(name, tmp_path, hub)
-    assert (done.returncode, done.stdout) == (0, f"{pinned}\n"), done.stderr
+    assert pin(name) == pinned
+    assert {request.split("/")[1] for request in hub.requests} == {"api"}
+
+
+def test_only_the_name_with_its_commit_goes_to_stdout(hub: Hub, tmp_path: Path) -> None:
+    env = {**os.environ, **hub.env(tmp_path), "PYTHONPATH": str(ROOT)}
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pipeline.pin", name]
+        return subprocess.run(command, env=env, capture_output=True, text=True)
+
+    done = run("someone/tiny")
+    assert (done.returncode, done.stdout) == (0, f"someone/tiny@{MAIN}\n"), done.stderr
     assert "model.safetensors" in done.stderr
-    assert {request.split("/")[1] for request in hub.requests} == {"api"}, "no file is fetched"
+    failed = run("./tiny")
+    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "env", "message"),
+    ("name", "fault", "message"),
     [
-        ("someone/tiny@v2", None, {}, "someone/tiny at v2: the Hub answered 404"),
-        ("someone/tiny", 401, {}, "the Hub answered 401 Unauthorized; check the name"),
-        ("someone/tiny", None, {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
-        ("someone/tiny", None, {"HF_ENDPOINT": "http://127.0.0.1:9"}, "refused"),
-        ("a name that is none", None, {}, "a name that is none"),
-        ("./tiny", None, {}, "./tiny is a path"),
-        ("a/b/c", None, {}, "a/b/c is a path"),
+        ("someone/tiny@v2", {}, "someone/tiny at v2: the Hub answered 404"),
+        ("someone/tiny", {"status": 401}, "the Hub answered 401 Unauthorized; check the name"),
+        ("someone/tiny", {"stall": 2}, "timed out"),
+        ("a name that is none", {}, "a name that is none"),
+        ("./tiny", {}, "./tiny is a path"),
+        ("a/b/c", {}, "a/b/c is a path"),
     ],
 )
-def test_what_cannot_be_pinned_ends_in_one_line(
-    name: str, status: int | None, env: dict[str, str], message: str, hub: Hub, tmp_path: Path
+def test_a_model_that_cannot_be_pinned_is_an_error(
+    name: str, fault: dict[str, int], message: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.status = status
-    done = pin(name, tmp_path, hub, **env)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
+    monkeypatch.setattr(fetch, "_ANSWER_SECONDS", 0.5)
+    for attribute, value in fault.items():
+        setattr(hub, attribute, value)
+    with pytest.raises(UserError) as error:
+        pin(name)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-def test_a_hub_that_does_not_answer_is_not_waited_for(hub: Hub, tmp_path: Path) -> None:
-    hub.stall = 8
-    done = pin("someone/tiny", tmp_path, hub)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "timed out" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("without", "added", "message"),
-    [
-        ("tokenizer.json", None, "someone/tiny has no tokenizer.json; only fast tokenizers are taken"),
-        ("model.safetensors", None, "someone/tiny has no model.safetensors"),
-        ("model.safetensors", "pytorch_model.bin", "someone/tiny has its weights only as pytorch_model.bin"),
-    ],
-)
-def test_a_model_that_the_pretrained_stage_would_refuse_is_not_pinned(
-    without: str, added: str | None, message: str, hub: Hub, tmp_path: Path
+@pytest.mark.parametrize(("variable", "value", "message"), [
+    ("HF_HUB_OFFLINE", True, "HF_HUB_OFFLINE is set"),
+    ("ENDPOINT", "http://127.0.0.1:9", "refused"),
+])  # fmt: skip
+def test_without_a_network_the_reason_is_named(
+    variable: str, value: object, message: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del hub.files[f"someone/tiny/{MAIN}/{without}"]
-    if added:
-        hub.files[f"someone/tiny/{MAIN}/{added}"] = b"pickle"
-    done = pin("someone/tiny", tmp_path, hub)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    monkeypatch.setattr(f"huggingface_hub.constants.{variable}", value)
+    with pytest.raises(UserError, match=message):
+        pin("someone/tiny")
 
 
-def test_an_answer_that_is_no_commit_does_not_reach_stdout(hub: Hub, tmp_path: Path) -> None:
+def test_a_model_that_the_pretrained_stage_would_reject_is_not_pinned(hub: Hub) -> None:
+    """`test_pretrained.py` has the other files that a model needs."""
+    del hub.files[f"someone/tiny/{MAIN}/model.safetensors"]
+    hub.files[f"someone/tiny/{MAIN}/pytorch_model.bin"] = b"pickle"
+    with pytest.raises(UserError, match=r"^someone/tiny has its weights only as pytorch_model\.bin"):
+        pin("someone/tiny")
+
+
+def test_an_answer_that_is_not_a_commit_is_an_error(hub: Hub) -> None:
     """stdout is pasted into a command."""
     hub.branches["someone/tiny/main"] = "main; rm -r ."
     hub.files = {key.replace(MAIN, "main; rm -r ."): content for key, content in hub.files.items()}
-    done = pin("someone/tiny", tmp_path, hub)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "no commit" in done.stderr
+    with pytest.raises(UserError, match="no commit"):
+        pin("someone/tiny")

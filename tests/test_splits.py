@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from custom_files import content, csv, download_custom, read, rows
+from custom_files import csv, download_custom, examples, load_files, rows
 
+from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
+from pipeline.sources.corpus import Corpus
 
 SPLITS = ("train", "validation", "test")
 
@@ -18,96 +20,71 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def members(raw: Path) -> dict[str, list[int]]:
-    return {split: [row["idx"] for row in read(raw, split)] for split in SPLITS if (raw / f"{split}.parquet").exists()}
+def members(corpus: Corpus) -> dict[str, list[int]]:
+    return {split: table["idx"].tolist() for split, table in corpus.splits.items()}
 
 
-def warnings(raw: Path) -> str:
-    return "\n".join(content(raw, "data_card")["warnings"])
-
-
-def sizes(raw: Path) -> tuple[int, ...]:
-    return tuple(map(len, members(raw).values()))
+def sizes(corpus: Corpus) -> tuple[int, ...]:
+    return tuple(map(len, corpus.splits.values()))
 
 
 @pytest.mark.parametrize("split_type", ["random", "stratify"])
 def test_counts_are_exact_and_a_seed_decides_which_rows(split_type: str) -> None:
     files = {"train.csv": csv(rows(200, ["a", "b", "b", "b"]))}
-    first = members(download_custom(files, split={"type": split_type}))
+    first = members(load_files(files, split={"type": split_type}))
     assert [len(indices) for indices in first.values()] == [160, 20, 20]
     assert sorted(chain.from_iterable(first.values())) == list(range(200))
-    assert members(download_custom(files, split={"type": split_type})) == first
-    assert members(download_custom(files, split={"type": split_type, "seed": 7})) != first
+    assert members(load_files(files, split={"type": split_type})) == first
+    assert members(load_files(files, split={"type": split_type, "seed": 7})) != first
 
 
-def test_stratify_gives_each_class_its_share_in_each_split() -> None:
-    raw = download_custom({"train.csv": csv(rows(210, ["a", "b", "b", "b", "c", "c", "c"]))})
-    for split, share in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
-        counts = Counter(row["label"] for row in read(raw, split))
-        assert all(abs(counts[label] - share * size) <= 1 for label, size in ((0, 30), (1, 90), (2, 90)))
+def test_stratify_gives_each_class_its_proportion_in_each_split() -> None:
+    corpus = load_files({"train.csv": csv(rows(210, ["a", "b", "b", "b", "c", "c", "c"]))})
+    for split, fraction in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
+        counts = Counter(corpus.splits[split]["label"])
+        assert all(abs(counts[label] - fraction * size) <= 1 for label, size in ((0, 30), (1, 90), (2, 90)))
 
 
-def labels_of(raw: Path) -> dict[str, Counter[str]]:
-    names = content(raw, "task")["labels"]
-    return {split: Counter(names[row["label"]] for row in read(raw, split)) for split in members(raw)}
+def count_labels(corpus: Corpus, split: str) -> Counter[str]:
+    return Counter(corpus.task.labels[label] for label in corpus.splits[split]["label"])
 
 
 RARE = ["one", *2 * ["two"], *3 * ["three"], *4 * ["four"]]
 
 
-@pytest.mark.parametrize("shares", [[0.8, 0.1, 0.1], [0.2, 0.4, 0.4], [0.6, 0.4, 0]])
+@pytest.mark.parametrize("fractions", [[0.8, 0.1, 0.1], [0.2, 0.4, 0.4], [0.6, 0.4, 0]])
 @pytest.mark.parametrize("column", [None, "source"])
-def test_stratify_keeps_rows_of_each_rare_class_in_train(shares: list[float], column: str | None) -> None:
+def test_stratify_keeps_rows_of_each_rare_class_in_train(fractions: list[float], column: str | None) -> None:
     plain = [*rows(90, ["a", "b"]), *((f"text {number}", label) for number, label in enumerate(RARE))]
-    files = {"train.csv": csv([(*row, "xy"[number % 2]) for number, row in enumerate(plain)], "text,label,source")}
-    for seed in range(12):
-        split = {"seed": seed, "fractions": shares, "column": column}
-        train = labels_of(download_custom(files, split=split))["train"]  # type: ignore[arg-type]
-        assert [train[label] >= least for label, least in (("one", 1), ("two", 1), ("three", 2), ("four", 2))] == 4 * [
-            True
-        ]
+    table = csv([(*row, "xy"[number % 2]) for number, row in enumerate(plain)], "text,label,source")
+    for seed in range(3):
+        split = {"seed": seed, "fractions": fractions, "column": column}
+        counts = count_labels(load_files({"train.csv": table}, split=split), "train")
+        assert all(counts[label] >= least for label, least in (("one", 1), ("two", 1), ("three", 2), ("four", 2)))
 
 
-def test_stratify_moves_nothing_but_rare_classes_and_tells_which_cannot_be_scored() -> None:
+def test_stratify_moves_only_rare_classes_and_warns_about_classes_that_cannot_be_scored() -> None:
     common = rows(200, ["a", "b"])
-    for seed in range(12):
-        raw = download_custom({"train.csv": csv([*common, ("a lone row", "rare")])}, split={"seed": seed})
-        counts = labels_of(raw)
-        assert counts["train"]["rare"] == 1
-        for split, share in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
-            assert all(abs(counts[split][label] - share * 100) <= 1 for label in "ab")
-        for split in ("validation", "test"):
-            assert f"{split}: has no row with 1 of 3 labels ('rare'), which cannot be scored there" in warnings(raw)
-    assert "cannot be scored" not in warnings(download_custom({"train.csv": csv(common)}))
-
-
-@pytest.mark.parametrize("split", [{"type": "random"}, {"type": "hash"}, {"type": "group", "column": "user"}])
-def test_a_class_that_train_does_not_have_is_told_by_name(split: dict[str, Any]) -> None:
-    seen = 0
-    for number in range(30):
-        made = [
-            *((text, label, text) for text, label in rows(60, ["a", "b"])),
-            (f"a lone row {number}", "rare", f"{number}"),
-        ]
-        raw = download_custom({"train.csv": csv(made, "text,label,user")}, split={**split, "seed": number})
-        counts = labels_of(raw)
-        for later in ("validation", "test"):
-            is_reported = f"{later}: rows with a label that train does not have ('rare'): 1 of " in warnings(raw)
-            assert is_reported == (counts[later]["rare"] == 1)
-            seen += is_reported
-    assert seen
+    files = {"train.csv": csv([*common, ("a lone row", "rare")])}
+    for seed in range(5):
+        corpus = load_files(files, split={"seed": seed})
+        assert count_labels(corpus, "train")["rare"] == 1
+        for split, fraction in zip(SPLITS, (0.8, 0.1, 0.1), strict=True):
+            assert all(abs(count_labels(corpus, split)[label] - fraction * 100) <= 1 for label in "ab")
+    warnings = read_data_card(download_custom(files)).warnings
+    for split in ("validation", "test"):
+        assert f"{split}: has no row with 1 of 3 labels ('rare'), which cannot be scored there" in warnings
 
 
 def test_stratify_by_a_column() -> None:
-    examples = [(text, label, "xy"[number >= 100]) for number, (text, label) in enumerate(rows(200, ["a", "b"]))]
-    raw = download_custom(
-        {"train.csv": csv(examples, "text,label,source")}, split={"column": "source"}, slice_columns=["source"]
-    )
-    assert Counter(row["source"] for row in read(raw, "test")) == {"x": 10, "y": 10}
+    table = [(text, label, "xy"[number >= 100]) for number, (text, label) in enumerate(rows(200, ["a", "b"]))]
+    files = {"train.csv": csv(table, "text,label,source")}
+    corpus = load_files(files, split={"column": "source"}, slice_columns=["source"])
+    assert Counter(corpus.splits["test"]["source"]) == {"x": 10, "y": 10}
 
 
 @pytest.mark.parametrize(
-    ("file_rows", "shares", "expected"),
+    ("file_rows", "fractions", "expected"),
     [
         ({}, [0.5, 0.25, 0.25], (100, 50, 50)),
         ({}, [0.9, 0.1, 0], (180, 20)),
@@ -117,35 +94,33 @@ def test_stratify_by_a_column() -> None:
         ({"dev": 10}, [0.8, 0.2, 0], (200, 10)),
     ],
 )
-def test_only_what_has_no_file_is_made(
-    file_rows: dict[str, int], shares: list[float], expected: tuple[int, ...]
+def test_only_splits_without_a_file_are_made(
+    file_rows: dict[str, int], fractions: list[float], expected: tuple[int, ...]
 ) -> None:
     files = {f"{name}.csv": csv(rows(size, ["a", "b"], 1)) for name, size in file_rows.items()}
-    raw = download_custom({"train.csv": csv(rows(200, ["a", "b"])), **files}, split={"fractions": shares})
-    assert sizes(raw) == expected
-    assert content(raw, "task")["predicted"] == list(members(raw))[1:]
+    corpus = load_files({"train.csv": csv(rows(200, ["a", "b"])), **files}, split={"fractions": fractions})
+    assert sizes(corpus) == expected
+    assert corpus.task.splits == list(corpus.splits)
 
 
 def test_by_hash_each_row_keeps_its_split_when_rows_are_added() -> None:
     few, more = rows(300, ["a", "b"]), rows(300, ["a", "b"], 1)
-    before = download_custom({"train.csv": csv(few)}, split={"type": "hash"})
-    split_of = {row["text"]: split for split in SPLITS for row in read(before, split)}
-    assert {split: list(split_of.values()).count(split) > 10 for split in SPLITS} == dict.fromkeys(SPLITS, True)
-    after = download_custom({"train.csv": csv(more + few)}, split={"type": "hash"})
-    now = {row["text"]: split for split in SPLITS for row in read(after, split)}
-    assert {text: now[text] for text in split_of} == split_of
+
+    def split_by_text(table: list[tuple[str, Any]]) -> dict[str, str]:
+        corpus = load_files({"train.csv": csv(table)}, split={"type": "hash"})
+        return {row["text"]: split for split in SPLITS for row in examples(corpus, split)}
+
+    before, after = split_by_text(few), split_by_text(more + few)
+    assert all(count > 10 for count in Counter(before.values()).values())
+    assert {text: after[text] for text in before} == before
 
 
 def test_a_group_stays_together() -> None:
-    examples = [(text, label, number % 37) for number, (text, label) in enumerate(rows(400, ["a", "b"]))]
-    raw = download_custom(
-        {"train.csv": csv(examples, "text,label,user")},
-        split={"type": "group", "column": "user"},
-        slice_columns=["user"],
-    )
-    users = {split: {row["user"] for row in read(raw, split)} for split in SPLITS}
-    assert sum(map(len, users.values())) == 37
-    assert 20 <= sizes(raw)[1] <= 60 and 20 <= sizes(raw)[2] <= 60
+    table = [(text, label, number % 37) for number, (text, label) in enumerate(rows(400, ["a", "b"]))]
+    files = {"train.csv": csv(table, "text,label,user")}
+    corpus = load_files(files, split={"type": "group", "column": "user"}, slice_columns=["user"])
+    assert sum(corpus.splits[split]["user"].nunique() for split in SPLITS) == 37
+    assert 20 <= sizes(corpus)[1] <= 60 and 20 <= sizes(corpus)[2] <= 60
 
 
 def test_pairs_that_share_a_text_stay_together_also_by_way_of_others() -> None:
@@ -154,45 +129,38 @@ def test_pairs_that_share_a_text_stay_together_also_by_way_of_others() -> None:
         (texts[number], texts[number + 1] if number % 3 < 2 else texts[number - 1].upper(), "ab"[number % 2])
         for number in range(599)
     ]
-    raw = download_custom(
-        {"train.csv": csv(chains, "one,other,label")}, split={"type": "group"}, text_column_names=["one", "other"]
+    files = {"train.csv": csv(chains, "one,other,label")}
+    corpus = load_files(files, split={"type": "group"}, text_column_names=["one", "other"])
+    split_by_row = {row: split for split, indices in members(corpus).items() for row in indices}
+    assert all(split_by_row[number] == split_by_row[number + 1] for number in range(0, 598, 3))
+    assert min(sizes(corpus)) > 20
+    train, validation, test = (
+        {row[name].lower() for row in examples(corpus, split) for name in ("one", "other")} for split in SPLITS
     )
-    split_of = {row["idx"]: split for split in SPLITS for row in read(raw, split)}
-    assert all(split_of[number] == split_of[number + 1] for number in range(0, 598, 3))
-    assert min(sizes(raw)) > 20
-    assert content(raw, "data_card")["leakage"][0]["texts"] == 0
+    assert train.isdisjoint(validation | test) and validation.isdisjoint(test)
 
 
 def test_a_group_larger_than_its_split_goes_to_train() -> None:
-    examples = [
+    table = [
         (text, label, "big" if number < 150 else number) for number, (text, label) in enumerate(rows(200, ["a", "b"]))
     ]
-    raw = download_custom({"train.csv": csv(examples, "text,label,user")}, split={"type": "group", "column": "user"})
-    assert sizes(raw) == (160, 20, 20)
+    files = {"train.csv": csv(table, "text,label,user")}
+    assert sizes(load_files(files, split={"type": "group", "column": "user"})) == (160, 20, 20)
 
 
-@pytest.mark.parametrize(
-    "time",
-    [
-        lambda number: f"2024-{1 + number // 28:02}-{1 + number % 28:02}",
-        lambda number: f"{number}.5",
-        lambda number: 9000 + number,
-    ],
-)
-def test_by_time_the_latest_rows_are_test(time: Any) -> None:
-    examples = [(text, label, time((7 * number) % 200)) for number, (text, label) in enumerate(rows(200, ["a", "b"]))]
-    raw = download_custom({"train.csv": csv(examples, "text,label,when")}, split={"type": "datetime", "column": "when"})
-    when = {split: {7 * number % 200 for number in indices} for split, indices in members(raw).items()}
+def test_by_time_the_latest_rows_are_test() -> None:
+    table = [(text, label, f"{7 * number % 200}.5") for number, (text, label) in enumerate(rows(200, ["a", "b"]))]
+    files = {"train.csv": csv(table, "text,label,when")}
+    corpus = load_files(files, split={"type": "datetime", "column": "when"})
+    when = {split: {7 * number % 200 for number in indices} for split, indices in members(corpus).items()}
     assert when == {"train": set(range(160)), "validation": set(range(160, 180)), "test": set(range(180, 200))}
 
 
-def in_time(times: list[str]) -> list[int]:
+def split_by_time(times: list[str]) -> list[int]:
     """The `idx` of rows with these times, by which they become train, validation and test rows."""
-    made = [(text, label, time) for (text, label), time in zip(rows(len(times), ["a", "b"]), times, strict=True)]
+    table = [(text, label, time) for (text, label), time in zip(rows(len(times), ["a", "b"]), times, strict=True)]
     split = {"type": "datetime", "column": "when", "fractions": [0.5, 0.25, 0.25]}
-    return list(
-        chain.from_iterable(members(download_custom({"train.csv": csv(made, "text,label,when")}, split=split)).values())
-    )
+    return list(chain(*members(load_files({"train.csv": csv(table, "text,label,when")}, split=split)).values()))
 
 
 @pytest.mark.parametrize(
@@ -209,8 +177,8 @@ def in_time(times: list[str]) -> list[int]:
 )  # fmt: skip
 def test_years_and_compact_dates_are_dates(times: list[str]) -> None:
     expected = list(range(8))
-    assert sorted(in_time(times)[:4]) == expected[:4]
-    reverse = in_time(times[::-1])
+    assert sorted(split_by_time(times)[:4]) == expected[:4]
+    reverse = split_by_time(times[::-1])
     assert sorted(reverse[:4]) == expected[4:], "whatever the order of the rows"
     assert sorted(reverse[6:]) == [0, 1]
 
@@ -226,27 +194,25 @@ def test_years_and_compact_dates_are_dates(times: list[str]) -> None:
         ("2024-01-05", "17.5"),
     ],
 )
-@pytest.mark.parametrize("between", [0, 10])
-def test_dates_and_numbers_in_one_column_are_an_error_that_names_both_rows(
-    first: str, second: str, between: int
-) -> None:
+def test_dates_and_numbers_in_one_column_are_an_error_that_names_both_rows(first: str, second: str) -> None:
     with pytest.raises(UserError) as error:
-        in_time([first, *["2024"] * between, second])
+        split_by_time([first, *["2024"] * 10, second])
     message = str(error.value)
-    assert all(part in message for part in ("line 2", f"line {3 + between}", f"'{first}'", f"'{second}'", "when"))
+    assert all(part in message for part in ("line 2", "line 13", f"'{first}'", f"'{second}'", "when"))
     assert "\n" not in message
 
 
 def test_a_column_may_name_each_rows_split() -> None:
     names = ["train", "train", "dev", "Test"]
-    examples = [(text, label, names[number % 4]) for number, (text, label) in enumerate(rows(80, ["a", "b", "b"]))]
-    raw = download_custom({"train.csv": csv(examples, "text,label,part")}, split={"type": "fixed", "column": "part"})
-    assert members(raw)["validation"] == list(range(2, 80, 4))
-    assert sizes(raw) == (40, 20, 20)
+    table = [(text, label, names[number % 4]) for number, (text, label) in enumerate(rows(80, ["a", "b", "b"]))]
+    files = {"train.csv": csv(table, "text,label,part")}
+    corpus = load_files(files, split={"type": "fixed", "column": "part"})
+    assert members(corpus)["validation"] == list(range(2, 80, 4))
+    assert sizes(corpus) == (40, 20, 20)
 
 
 def test_a_regression_is_split_at_random() -> None:
-    assert sizes(download_custom({"train.csv": csv(rows(100, [number / 7 for number in range(60)]))})) == (80, 10, 10)
+    assert sizes(load_files({"train.csv": csv(rows(100, [number / 7 for number in range(60)]))})) == (80, 10, 10)
 
 
 DATED = csv([(*row, "3/4/2024") for row in rows(40, ["a", "b"])], "text,label,when")
@@ -320,5 +286,5 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 def test_a_split_that_cannot_be_made_is_refused(fault: str) -> None:
     files, split, message = REFUSED[fault]
     with pytest.raises(UserError, match=message) as error:
-        download_custom(files, split=split)  # type: ignore[arg-type]
+        download_custom(files, split=split)
     assert "\n" not in str(error.value)

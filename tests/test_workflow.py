@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT
-from toy import experiment, toy_project
+from conftest import ROOT, Project
+from toy import toy_project
 
 FILE = ROOT / ".github" / "workflows" / "ci.yml"
 JOBS: dict[str, Any] = yaml.safe_load(FILE.read_text())["jobs"]
@@ -44,10 +44,16 @@ def test_the_pipeline_job_has_the_settings_of_the_demo() -> None:
     assert re.findall(r"--set-param (\S+)", settings) == demo_params
 
 
-def test_the_table_has_the_experiments_of_earlier_commits(tmp_path_factory: pytest.TempPathFactory) -> None:
-    project = toy_project(tmp_path_factory.mktemp("toy"))
+def test_the_table_has_the_experiments_of_earlier_commits(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    project = Project(tmp_path / "project", tmp_path / "no checkpoint", tmp_path / "home")
     for number in (1, 2):
-        experiment(project, f"of-commit-{number}", train__lr=f"{number}e-4")
+        project.env["GIT_COMMITTER_DATE"] = f"2026-01-0{number}T12:00:00Z"  # The newest experiment comes first.
+        base = project.git("rev-parse", "HEAD").strip()
+        project.set("train.lr", f"{number}e-4")
+        project.commit("an experiment")
+        project.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/of-commit-{number}", "HEAD")
+        project.git("reset", "--quiet", "--hard", base)
         project.commit(f"later {number}")
     table = project.run("make", "--old-file=setup", "table")  # which would install the packages
     assert re.findall(r"\[(of-commit-\d)\]", table) == ["of-commit-2", "of-commit-1"]

@@ -18,6 +18,10 @@ from filelock import FileLock, Timeout
 from pipeline.core.messages import UserError
 
 LOCK_FILE = ".lock"  # in a directory that has been locked
+_DRAFT = ".draft"  # the suffix that tells drafts from hidden directories of the user
+_YOUNG_SECONDS = 60  # A draft that has just been made may not be locked yet.
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # Reading an input never raises these.
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 @contextmanager
@@ -91,12 +95,6 @@ def atomic_output(target: Path) -> Iterator[Path]:
             if previous.exists() and not target.exists():
                 previous.rename(target)
             raise
-
-
-_DRAFT = ".draft"  # the suffix that tells drafts from hidden directories of the user
-_YOUNG_SECONDS = 60  # A draft that has just been made may not be locked yet.
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # Reading an input never raises these.
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 def require_file_path(path: Path) -> None:

@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from pipeline.core.messages import printable
@@ -23,9 +23,21 @@ def points(difference: float, digits: int = 1) -> str:
 
 
 def quoted(value: Any, longest: int = 60) -> str:
-    """Format a value as JSON in one line, cut to a readable length."""
+    """Format a value of params.yaml as JSON in one line, cut to a readable length."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def literal(value: object) -> str:
+    """Format a value of a data file as a Python literal, which shows invisible characters, cut to a readable length."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def listing(names: Iterable[object], most: int = 10) -> str:
+    """Return the first names for a message, and how many more there are."""
+    shortened = [f"{name}"[:60] for name in names]
+    return ", ".join(shortened[:most]) + (f" and {len(shortened) - most} more" if len(shortened) > most else "")
 
 
 def closest_match(name: str, choices: Collection[str]) -> str | None:

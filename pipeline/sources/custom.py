@@ -15,7 +15,7 @@ from pipeline.sources.corpus import Corpus, drop_incomplete
 from pipeline.sources.fetch import file_sha256
 from pipeline.sources.files import find_files
 from pipeline.sources.label_values import label_values
-from pipeline.sources.labels import LabelReader, Labels
+from pipeline.sources.labels import Labels, read_labels
 from pipeline.sources.splits import MADE, assign, made_fractions, split_keys
 from pipeline.tabular.reading import Columns, read_file, texts
 
@@ -49,11 +49,11 @@ def load_custom(params: DataParams) -> Corpus:
 
     keys = split_keys(params.split, rows[TRAIN].texts[params.split.column]) if params.split.column else None
     fractions = made_fractions(params, files, keys)
-    labels = LabelReader(
+    labels = read_labels(
         {split: part.labels for split, part in rows.items()},
         {split: part.class_names for split, part in rows.items()},
         params,
-    ).read()
+    )
     task = _task(params, labels, [split for split in MADE[1:] if split in files or split in fractions], list(files))
     splits: dict[str, pd.DataFrame] = {}
     warnings = [*labels.warnings]
@@ -64,8 +64,8 @@ def load_custom(params: DataParams) -> Corpus:
         frame["idx"] = np.arange(len(frame), dtype=np.int32)
         splits[split] = drop_incomplete(split, frame, task, params.on_missing, warnings)
     train = splits[TRAIN]
-    codes = assign(params.split, fractions, train, None if keys is None else keys[train["idx"]], task)
-    splits |= {split: train[codes == code] for code, split in enumerate(MADE) if split in fractions}
+    names = assign(params.split, fractions, train, None if keys is None else keys[train["idx"]], task)
+    splits |= {split: train[names == split] for split in fractions}
     return Corpus(task, {split: splits[split] for split in task.splits}, {"sha256": sha256}, warnings)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
-from pipeline.tabular.reading import FORMATS, check_file, listing
+from pipeline.core.text import listing
+from pipeline.tabular.reading import FORMATS, check_file
 
 # What a split is called in the name of a file, as on the Hub.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}

@@ -2,20 +2,24 @@
 
 import ast
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
 from pipeline.core.messages import UserError
-from pipeline.tabular.reading import Batch, is_missing, quote
+from pipeline.core.text import literal
+from pipeline.tabular.reading import Batch, is_missing
 
 _BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
+_INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers like this if one is missing
+_CODE = re.compile(r"[+-]?0\d")  # such as 007: a name whose zeros count
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
 # A list that Python, JSON or NumPy has written: numbers and quoted texts, between commas or spaces.
 _SCALAR = re.compile(r"np\.\w+\(([^()]*)\)")  # such as [np.int64(1), np.str_('a')]
-_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?"
-_ITEM = rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|{_NUMBER}|True|False|None|true|false|null|nan|NaN"""
+_NUMBER_ITEM = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?"
+_ITEM = rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|{_NUMBER_ITEM}|True|False|None|true|false|null|nan|NaN"""
 _ITEMS = re.compile(_ITEM)
 _LIST = re.compile(rf"(?:(?:{_ITEM})(?:\s*,\s*|\s+|$))*")
 _BARE_VECTOR = re.compile(r"[01](?:[\s,]+[01]){2,}")
@@ -65,7 +69,7 @@ def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any
     for name, cell in zip(columns, cells, strict=True):
         if bit(cell) is None:
             raise UserError(
-                f"{batch.where(row)}: {name} is {quote(cell)}; a column of data.label_column_name must hold 0 or 1, "
+                f"{batch.where(row)}: {name} is {literal(cell)}; a column of data.label_column_name must hold 0 or 1, "
                 "if it names several"
             )
     return [bit(cell) for cell in cells]
@@ -98,7 +102,25 @@ def is_minus_one(value: Any) -> bool:
     return value.strip() in ("-1", "-1.0") if isinstance(value, str) else bool(value == -1)
 
 
-def items_of_text(text: str) -> tuple[str | None, ...] | None:
+def is_integer(label: str) -> bool:
+    return bool(_INTEGER.fullmatch(label))
+
+
+def is_number(label: str) -> bool:
+    return bool(_NUMBER.fullmatch(label))
+
+
+def is_code(label: str) -> bool:
+    """Return whether a number begins with zeros, such as 007, so that it is a name."""
+    return bool(_CODE.match(label))
+
+
+def has_value(label: str) -> bool:
+    """Return whether the name of a class is a number that has a place among others."""
+    return is_number(label) and not label.lower().endswith("nan")
+
+
+def items_of_text(text: str) -> list[str | None] | None:
     """Return the items of a list that was saved as text; None if the text is not a list.
 
     Besides the notations of Python, JSON and NumPy, this reads items without quotes, such as "[a, b]", and vectors of 0
@@ -106,15 +128,15 @@ def items_of_text(text: str) -> tuple[str | None, ...] | None:
     """
     text = text.strip()
     if _BARE_VECTOR.fullmatch(text):
-        return tuple(_ITEMS.findall(text))
+        return list(_ITEMS.findall(text))
     if text[:1] + text[-1:] not in ("[]", "()", "{}"):
         return None
     inner = _SCALAR.sub(r"\1", text[1:-1]).strip()
     if text[0] != "[" and inner and not re.search("['\"]", inner) and not _BARE_VECTOR.fullmatch(inner):
         return None
     if _LIST.fullmatch(inner):
-        return tuple(None if item in _EMPTY else _unquoted(item) for item in _ITEMS.findall(inner))
-    return None if re.search("[][{}'\"]", inner) else tuple(item.strip() for item in inner.split(","))
+        return [None if item in _EMPTY else _unquoted(item) for item in _ITEMS.findall(inner)]
+    return None if re.search("[][{}'\"]", inner) else [item.strip() for item in inner.split(",")]
 
 
 def _unquoted(item: str) -> str:
@@ -136,9 +158,3 @@ def are_text_lists(texts: Collection[str]) -> bool:
 def is_quoted_list(text: str) -> bool:
     """Return whether a text is a list of quoted texts or of numbers, which is hardly the name of a class."""
     return re.match("\\s*[\\[({]\\s*['\"\\d]", text) is not None and items_of_text(text) is not None
-
-
-def look_alike_key(text: str) -> str:
-    """Return a text without differences of case, spaces, invisible characters and Unicode form."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join("".join(character for character in folded if unicodedata.category(character) != "Cf").split())

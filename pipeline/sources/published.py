@@ -67,21 +67,21 @@ def _corpus(task: Task, splits: dict[str, pd.DataFrame]) -> Corpus:
 
 def _encode(task: Task, labels: pd.Series) -> pd.Series:
     """Return the numbers of classes, or scores from 0 to 5. Raises Unavailable for any other label."""
-    names = [*task.labels, *map(str, range(len(task.labels)))]
-    if names:
-        numbers = labels.map({name: position % len(task.labels) for position, name in enumerate(names)})
-        is_valid = numbers.notna()
+    if task.labels:
+        by_name = {name: number for number, name in enumerate(task.labels)}
+        by_label = by_name | {str(number): number for number in by_name.values()}
+        numbers = labels.map(by_label)
+        is_valid, expected = numbers.notna(), " or ".join(by_label)
     else:
         # The Hub has scores of 32 bits. As a text, such a score is what the archives have.
         numbers = pd.to_numeric(labels, errors="coerce").astype(np.float32).astype(str).astype(float)
-        is_valid = numbers.between(0, 5)
+        is_valid, expected = numbers.between(0, 5), "from 0 to 5"
     if not is_valid.all():
         row = int(np.argmin(is_valid))
         raise Unavailable(
-            f"{labels.index.name} {labels.index[row]} has the label {labels.iloc[row][:20]!r}; it must be "
-            f"{' or '.join(names) or 'from 0 to 5'}"
+            f"{labels.index.name} {labels.index[row]} has the label {labels.iloc[row][:20]!r}; it must be {expected}"
         )
-    return numbers.astype(int) if names else numbers
+    return numbers.astype(int) if task.labels else numbers
 
 
 def _read_mrpc(task: Task, directory: Path) -> dict[str, pd.DataFrame]:

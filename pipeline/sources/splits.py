@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,13 +14,13 @@ from scipy.sparse.csgraph import connected_components
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, ProblemType, Task
+from pipeline.core.text import literal
 from pipeline.params import DataParams, SplitParams
 from pipeline.sources.duplicates import Hashes, hash_column, hash_rows
 from pipeline.sources.files import NAMES
-from pipeline.tabular.reading import quote
 
-MADE = [TRAIN, "validation", "test"]  # the splits that train's rows become, by number
-Codes = NDArray[np.int8]  # the number of each row's split
+MADE = [TRAIN, "validation", "test"]  # the splits that train's rows become
+SplitNames = NDArray[np.object_]  # the name of each row's split
 
 _YEAR = re.compile(r"[0-9]{4}")
 _COMPACT_DATE = "[0-9]{8}"  # 20241231, which Python reads as a date
@@ -38,7 +38,7 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
     """
     fractions = dict(zip(MADE, params.split.fractions, strict=True))
     if params.split.type == "fixed":
-        fractions = {TRAIN: 1.0} | {MADE[code]: 1.0 for code in ([] if keys is None else np.unique(keys))}
+        fractions = dict.fromkeys([TRAIN, *([] if keys is None else np.unique(keys))], 1.0)
         if twice := sorted(fractions.keys() & set(files) - {TRAIN}):
             raise UserError(
                 f"data.split.column: {params.split.column} names rows of {twice[0]}, for which there is a file too; "
@@ -54,7 +54,7 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
 
 
 def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
-    """Return for each row what data.split.column says: the number of its split, its time, or a hash of the value.
+    """Return for each row what data.split.column says: the name of its split, its time, or a hash of the value.
 
     Args:
         column: The texts of data.split.column; the index has file and line.
@@ -71,13 +71,14 @@ def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
     if not valid.all():
         raise UserError(f"{_value(column, int(np.argmin(valid)))}; {remedy}")
     if split.type == "fixed":
-        return np.array([MADE.index(NAMES[text]) for text in texts.str.lower()])
+        names: SplitNames = texts.str.lower().map(NAMES).to_numpy(dtype=object)
+        return names
     return hash_column(column.tolist())
 
 
 def _value(column: pd.Series, row: int) -> str:
     file, line = column.index[row]
-    return f"{file} {line}: {column.name} is {quote(column.iloc[row])}"
+    return f"{file} {line}: {column.name} is {literal(column.iloc[row])}"
 
 
 def _times(texts: pd.Series) -> NDArray[np.float64]:
@@ -86,7 +87,7 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
     Only the whole column tells a year from a number: 2024 is a year next to 2024-12-31, and a number next to 999.
     """
     dates = np.array([_parse_date(text) for text in texts])
-    numbers = np.array([_parse_number(text) for text in texts])
+    numbers = pd.to_numeric(texts, errors="coerce").replace([math.inf, -math.inf], math.nan).to_numpy(dtype=float)
     is_compact = texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
     unreadable = np.isnan(dates) & np.isnan(numbers)
     if unreadable.any():
@@ -112,18 +113,10 @@ def _parse_date(text: str) -> float:
     return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
 
 
-def _parse_number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        return math.nan
-    return number if math.isfinite(number) else math.nan
-
-
 def assign(
     split: SplitParams, fractions: dict[str, float], rows: pd.DataFrame, keys: NDArray[Any] | None, task: Task
-) -> Codes:
-    """Return the split of each of train's rows as a number in `MADE`. The same rows give the same splits.
+) -> SplitNames:
+    """Return the name of the split of each of train's rows. The same rows give the same splits.
 
     Args:
         fractions: How much of the rows each split gets.
@@ -131,71 +124,79 @@ def assign(
         keys: What `split_keys` returned for them; None without data.split.column.
     """
     size = len(rows)
-    validation, test = (round(size * fractions.get(name, 0)) for name in MADE[1:])
+    counts = {name: round(size * fractions.get(name, 0)) for name in ("test", "validation")}
     if len(fractions) == 1 or not size:
-        return np.zeros(size, dtype=np.int8)
+        return np.full(size, TRAIN, dtype=object)
     if split.type == "random":
-        return _proportional(np.zeros(size), validation, test, split.seed)
+        return _proportional(np.zeros(size), counts, split.seed)
     if split.type == "stratify":
-        return _stratified(rows["label"], keys, validation, test, split.seed, task.problem_type)
+        names = _proportional(_strata(rows["label"], task.problem_type) if keys is None else keys, counts, split.seed)
+        if task.problem_type == "single_label_classification":
+            _keep_classes_in_train(names, rows["label"].to_numpy(dtype=np.int64))
+        return names
     if split.type == "fixed" and keys is not None:
-        return keys.astype(np.int8)
+        return keys
     if split.type == "datetime" and keys is not None:
-        codes = np.zeros(size, dtype=np.int8)
-        codes[np.argsort(keys, kind="stable")] = np.repeat([0, 1, 2], [size - validation - test, validation, test])
-        return codes
+        names = np.full(size, TRAIN, dtype=object)
+        latest_first = np.argsort(keys, kind="stable")[::-1]
+        names[latest_first[: counts["test"]]] = "test"
+        names[latest_first[counts["test"] : sum(counts.values())]] = "validation"
+        return names
     hashes = hash_rows(rows, task.text_columns)
     if split.type == "hash":
         position = (hashes["row"].to_numpy() if keys is None else keys) / 2.0**64
-        bounds = np.cumsum([fractions.get("test", 0), fractions.get("validation", 0)])
-        return (2 - np.digitize(position, bounds)).astype(np.int8)
-    return _grouped(_groups_sharing_a_text(hashes) if keys is None else keys, validation, test)
+        return _cut(position, {name: fractions.get(name, 0) for name in counts})
+    return _grouped(_groups_sharing_a_text(hashes) if keys is None else keys, counts)
 
 
-def _stratified(
-    labels: pd.Series, keys: NDArray[Any] | None, validation: int, test: int, seed: int, problem_type: ProblemType
-) -> Codes:
-    """Give each split the same proportions of the labels, or of the values of data.split.column."""
+def _cut(positions: NDArray[np.float64], sizes: Mapping[str, float]) -> SplitNames:
+    """Name the splits of positions on a line that begins with test, followed by validation and train."""
+    is_test = positions < sizes["test"]
+    is_validation = positions < sizes["test"] + sizes["validation"]
+    return np.select([is_test, is_validation], ["test", "validation"], TRAIN).astype(object)
+
+
+def _strata(labels: pd.Series, problem_type: ProblemType) -> NDArray[Any]:
+    """Return for each row a number for its label; the same for all rows of a regression."""
+    numbers: NDArray[Any] = np.zeros(len(labels))
     if problem_type == "single_label_classification":
-        classes = labels.to_numpy(dtype=np.int64)
-        codes = _proportional(classes if keys is None else keys, validation, test, seed)
-        _keep_classes_in_train(codes, classes)
-        return codes
-    strata = np.zeros(len(labels)) if problem_type == "regression" else pd.factorize(labels.map(str))[0]
-    return _proportional(strata if keys is None else keys, validation, test, seed)
+        numbers = labels.to_numpy(dtype=np.int64)
+    elif problem_type == "multi_label_classification":
+        numbers, _ = pd.factorize(labels.map(str))
+    return numbers
 
 
-def _proportional(strata: NDArray[Any], validation: int, test: int, seed: int) -> Codes:
+def _proportional(strata: NDArray[Any], counts: dict[str, int], seed: int) -> SplitNames:
     """Draw rows at random, so that each stratum has its fraction of each split, to within one row."""
-    codes = np.zeros(len(strata), dtype=np.int8)
+    names = np.full(len(strata), TRAIN, dtype=object)
     remaining = np.random.default_rng(seed).permutation(len(strata))
     remaining = remaining[np.argsort(strata[remaining], kind="stable")]
-    for code, count in ((2, test), (1, validation)):
+    for name, count in counts.items():
         steps = np.arange(len(remaining) + 1) * count // max(len(remaining), 1)  # every k-th of the sorted rows
         chosen = np.diff(steps) > 0
-        codes[remaining[chosen]] = code
+        names[remaining[chosen]] = name
         remaining = remaining[~chosen]
-    return codes
+    return names
 
 
-def _keep_classes_in_train(codes: Codes, classes: NDArray[np.int64]) -> None:
+def _keep_classes_in_train(names: SplitNames, classes: NDArray[np.int64]) -> None:
     """Move the first rows of a class to train until train has one of them, or two if there are three or more."""
     sizes = np.bincount(classes)
-    missing = np.clip(sizes - 1, 1, 2) - np.bincount(classes[codes == 0], minlength=len(sizes))
+    missing = np.clip(sizes - 1, 1, 2) - np.bincount(classes[names == TRAIN], minlength=len(sizes))
     for number in np.flatnonzero((missing > 0) & (sizes > 0)):
-        rows = np.flatnonzero((classes == number) & (codes > 0))
-        codes[rows[: missing[number]]] = 0
+        rows = np.flatnonzero((classes == number) & (names != TRAIN))
+        names[rows[: missing[number]]] = TRAIN
 
 
-def _grouped(groups: Hashes, validation: int, test: int) -> Codes:
+def _grouped(groups: Hashes, counts: dict[str, int]) -> SplitNames:
     """Take whole groups in the order of their hashes until a split is full. Groups that are too large go to train."""
-    largest = max(min((count for count in (validation, test) if count), default=math.inf), 1)
+    largest = max(min((count for count in counts.values() if count), default=math.inf), 1)
     sizes = pd.Series(groups).value_counts().sort_index()
     sizes = sizes[sizes <= largest]
     middle = sizes.cumsum() - sizes / 2
-    codes = pd.Series(2 - np.digitize(middle, [test, test + validation]), sizes.index)
-    row_codes: Codes = pd.Series(groups).map(codes).fillna(0).to_numpy(dtype=np.int8)
-    return row_codes
+    by_group = pd.Series(_cut(middle.to_numpy(), counts), sizes.index, dtype=object)
+    names: SplitNames = by_group.reindex(groups, fill_value=TRAIN).to_numpy(dtype=object)
+    return names
 
 
 def _groups_sharing_a_text(hashes: pd.DataFrame) -> Hashes:

@@ -7,9 +7,9 @@ from scipy.stats import chi2_contingency, ks_2samp
 
 from pipeline.core.data_card import DataCard, Leak, Shift, SplitCard
 from pipeline.core.task import TRAIN, Task
+from pipeline.core.text import listing, literal
 from pipeline.sources.corpus import describe_rows
 from pipeline.sources.duplicates import flag_duplicates
-from pipeline.tabular.reading import listing, quote
 
 _FEW = 50  # rows of a class, below which a model learns little of it
 _DUPLICATES = {
@@ -66,7 +66,7 @@ def survey(
             warning = f"{split}: its labels are distributed differently from train's (p = {shift.p:.2g})"
             if shift.label is not None:
                 in_split, in_train = (counts[name][shift.label] / cards[name].rows for name in (split, TRAIN))
-                warning += f"; most of all {quote(task.labels[shift.label])}: {in_split:.1%}, in train {in_train:.1%}"
+                warning += f"; most of all {literal(task.labels[shift.label])}: {in_split:.1%}, in train {in_train:.1%}"
             warnings.append(warning)
     return DataCard(splits=cards, leakage=leaks, shifts=shifts, warnings=warnings)
 
@@ -103,18 +103,18 @@ def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[st
         if len(new := np.flatnonzero((counts[TRAIN] == 0) & (split_counts > 0))):
             labels = np.array(splits[split]["label"].tolist())
             has_new = labels[:, new].any(axis=1) if labels.ndim == 2 else np.isin(labels, new)
-            names = listing(quote(task.labels[label]) for label in new)
+            names = listing(literal(task.labels[label]) for label in new)
             idx = describe_rows(splits[split]["idx"], has_new)
             warnings.append(f"{split}: rows with a label that train does not have ({names}): {idx}")
         if split != TRAIN and len(absent := np.flatnonzero(split_counts == 0)):
-            names = listing(quote(task.labels[label]) for label in absent)
+            names = listing(literal(task.labels[label]) for label in absent)
             warnings.append(
                 f"{split}: has no row with {len(absent)} of {len(task.labels)} labels ({names}), which cannot be "
                 "scored there"
             )
     rare = [(name, count) for name, count in zip(task.labels, counts.get(TRAIN, []), strict=True) if count < _FEW]
     if rare:
-        names = listing(f"{quote(name)} ({count})" for name, count in rare)
+        names = listing(f"{literal(name)} ({count})" for name, count in rare)
         warnings.append(f"train: classes with under {_FEW} rows, too few to learn them well: {names}")
     return warnings
 

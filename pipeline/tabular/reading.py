@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from datasets import ClassLabel, Features
 
 from pipeline.core.messages import UserError
-from pipeline.core.text import closest_match
+from pipeline.core.text import closest_match, listing, literal
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")  # of the files that can be read
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can spell but UTF-8 cannot
@@ -95,10 +95,10 @@ class Batch(NamedTuple):
         """Return a field as text; it is empty if the value is missing. Raises RowError if it is not a text."""
         value = self.columns[name][row]
         if isinstance(value, (list, dict, bytes)):
-            raise self.error(row, f"has {quote(value)} as {name}, which is no text; correct it")
+            raise self.error(row, f"has {literal(value)} as {name}, which is no text; correct it")
         text = "" if is_missing(value) else str(value)
         if LONE_SURROGATE.search(text):
-            raise self.error(row, f"has {quote(value)} as {name}, which is no Unicode; correct it")
+            raise self.error(row, f"has {literal(value)} as {name}, which is no Unicode; correct it")
         return text
 
 
@@ -253,7 +253,7 @@ def _json_batches(
                 yield number, value
             else:
                 on_error(
-                    RowError(f"{path} {unit} {number}", f"is {quote(value)}; it must be an object of columns", value)
+                    RowError(f"{path} {unit} {number}", f"is {literal(value)}; it must be an object of columns", value)
                 )
 
     return _batches(path, unit, objects(), columns)
@@ -285,7 +285,7 @@ def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"it has the key {quote(next(key for key in keys if keys.count(key) > 1))} twice")
+        raise ValueError(f"it has the key {literal(next(key for key in keys if keys.count(key) > 1))} twice")
     return row
 
 
@@ -321,15 +321,3 @@ def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
 def is_missing(value: object) -> bool:
     """Return whether a field has no value: null, or NaN, as Python's `json` writes a missing number."""
     return value is None or value != value
-
-
-def quote(value: object) -> str:
-    """Return a value for a message, cut to a readable length."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def listing(names: Iterable[object], most: int = 10) -> str:
-    """Return the first names for a message, and how many more there are."""
-    shortened = [f"{name}"[:60] for name in names]
-    return ", ".join(shortened[:most]) + (f" and {len(shortened) - most} more" if len(shortened) > most else "")

@@ -1,0 +1,178 @@
+"""The label column of custom files: each different value once, with the labels that it stands for."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pipeline.core.messages import log
+from pipeline.core.task import TRAIN, ProblemType
+from pipeline.core.text import literal
+from pipeline.params import DataParams
+from pipeline.sources.label_values import are_text_lists, bit, is_minus_one, items_of_text, texts_of
+
+
+class LabelValue(NamedTuple):
+    """A value of the label column, once for all rows that have it.
+
+    Attributes:
+        raw: The value as it is in the file.
+        where: The file and the line of the first row that has it.
+        items: The items of a list, or of a text that lists labels; for any other value, that value alone.
+        labels: The items as texts, without the missing ones.
+    """
+
+    raw: Any
+    where: str
+    items: list[Any]
+    labels: list[str]
+
+    @property
+    def lists_labels(self) -> bool:
+        """Whether the value is a list, or a text such as "spam;", which is the same label as "spam"."""
+        is_separated = isinstance(self.raw, str) and self.labels != texts_of([self.raw])
+        return isinstance(self.raw, list) or len(self.labels) > 1 or is_separated
+
+    @property
+    def is_vector(self) -> bool:
+        return all(bit(item) is not None for item in self.items)
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """The label column of all splits, and what the user and the files say about it.
+
+    Attributes:
+        names: The name of the column, or the names of several columns with a label each.
+        problem_type: data.problem_type, or the only one that fits several columns.
+        id2label: data.id2label by label.
+        schema_names: The names of classes that Parquet files have in their schemas.
+        has_text_lists: Whether most labels are lists that were saved as text.
+        values: The different values; those of train come first.
+        positions: The position in `values` of each row's value, by split. The index has file and line.
+        train_labels: The labels that train has.
+        is_unknown: For each value, whether it is -1 although -1 is not a label of train, which often means "not known".
+    """
+
+    names: list[str]
+    problem_type: ProblemType | None
+    id2label: dict[str, str] | None
+    schema_names: list[str]
+    has_text_lists: bool
+    values: list[LabelValue]
+    positions: dict[str, pd.Series]
+    train_labels: list[str]
+    is_unknown: NDArray[np.bool_]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.names)
+
+    @cached_property
+    def known(self) -> list[LabelValue]:
+        return [value for value, unknown in zip(self.values, self.is_unknown, strict=True) if not unknown]
+
+    @cached_property
+    def first_list(self) -> LabelValue | None:
+        """The first value that lists labels, if any."""
+        return next((value for value in self.known if value.lists_labels), None)
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether a row may have several labels."""
+        return self.first_list is not None or self.problem_type == "multi_label_classification"
+
+    @cached_property
+    def first_rows(self) -> dict[str, str]:
+        """The file and the line on which each label occurs first."""
+        first_rows: dict[str, str] = {}
+        for value in self.known:
+            for label in value.labels:
+                first_rows.setdefault(label, value.where)
+        return first_rows
+
+    @cached_property
+    def labelled_rows(self) -> dict[str, int]:
+        """The number of rows with a label, by split."""
+        has_label = np.array([bool(value.labels) for value in self.values])
+        return {split: int(np.count_nonzero(has_label[rows])) for split, rows in self.positions.items()}
+
+    def describe(self, label: str) -> str:
+        return f"{self.first_rows[label]}: {self.name} is {literal(label)}"
+
+
+def read_column(
+    splits: Mapping[str, pd.Series], class_names: Mapping[str, list[str]], params: DataParams
+) -> LabelColumn:
+    """Find the labels that each value stands for. Few values differ, so each is read once.
+
+    Args:
+        splits: The values of each split as they are in the files, train's first; the index has file and line.
+        class_names: The names of classes in the schemas of each split's Parquet files.
+    """
+    names = params.label_columns
+    problem_type: ProblemType | None = "multi_label_classification" if len(names) > 1 else params.problem_type
+    id2label = _id2label(params)
+
+    column = pd.concat(splits)
+    codes, _ = pd.factorize(column.map(repr))  # 1, 1.0 and "1" differ
+    positions = pd.Series(codes, column.index)
+    distinct = column[~positions.duplicated()].droplevel(0)
+    train_size = positions.loc[TRAIN].max() + 1
+
+    # A name of a class in a schema is a label, whatever is in it.
+    may_list_labels = problem_type in (None, "multi_label_classification") and not class_names.get(TRAIN)
+    has_text_lists = may_list_labels and _has_text_lists(", ".join(names), distinct.iloc[:train_size])
+    separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
+    values = []
+    for (file, line), value in distinct.items():
+        items = value if isinstance(value, list) else [value]
+        if may_list_labels and isinstance(value, str):
+            items = _split_text(value, separator, has_text_lists)
+        values.append(LabelValue(value, f"{file} {line}", items, texts_of(items)))
+
+    train_labels = list(dict.fromkeys(label for value in values[:train_size] for label in value.labels))
+    is_label = "-1" in (id2label or ()) or any(map(is_minus_one, train_labels))
+    return LabelColumn(
+        names=names,
+        problem_type=problem_type,
+        id2label=id2label,
+        schema_names=list(dict.fromkeys(name.strip() for classes in class_names.values() for name in classes)),
+        has_text_lists=has_text_lists,
+        values=values,
+        positions={split: positions.loc[split] for split in splits},
+        train_labels=train_labels,
+        is_unknown=np.array([not is_label and is_minus_one(value.raw) for value in values]),
+    )
+
+
+def _id2label(params: DataParams) -> dict[str, str] | None:
+    """Return data.id2label by label. A list names the columns of labels, or the labels 0, 1 and so on."""
+    if params.id2label is None or isinstance(params.id2label, dict):
+        return params.id2label
+    columns = params.label_columns
+    labels = columns if len(columns) > 1 else [str(number) for number in range(len(params.id2label))]
+    return dict(zip(labels, params.id2label, strict=True))
+
+
+def _has_text_lists(name: str, values: pd.Series) -> bool:
+    """Return whether most labels are lists that were saved as text, and log an example."""
+    texts = {raw: where for where, raw in values.items() if isinstance(raw, str) and raw.strip()}
+    if not are_text_lists(texts):
+        return False
+    text, (file, line) = next(iter(texts.items()))
+    log.info("%s: the labels are lists that were saved as text, such as %s in %s %s", name, literal(text), file, line)
+    return True
+
+
+def _split_text(text: str, separator: str, has_text_lists: bool) -> list[Any]:
+    """Return the items of a text that may list labels."""
+    if not has_text_lists:
+        return list(re.split(separator, text))
+    items = items_of_text(text)
+    return [text] if items is None else items
