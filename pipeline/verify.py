@@ -156,9 +156,9 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
                     changes.add(path)
     if changes:
         raise UserError(
-            f'HEAD is not what its dvc.lock records: {", ".join(sorted(changes))}; run "dvc repro" and commit dvc.lock, '
-            "metrics/ and these files. If they are committed, git has changed their line endings: see "
-            '"git ls-files --eol" and core.autocrlf.'
+            f"HEAD is not what its dvc.lock records: {', '.join(sorted(changes))}; "
+            'run "dvc repro" and commit dvc.lock, metrics/ and these files. If they are committed, git has changed '
+            'their line endings: see "git ls-files --eol" and core.autocrlf.'
         )
 
 
