@@ -42,6 +42,7 @@ os.environ.pop("CHECKPOINT_MIRROR", None)
 os.environ.pop("HF_ENDPOINT", None)
 for variable in [name for name in os.environ if name.startswith(("GIT_", "DVC_"))]:
     del os.environ[variable]  # as of a git hook: the tests have repositories of their own
+os.environ["DVC_NO_ANALYTICS"] = "1"  # no process that outlives the command
 
 TinyMaker = Callable[..., Path]
 

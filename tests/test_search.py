@@ -19,7 +19,7 @@ from conftest import ROOT, Project
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.identity import overridden
-from pipeline.experiments.revisions import experiment_names
+from pipeline.experiments.revisions import experiment_commits
 from pipeline.experiments.search import Study
 from pipeline.experiments.space import Sampler, read_space
 from pipeline.params import keys_of
@@ -115,7 +115,7 @@ def test_a_value_that_every_trial_would_reject_is_told_before_any_trial(text: st
     with pytest.raises(UserError, match=message) as error:
         search(Path("rejected.yaml"), 2, "tpe", jobs=1)
     assert str(error.value).startswith(f"params.yaml with {text.partition(':')[0]}=")
-    assert not experiment_names() and not Path("rejected").exists()
+    assert not experiment_commits() and not Path("rejected").exists()
 
 
 def test_choices_reach_params_yaml_as_they_are_written(toy: Project) -> None:
@@ -162,9 +162,9 @@ def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
     failures = json.loads(Path("space", "failed.json").read_text())
     assert list(failures.values()) == ["error: the loss is not a number"] * 3
     scored = yaml.safe_load(toy.git("show", "HEAD:dvc.lock"))["stages"]["predict"]
-    for name, reference in experiment_names().items():
+    for name, commit in experiment_commits().items():
         assert name.startswith("trial-")
-        stages = yaml.safe_load(toy.git("show", f"{reference}:dvc.lock"))["stages"]
+        stages = yaml.safe_load(toy.git("show", f"{commit}:dvc.lock"))["stages"]
         assert stages["train"]["params"]["params.yaml"]["train"]["seed"] in (101, 102)
         assert stages["predict"] == scored, "a trial does not score test"
     caplog.clear()
@@ -218,12 +218,12 @@ def test_a_study_is_not_continued_with_other_jobs_or_another_optuna(
     Path("study").mkdir()
     record = Path("study", "study.json")
     record.write_text(json.dumps(begun))
-    known = experiment_names()
+    known = experiment_commits()
     try:
         with pytest.raises(UserError, match=rf"study\.json: .*{message}.* remove study/study\.json") as error:
             search(Path("study.yaml"), 2, "tpe", 1)
         assert "\n" not in str(error.value)
-        assert experiment_names() == known
+        assert experiment_commits() == known
     finally:
         shutil.rmtree("study")
         Path("study.yaml").unlink()
@@ -265,9 +265,8 @@ def test_a_killed_search_and_several_jobs_come_to_the_same_end_to_the_byte(toy: 
     table = re.findall(r"^ *trial +validation F1 +seeds +train\.lr +train\.weight_decay$", out, re.M)
     assert table
 
-    for name, reference in experiment_names().items():
-        if name.startswith("trial-"):
-            toy.git("update-ref", "-d", reference)
+    trials = [name for name in experiment_commits() if name.startswith("trial-")]
+    toy.run("dvc", "exp", "remove", *trials)
     shutil.rmtree(toy.root / ".dvc" / "cache" / "runs")
     output = run(toy, "whole.yaml", *arguments, "--jobs", "2")
     assert "trial 4, seed 101, 0:" in output

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT
-from toy import experiment, toy_project
+from conftest import ROOT, Project
+from toy import experiment
 
 FILE = ROOT / ".github" / "workflows" / "ci.yml"
 JOBS: dict[str, Any] = yaml.safe_load(FILE.read_text())["jobs"]
@@ -44,20 +44,17 @@ def test_the_pipeline_job_has_the_settings_of_the_demo() -> None:
     assert re.findall(r"--set-param (\S+)", settings) == demo_params
 
 
-def test_the_table_has_the_experiments_of_earlier_commits(tmp_path_factory: pytest.TempPathFactory) -> None:
-    project = toy_project(tmp_path_factory.mktemp("toy"))
+def test_the_table_has_the_experiments_of_earlier_commits(made: Project) -> None:
     for number in (1, 2):
-        experiment(project, f"of-commit-{number}", train__lr=f"{number}e-4")
-        project.commit(f"later {number}")
-    table = project.run("make", "--old-file=setup", "table")  # which would install the packages
+        experiment(made, f"of-commit-{number}", train__lr=f"{number}e-4")
+        made.commit(f"later {number}")
+    table = made.run("make", "--old-file=setup", "table")  # which would install the packages
     assert re.findall(r"\[(of-commit-\d)\]", table) == ["of-commit-2", "of-commit-1"]
 
 
 @pytest.mark.slow  # 15 seconds; each pull request does the same
-def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    project = toy_project(tmp_path_factory.mktemp("toy"))
+def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(tmp_path: Path, made: Project) -> None:
+    project = made
     project.git("checkout", "--quiet", "-b", "change")
     code = project.root / "toy.py"
     code.write_text(code.read_text().replace("die < 0.7 +", "die < 0.9 +"))
