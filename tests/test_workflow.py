@@ -81,11 +81,11 @@ def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(tmp_path: 
     assert re.search(r"^\| test accuracy \| \d\d\.\d\d \| \d\d\.\d\d \| \+\d+\.\d\d \| ", text, re.M)
     assert re.search(r"^\| metrics/evaluation\.json +\| test\.accuracy +\|", text, re.M)
     assert text.count("<details>") == text.count("</details>")
-    assert re.search(r"^Gate (passes|undecided): ", text, re.M)
+    assert re.search(r"^The gate (passes|is undecided about) pull-request", text, re.M)
     outputs.unlink()
     run("Compare", b="nowhere")
     assert outputs.read_text() == "gate=1\n", "a fault is not taken for a verdict, and stands in the comment"
-    assert '"nowhere" is no branch' in (tmp_path / "comparison.md").read_text()
+    assert '"nowhere" is not a branch' in (tmp_path / "comparison.md").read_text()
     for failing in ("1", "4"):
         run("Gate", failing, ok=False)
     assert project.git("status", "--porcelain") == ""

@@ -43,6 +43,10 @@ class Side(NamedTuple):
             return self.name
         return f"{self.name} ({commit[:7]})"
 
+    @property
+    def signature(self) -> Signature:
+        return joined({run.name: run.signature for run in self.runs})
+
 
 @dataclass(frozen=True)
 class ChangedExample:
@@ -208,7 +212,7 @@ def compare(a: Side, b: Side) -> Comparison:
     return Comparison(
         a=a.title,
         b=b.title,
-        signatures=(_signature(a), _signature(b)),
+        signatures=(a.signature, b.signature),
         task=task,
         seeds=_seeds(seeds_a, seeds_b) if groups else None,
         splits={split: _compare_split(task, split, a.runs, b.runs, seeds_a == seeds_b) for split in task.scored},
@@ -281,32 +285,50 @@ def _compare_split(
         scores_a[metric] = float(jackknives_a[:, 0].mean())
         scores_b[metric] = float(jackknives_b[:, 0].mean())
         differences[metric] = difference(jackknives_a, jackknives_b, same_seeds=same_seeds)
+    fixed, broken = _changed_examples(task, a, b, runs_a[0].texts[split])
+    return SplitComparison(
+        n=len(a[0].idx),
+        a=scores_a,
+        b=scores_b,
+        difference=differences,
+        fixed=fixed,
+        broken=broken,
+        changed=_count_changed(task, a, b),
+    )
 
-    regression = task.problem_type == "regression"
-    examples, texts = a[0], runs_a[0].texts[split]  # The ids, labels and texts of all runs are the same.
+
+def _changed_examples(
+    task: Task, a: Sequence[Predictions], b: Sequence[Predictions], texts: Sequence[tuple[str, ...]]
+) -> tuple[list[ChangedExample], list[ChangedExample]]:
+    """Return the fixed and the broken examples, as in `SplitComparison`. a, b: of each run, on the same examples."""
     (quality_a, mean_a), (quality_b, mean_b) = _mean_predictions(task, a), _mean_predictions(task, b)
     gain = quality_b - quality_a
-    fixed: list[ChangedExample] = []
-    broken: list[ChangedExample] = []
-    order = np.argsort(-gain if regression else -mean_b, kind="stable")
-    for row in order[gain[order] != 0]:
-        example = ChangedExample(
-            idx=int(examples.idx[row]),
-            label=_label(task, examples.labels[row]),
-            a=round(float(mean_a[row]), 6),
-            b=round(float(mean_b[row]), 6),
-            texts=texts[row],
-        )
-        (fixed if gain[row] > 0 else broken).append(example)
-    if regression:
-        changed = len(examples.idx)
-    else:
-        correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
-        changed = int((correct_a != correct_b).reshape(len(examples.idx), -1).any(axis=1).sum())
-    return SplitComparison(
-        n=len(examples.idx), a=scores_a, b=scores_b, difference=differences,
-        fixed=fixed, broken=broken[::-1], changed=changed,
-    )  # fmt: skip
+    examples = a[0]
+
+    def listed(rows: Values) -> list[ChangedExample]:
+        return [
+            ChangedExample(
+                idx=int(examples.idx[row]),
+                label=_label(task, examples.labels[row]),
+                a=round(float(mean_a[row]), 6),
+                b=round(float(mean_b[row]), 6),
+                texts=texts[row],
+            )
+            for row in rows
+        ]
+
+    best_first = np.argsort(-gain if task.problem_type == "regression" else -mean_b, kind="stable")
+    worst_first = best_first[::-1]
+    return listed(best_first[gain[best_first] > 0]), listed(worst_first[gain[worst_first] < 0])
+
+
+def _count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
+    """Count the examples that the sides answer differently: all of them in a regression."""
+    n = len(a[0].idx)
+    if task.problem_type == "regression":
+        return n
+    correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
+    return int((correct_a != correct_b).reshape(n, -1).any(axis=1).sum())
 
 
 def _mean_predictions(task: Task, runs: Sequence[Predictions]) -> tuple[Floats, Floats]:
@@ -354,10 +376,6 @@ def _identical(a: Side, b: Side) -> bool:
         for run_a, run_b in zip(a.runs, b.runs, strict=True)
         for split in run_a.task.scored
     )
-
-
-def _signature(side: Side) -> Signature:
-    return joined({run.name: run.signature for run in side.runs})
 
 
 def _seeds(a: list[int], b: list[int]) -> str:

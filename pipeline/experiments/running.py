@@ -63,7 +63,9 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[Outcome, 
     Raises:
         UserError: if git does not know who commits.
     """
-    for key in ("user.name", "user.email") if experiments else ():
+    if not experiments:
+        return
+    for key in ("user.name", "user.email"):
         if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
             raise UserError(f'git has no {key}, and DVC commits each experiment; git config {key} "..."')
     _OUTPUTS.mkdir(parents=True, exist_ok=True)
