@@ -99,9 +99,12 @@ class Study:
         write_json(self._record, current)
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
-        return sorted(
-            trials, key=lambda trial: (trial.score is None, -len(trial.scores), -(self._goodness(trial) or 0))
-        )
+        """Sort by the number of seeds, then by the score, the best one first. Failed trials come last."""
+        scored = [trial for trial in trials if trial.score is not None]
+        failed = [trial for trial in trials if trial.score is None]
+        scored.sort(key=lambda trial: (len(trial.scores), self._goodness(trial) or 0.0), reverse=True)
+        failed.sort(key=lambda trial: len(trial.scores), reverse=True)
+        return scored + failed
 
     def _goodness(self, trial: Trial) -> float | None:
         """The score, with the sign that makes more better."""
