@@ -206,10 +206,14 @@ class _Revision(NamedTuple):
 
     def _require_recorded_outputs(self, hashes: dict[str, str]) -> None:
         """Raise UserError if the workspace has other outputs than dvc.lock."""
+        from dvc.exceptions import DvcException
         from dvc.repo import Repo
 
-        with closing(Repo()) as workspace:
-            changes = workspace.data_status(with_renames=False)["uncommitted"]
+        try:
+            with closing(Repo()) as workspace:
+                changes = workspace.data_status(with_renames=False)["uncommitted"]
+        except DvcException as error:  # for example, a merge conflict in dvc.yaml
+            raise UserError(f"{WORKSPACE}: {error}; see dvc data status") from None
         for state, paths in changes.items():
             for path in paths:
                 if Path(path).as_posix() in hashes:
