@@ -162,9 +162,9 @@ class _Revision(NamedTuple):
 
     def run(self) -> Run:
         parameters, hashes = self._recorded()
+        self._warn_of_edits(parameters)
         if self.commit is None:
             self._require_recorded_outputs(hashes)
-        self._warn_of_edits(parameters)
         task = read_task(self._fetch(PREDICTIONS, TASK), "predict")
         directory = self._fetch(PREDICTIONS, PROVENANCE, *(f"{split}.parquet" for split in task.scored))
         provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
