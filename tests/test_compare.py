@@ -263,7 +263,7 @@ def test_a_group_cannot_be_compared_with_a_single_run(toy: Project) -> None:
 def test_references_to_one_run_are_not_a_group(toy: Project) -> None:
     run = experiments("high")[2]
     base = toy.git("rev-parse", "HEAD").strip()
-    for number in range(1, 6):
+    for number in (1, 2):
         toy.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/same-{number}", run)
     with pytest.raises(UserError, match=r'^same is not .*same-1 and same-2 .*train\.seed, 2\. .*"dvc exp remove"'):
         compared("same", "low")
