@@ -146,7 +146,13 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -
 
 @pytest.mark.parametrize(
     ("simulation", "n", "spread"),
-    [(Classes, 408, 0.005), (Classes, 1725, 0.005), (Classes, 1725, 0.015), (Ranks, 408, 0.015)],
+    [
+        (Classes, 408, 0.005),
+        (Classes, 408, 0.015),
+        (Classes, 1725, 0.005),
+        (Classes, 1725, 0.015),
+        (Ranks, 408, 0.015),
+    ],
 )
 def test_equal_groups_are_called_different_in_five_percent_of_cases(
     simulation: type[Classes | Ranks], n: int, spread: float
