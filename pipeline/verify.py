@@ -90,7 +90,7 @@ def verify(repository: Path) -> None:
         environ = {**dvc_environ(), **mirrors}
         environ.pop("DVC_ROOT", None)
         _copy_data(repository, clone, environ)
-        _require_recorded(repository, clone, environ)
+        _require_recorded(clone, environ)
         command = [*DVC, "repro", "--force"]
         with forwarding_signals() as children:  # An interrupted stage saves a checkpoint in the clone before it ends.
             status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
@@ -108,69 +108,58 @@ def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
     stages = read_yaml(clone / _LOCK)["stages"].values()
     dependencies = {Path(dependency["path"]) for lock in stages for dependency in lock.get("deps", [])}
     files = _output(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")[:-1]
-    added = [Path(file).with_suffix("") for file in files]
     # A stage may depend on a directory that holds added files, or on files of an added directory.
     needed = [
-        path for path in added if any(path.is_relative_to(dep) or dep.is_relative_to(path) for dep in dependencies)
+        str(path)
+        for path in (Path(file).with_suffix("") for file in files)
+        if any(path.is_relative_to(dependency) or dependency.is_relative_to(path) for dependency in dependencies)
     ]
     if not needed:
         return
     # A cache has the layout of a remote, so the user's cache can be a remote of the clone.
     cache = _output([*DVC, "cache", "dir"], repository, environ).strip()
     _output([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
-    for path in needed:
-        pull = [*DVC, "pull", "--quiet", "--remote", "cache-of-the-user", f"{path}.dvc"]
-        if subprocess.run(pull, cwd=clone, env=environ, capture_output=True).returncode:
-            raise UserError(
-                f"{path} is not in the DVC cache of this repository in the version that HEAD records; run "
-                f'"dvc pull {path}" if you have a remote, or "dvc add {path}" and commit {path}.dvc'
-            )
+    pull = [*DVC, "pull", "--quiet", "--remote", "cache-of-the-user", *needed]
+    if subprocess.run(pull, cwd=clone, env=environ, capture_output=True).returncode:
+        names = " ".join(needed)
+        raise UserError(
+            f"The DVC cache of this repository does not have {names} in the version that HEAD records. "
+            f'Run "dvc pull {names}" if you have a remote, or "dvc add {names}" and commit the .dvc files.'
+        )
 
 
-def _require_recorded(repository: Path, clone: Path, environ: dict[str, str]) -> None:
+def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
     """Raise UserError if the code, parameters, data or metrics of HEAD are not the ones that its dvc.lock records.
 
     A run would then give different results, for a reason that has nothing to do with determinism.
     """
-    changes = sorted(_changes(clone, environ))
-    if not changes:
-        return
-    # The run has used CRLF, and a clone gets the LF that git has stored.
-    for line in _output(["git", "ls-files", "--eol", "--", *changes], repository, environ).splitlines():
-        attributes, _, file = line.partition("\t")
-        if attributes.startswith("i/lf") and "w/crlf" in attributes:
-            raise UserError(
-                f"{file} has other line endings in git than in your working directory, so a clone does not have the "
-                'bytes that the run used; run "git config core.autocrlf false && '
-                f'git add --renormalize {file}" and commit it'
-            )
-    raise UserError(
-        f'HEAD is not what its dvc.lock records: {", ".join(changes)}; run "dvc repro" and commit dvc.lock, metrics/ '
-        "and these files"
-    )
-
-
-def _changes(clone: Path, environ: dict[str, str]) -> set[str]:
-    """Find the files, parameters and commands in a clone that are not the ones in its dvc.lock."""
     stages = read_yaml(clone / _LOCK)["stages"]
-    outputs = {out["path"]: out["md5"] for lock in stages.values() for out in lock["outs"]}
+    outputs = {output["path"]: output["md5"] for lock in stages.values() for output in lock["outs"]}
     dependencies = [dependency for lock in stages.values() for dependency in lock.get("deps", [])]
-    # A commit after a run of some stages: a later stage has used another version of an output.
-    changes = {dep["path"] for dep in dependencies if outputs.get(dep["path"], dep["md5"]) != dep["md5"]}
+    # After a run of some stages only, a later stage has used an older version of an output.
+    changes = {entry["path"] for entry in dependencies if outputs.get(entry["path"], entry["md5"]) != entry["md5"]}
+
     status = json.loads(_output([*DVC, "status", "--no-updates", "--json"], clone, environ))
     for stage, entries in status.items():
         for entry in entries:
-            if isinstance(entry, str):  # "changed command"
-                changes.add(f"{entry} of stage {stage}")
+            if isinstance(entry, str):
+                changes.add(f"{entry} of stage {stage}")  # "changed command"
                 continue
-            for states in entry.values():  # {"changed deps": {"pipeline/core": "modified"}}
-                for path, state in states.items():
-                    if isinstance(state, dict):  # {"params.yaml": {"train.lr": "modified"}}
-                        changes.add(f"{', '.join(state)} in {path}")
-                    # The clone does not have the cached outputs of the stages.
-                    elif state != "not in cache" and not (state == "deleted" and path in outputs):
-                        changes.add(path)
-    return changes
+            for path, state in entry.get("changed deps", {}).items():
+                if isinstance(state, dict):  # {"train.lr": "modified"}
+                    changes.add(f"{', '.join(state)} in {path}")
+                elif path not in outputs:
+                    changes.add(path)
+            # The clone has the outputs that git tracks, such as metrics, and not the cached ones.
+            for path, state in entry.get("changed outs", {}).items():
+                if state not in ("not in cache", "deleted"):
+                    changes.add(path)
+    if changes:
+        raise UserError(
+            f"HEAD is not what its dvc.lock records: {', '.join(sorted(changes))}; "
+            'run "dvc repro" and commit dvc.lock, metrics/ and these files. If they are committed, git has changed '
+            'their line endings: see "git ls-files --eol" and core.autocrlf.'
+        )
 
 
 def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) -> str:
@@ -189,38 +178,38 @@ def compare(committed: Result, reproduced: Result) -> None:
         UserError: An output is missing on one side, an output differs that does not depend on the environment, any
             output differs in the same environment, or a score differs by more than TOLERANCE.
     """
-    outputs = list(committed.outputs | reproduced.outputs)
-    different = [output for output in outputs if committed.outputs.get(output) != reproduced.outputs.get(output)]
-    rows = []
-    for output in outputs:
-        before, after = committed.outputs.get(output, "-"), reproduced.outputs.get(output, "-")
-        rows.append([*output, before[:12], after[:12], "same" if before == after else "DIFFERS"])
+    rows, different = [], []
+    for stage, path in committed.outputs | reproduced.outputs:
+        before, after = (result.outputs.get((stage, path), "-") for result in (committed, reproduced))
+        rows.append([stage, path, before[:12], after[:12], "same" if before == after else "DIFFERS"])
+        if "-" in (before, after):
+            raise UserError(
+                f"{path} of stage {stage} is missing on one side; dvc.lock is not that of the committed dvc.yaml: "
+                'run "dvc repro" and commit dvc.lock and metrics/'
+            )
+        if before != after:
+            different.append((stage, path))
     print("\n".join(aligned([["stage", "output", "committed", "reproduced", ""], *rows], "left")))
     if not different:
-        print(f"All {len(outputs)} outputs are the committed ones, byte for byte.")
+        print(f"All {len(rows)} outputs are the committed ones, byte for byte.")
         return
-    for stage, path in sorted(committed.outputs.keys() ^ reproduced.outputs.keys()):
-        raise UserError(
-            f"{path} of stage {stage} is missing on one side; dvc.lock is not that of the committed dvc.yaml: "
-            'run "dvc repro" and commit dvc.lock and metrics/'
-        )
-    changed = []
+    environment = []
     for key in sorted(committed.environment | reproduced.environment):
         before, after = (str(result.environment.get(key, "not set")) for result in (committed, reproduced))
         if before != after:
-            changed.append([key, before, after])
-    if changed:
+            environment.append([key, before, after])
+    if environment:
         print("\nThe committed result is from another environment than this one:\n")
-        print("\n".join(aligned([["", "committed", "reproduced"], *changed], "left")))
+        print("\n".join(aligned([["", "committed", "reproduced"], *environment], "left")))
     for stage, path in different:
         if stage not in _DEPEND_ON_ENVIRONMENT:
             raise UserError(
                 f"{path} differs from the committed dvc.lock, and it must be the same on every CPU; install the locked "
                 'packages ("rm -f .venv/ready && make setup") and verify again, or "dvc repro" and commit the result'
             )
-    if not changed:
+    if not environment:
         raise UserError(
-            f"{len(different)} of {len(outputs)} outputs differ from the committed dvc.lock in the same environment; "
+            f"{len(different)} of {len(rows)} outputs differ from the committed dvc.lock in the same environment; "
             "commit the result of a new dvc repro, or find what is not deterministic"
         )
     print(
@@ -232,21 +221,21 @@ def compare(committed: Result, reproduced: Result) -> None:
 
 def _compare_scores(committed: dict[str, Any], reproduced: dict[str, Any]) -> None:
     """Print the scores side by side. Raises UserError if a score differs by more than the tolerance."""
-    scores = by_title(reproduced)
-    rows, differences = [], {}
+    scores_after = by_title(reproduced)
+    rows, failures = [], []
     for title, (metric, before) in by_title(committed).items():
-        after = scores[title][1]
-        rows.append(
-            [title, metric.format(before, 2), metric.format(after, 2), metric.format_difference(after - before, 2)]
-        )
+        after = scores_after[title][1]
+        change = metric.format_difference(after - before, 2)
+        rows.append([title, metric.format(before, 2), metric.format(after, 2), change])
         # An error has no scale of its own, so its difference is relative.
-        differences[title] = 100 * (after - before) / (before if metric.scale == "error" else 1)
+        points = 100 * (after - before) / (before if metric.scale == "error" else 1)
+        if abs(points) > TOLERANCE:
+            failures.append(f"{title} is {points:+.2f} points from the committed one")
     print("\n".join(aligned([["", "committed", "reproduced", "difference"], *rows], "right")))
-    title = max(differences, key=lambda title: abs(differences[title]))
-    if abs(differences[title]) > TOLERANCE:
+    if failures:
         raise UserError(
-            f"{title} is {differences[title]:+.2f} points from the committed one, and another environment explains "
-            f'{TOLERANCE:g}; verify where the result was made, or run "dvc repro" and commit the result'
+            f"{', '.join(failures)}, and another environment explains {TOLERANCE:g}; verify where the result was made, "
+            'or run "dvc repro" and commit the result'
         )
     print(f"\nThe committed result is reproduced: no score differs by more than {TOLERANCE:g} points.")
 

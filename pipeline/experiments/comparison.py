@@ -43,6 +43,20 @@ class Side(NamedTuple):
             return self.name
         return f"{self.name} ({commit[:7]})"
 
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the runs. A group has a list of seeds."""
+        first = self.runs[0].parameters  # The other runs differ from it only in the seed.
+        return first | {SEED: self.seeds} if len(self.runs) > 1 else first
+
+    @property
+    def signature(self) -> Signature:
+        return joined({run.name: run.signature for run in self.runs})
+
 
 @dataclass(frozen=True)
 class ChangedExample:
@@ -143,12 +157,12 @@ class Comparison:
             also = f"although A and B differ in {' and '.join(changed)}" if changed else "and so are the parameters"
             return f"no difference: the predictions are identical, {also}"
         if not self.significant:
+            verdict = f"no evidence of a difference in {score}: {interval}"
             few = self.judged.changed < FEWEST_CHANGED
-            reason = f"; only {self.judged.changed} {self.task.noun} changed" if few else ""
-            return f"no evidence of a difference in {score}: {interval}{reason}"
+            return f"{verdict}; only {self.judged.changed} {self.task.noun} changed" if few else verdict
         subject = {"A": "B is worse", "B": "B is better", None: "these two models differ"}[self.better]
-        value = f"{metric.format_difference(difference.value)}{f'{points} of' if points else ' in'} {score}"
-        return f"{subject}: {value}, {interval}"
+        value = f"{metric.format_difference(difference.value)}{points}"
+        return f"{subject}: {value} {'of' if points else 'in'} {score}, {interval}"
 
     @property
     def caveats(self) -> list[str]:
@@ -199,23 +213,18 @@ def compare(a: Side, b: Side) -> Comparison:
         _require_same_configuration(side)
     _require_same_examples([*a.runs, *b.runs])
 
-    run_a, run_b = a.runs[0], b.runs[0]  # The other runs of a side differ from it only in the seed.
-    task = run_a.task
-    seeds_a, seeds_b = ([run.seed for run in side.runs] for side in (a, b))
-    parameters_a, parameters_b = run_a.parameters, run_b.parameters
-    if groups:
-        parameters_a, parameters_b = parameters_a | {SEED: seeds_a}, parameters_b | {SEED: seeds_b}
+    first_a, first_b = a.runs[0], b.runs[0]
     return Comparison(
         a=a.title,
         b=b.title,
-        signatures=(_signature(a), _signature(b)),
-        task=task,
-        seeds=_seeds(seeds_a, seeds_b) if groups else None,
-        splits={split: _compare_split(task, split, a.runs, b.runs, seeds_a == seeds_b) for split in task.scored},
+        signatures=(a.signature, b.signature),
+        task=first_a.task,
+        seeds=_seeds(a.seeds, b.seeds) if groups else None,
+        splits={split: _compare_split(split, a, b) for split in first_a.task.scored},
         changes={
-            "parameters": _changes(parameters_a, parameters_b),
-            "environment": _changes(run_a.environment, run_b.environment),
-            "code": _changes(run_a.code, run_b.code),
+            "parameters": _changes(a.parameters, b.parameters),
+            "environment": _changes(first_a.environment, first_b.environment),
+            "code": _changes(first_a.code, first_b.code),
         },
         identical=_identical(a, b),
         degenerate=[phrase for side in (a, b) if (phrase := _degenerate(side))],
@@ -269,10 +278,10 @@ def _changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]
     return {key: (left, right) for key, (left, right) in pairs.items() if left != right}
 
 
-def _compare_split(
-    task: Task, split: str, runs_a: Sequence[Run], runs_b: Sequence[Run], same_seeds: bool
-) -> SplitComparison:
-    a, b = ([run.predictions[split] for run in runs] for runs in (runs_a, runs_b))
+def _compare_split(split: str, side_a: Side, side_b: Side) -> SplitComparison:
+    task, texts = side_a.runs[0].task, side_a.runs[0].texts[split]
+    same_seeds = side_a.seeds == side_b.seeds
+    a, b = ([run.predictions[split] for run in side.runs] for side in (side_a, side_b))
     scores_a, scores_b, differences = {}, {}, {}
     for metric in task.metrics:
         jackknives_a, jackknives_b = (
@@ -281,32 +290,50 @@ def _compare_split(
         scores_a[metric] = float(jackknives_a[:, 0].mean())
         scores_b[metric] = float(jackknives_b[:, 0].mean())
         differences[metric] = difference(jackknives_a, jackknives_b, same_seeds=same_seeds)
+    fixed, broken = _changed_examples(task, a, b, texts)
+    return SplitComparison(
+        n=len(a[0].idx),
+        a=scores_a,
+        b=scores_b,
+        difference=differences,
+        fixed=fixed,
+        broken=broken,
+        changed=_count_changed(task, a, b),
+    )
 
-    regression = task.problem_type == "regression"
-    examples, texts = a[0], runs_a[0].texts[split]  # The ids, labels and texts of all runs are the same.
+
+def _changed_examples(
+    task: Task, a: Sequence[Predictions], b: Sequence[Predictions], texts: Sequence[tuple[str, ...]]
+) -> tuple[list[ChangedExample], list[ChangedExample]]:
+    """Return the fixed and the broken examples, as in `SplitComparison`. a, b: of each run, on the same examples."""
     (quality_a, mean_a), (quality_b, mean_b) = _mean_predictions(task, a), _mean_predictions(task, b)
     gain = quality_b - quality_a
-    fixed: list[ChangedExample] = []
-    broken: list[ChangedExample] = []
-    order = np.argsort(-gain if regression else -mean_b, kind="stable")
-    for row in order[gain[order] != 0]:
-        example = ChangedExample(
-            idx=int(examples.idx[row]),
-            label=_label(task, examples.labels[row]),
-            a=round(float(mean_a[row]), 6),
-            b=round(float(mean_b[row]), 6),
-            texts=texts[row],
-        )
-        (fixed if gain[row] > 0 else broken).append(example)
-    if regression:
-        changed = len(examples.idx)
-    else:
-        correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
-        changed = int((correct_a != correct_b).reshape(len(examples.idx), -1).any(axis=1).sum())
-    return SplitComparison(
-        n=len(examples.idx), a=scores_a, b=scores_b, difference=differences,
-        fixed=fixed, broken=broken[::-1], changed=changed,
-    )  # fmt: skip
+    examples = a[0]
+
+    def listed(rows: Values) -> list[ChangedExample]:
+        return [
+            ChangedExample(
+                idx=int(examples.idx[row]),
+                label=_label(task, examples.labels[row]),
+                a=round(float(mean_a[row]), 6),
+                b=round(float(mean_b[row]), 6),
+                texts=texts[row],
+            )
+            for row in rows
+        ]
+
+    best_first = np.argsort(-gain if task.problem_type == "regression" else -mean_b, kind="stable")
+    worst_first = best_first[::-1]
+    return listed(best_first[gain[best_first] > 0]), listed(worst_first[gain[worst_first] < 0])
+
+
+def _count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
+    """Count the examples that the sides answer differently: all of them in a regression."""
+    n = len(a[0].idx)
+    if task.problem_type == "regression":
+        return n
+    correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
+    return int((correct_a != correct_b).reshape(n, -1).any(axis=1).sum())
 
 
 def _mean_predictions(task: Task, runs: Sequence[Predictions]) -> tuple[Floats, Floats]:
@@ -354,10 +381,6 @@ def _identical(a: Side, b: Side) -> bool:
         for run_a, run_b in zip(a.runs, b.runs, strict=True)
         for split in run_a.task.scored
     )
-
-
-def _signature(side: Side) -> Signature:
-    return joined({run.name: run.signature for run in side.runs})
 
 
 def _seeds(a: list[int], b: list[int]) -> str:

@@ -11,7 +11,7 @@ from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import OPTIMISTIC
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.render import in_units
-from pipeline.experiments.revisions import experiments, opened
+from pipeline.experiments.revisions import experiments, read_metrics
 from pipeline.experiments.running import Experiment, run_all
 
 
@@ -41,13 +41,13 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
 def _summary(group: str, n: int) -> list[str]:
     """Return the lines of the table over the seeds 1 to n, and of what to type next."""
     evaluations, degenerate, signatures = [], [], {}
-    for seed, reference in experiments(group).items():
+    for seed, commit in experiments(group).items():
         if seed <= n:
-            with opened(f"{group}-{seed}", reference) as revision:
-                evaluations.append(by_title(revision.metrics("evaluation")))
-                signatures[revision.name] = revision.metrics("diagnostics")["signature"]
-                if revision.metrics("train")["degenerate"]:
-                    degenerate.append(revision.name)
+            name = f"{group}-{seed}"
+            evaluations.append(by_title(read_metrics(commit, "evaluation")))
+            signatures[name] = read_metrics(commit, "diagnostics")["signature"]
+            if read_metrics(commit, "train")["degenerate"]:
+                degenerate.append(name)
     signature = as_line(joined(signatures))
     rows = [["", "n", "mean", "std. dev.", "lowest", "highest", "95% interval of the mean"]]
     for title, (metric, _) in evaluations[0].items():

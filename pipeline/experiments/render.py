@@ -175,14 +175,15 @@ def _changed_examples(comparison: Comparison) -> list[tuple[str, list[ChangedExa
     else:
         mean, first = "probability", "surest"
         groups = {"fixed: wrong in A, right in B": judged.fixed, "broken: right in A, wrong in B": judged.broken}
-    order = "" if comparison.seeds is None else f", by the mean {mean} over runs"
-    return [
-        (
-            f"{len(examples)} {task.verdict_split} {task.noun} {change}{order}{f'; the {first}:' if examples else ''}",
-            examples[:_EXAMPLES],
-        )
-        for change, examples in groups.items()
-    ]
+    headed = []
+    for change, examples in groups.items():
+        heading = f"{len(examples)} {task.verdict_split} {task.noun} {change}"
+        if comparison.seeds is not None:
+            heading += f", by the mean {mean} over runs"
+        if examples:
+            heading += f"; the {first}:"
+        headed.append((heading, examples[:_EXAMPLES]))
+    return headed
 
 
 def _value_name(comparison: Comparison) -> str:

@@ -1,6 +1,5 @@
 """Run DVC experiments in temporary directories, one or several at a time."""
 
-import re
 import subprocess
 import sys
 import time
@@ -16,21 +15,16 @@ from pipeline.core.messages import UserError, log
 from pipeline.experiments.child_processes import ChildProcesses, forwarding_signals
 from pipeline.experiments.dvc_command import DVC, dvc_environ
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.revisions import experiment_names
+from pipeline.experiments.revisions import experiment_commits
 
 if sys.platform != "win32":
     import fcntl
 
 _OUTPUTS = Path(".dvc", "tmp", "pipeline")  # DVC's .gitignore covers it.
-_PROGRESS = re.compile(  # The lines of a run that are logged.
-    r"Running stage|training on|resuming|epoch \d|warning:|(validation|test)\w*: \w+ -?\d|SIG\w+:|stopped"
-    r"|checkpoints are kept|error:"
-)
 _SET_UP = "Reproducing experiment"  # DVC prints it when the files of an experiment are in its temporary directory.
 _DVC_IS_LOCKED = ("Unable to acquire lock", "is busy, it is being blocked by")
 _READ_SECONDS = 0.1
 _RETRY_SECONDS = 2
-_TAIL = 20  # lines logged of a run that failed
 
 
 class Experiment(NamedTuple):
@@ -69,7 +63,9 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[Outcome, 
     Raises:
         UserError: if git does not know who commits.
     """
-    for key in ("user.name", "user.email") if experiments else ():
+    if not experiments:
+        return
+    for key in ("user.name", "user.email"):
         if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
             raise UserError(f'git has no {key}, and DVC commits each experiment; git config {key} "..."')
     _OUTPUTS.mkdir(parents=True, exist_ok=True)
@@ -96,10 +92,10 @@ def _run(experiment: Experiment, children: ChildProcesses) -> Outcome:
     with output_file.open("a") as output, output_file.open(errors="replace") as reader:
         _wait_for_lock(experiment, output, children)
         lines: list[str] = []
-        finished = experiment.name in experiment_names()
+        finished = experiment.name in experiment_commits()
         while not finished and not children.signals:
             lines = _attempt(experiment, output, reader, children)
-            finished = experiment.name in experiment_names()
+            finished = experiment.name in experiment_commits()
             if finished or not any(message in line for line in lines for message in _DVC_IS_LOCKED):
                 break
             log.info("%s: another process uses DVC; trying again until it is free", experiment.title)
@@ -110,8 +106,6 @@ def _run(experiment: Experiment, children: ChildProcesses) -> Outcome:
         return Outcome(experiment.name)
     if children.signals:
         return Outcome(experiment.name, f"{experiment.name} was interrupted")
-    for line in lines[-_TAIL:]:
-        log.info("%s: %s", experiment.title, line.rstrip())
     errors = [line.strip() for line in lines if line.startswith("error: ")]  # DVC's own errors are in capitals.
     reason = errors[-1] if errors else ""
     return Outcome(experiment.name, f"{experiment.name} failed ({reason or 'see above'}); see {output_file}", reason)
@@ -138,7 +132,7 @@ def _wait_for_lock(experiment: Experiment, output: TextIO, children: ChildProces
 
 
 def _attempt(experiment: Experiment, output: TextIO, reader: TextIO, children: ChildProcesses) -> list[str]:
-    """Run an experiment, log its progress, and return the lines that it printed."""
+    """Run an experiment, log what it prints, and return the lines."""
     settings = [argument for override in experiment.overrides for argument in ("--set-param", override)]
     command = [*DVC, "exp", "run", "--temp", "--name", experiment.name, *settings, *experiment.stages]
     lines: list[str] = []
@@ -162,7 +156,7 @@ def _attempt(experiment: Experiment, output: TextIO, reader: TextIO, children: C
                 break
     for line in printed:
         lines.append(line)
-        if _PROGRESS.match(line):
+        if line.strip():
             elapsed = timedelta(seconds=int(time.monotonic() - began))
             log.info("%s, %s: %s", experiment.title, elapsed, line.rstrip())
     return lines

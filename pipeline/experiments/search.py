@@ -17,7 +17,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json
 from pipeline.evaluation.metrics import sign
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.revisions import experiment_names, opened
+from pipeline.experiments.revisions import experiment_commits, read_metrics
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
@@ -99,9 +99,12 @@ class Study:
         write_json(self._record, current)
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
-        return sorted(
-            trials, key=lambda trial: (trial.score is None, -len(trial.scores), -(self._goodness(trial) or 0))
-        )
+        """Sort by the number of seeds, then by the score, the best one first. Failed trials come last."""
+        scored = [trial for trial in trials if trial.score is not None]
+        failed = [trial for trial in trials if trial.score is None]
+        scored.sort(key=lambda trial: (len(trial.scores), self._goodness(trial) or 0.0), reverse=True)
+        failed.sort(key=lambda trial: len(trial.scores), reverse=True)
+        return scored + failed
 
     def _goodness(self, trial: Trial) -> float | None:
         """The score, with the sign that makes more better."""
@@ -117,7 +120,7 @@ class Study:
             for trial in trials
         ]  # fmt: skip
         failures = json.loads(self._failures.read_text(encoding="utf-8")) if self._failures.exists() else {}
-        finished = experiment_names()
+        finished = experiment_commits()
         # A sampler may propose a point twice.
         missing = {run.name: run for run in experiments if run.name not in finished and run.name not in failures}
         for outcome in run_all(list(missing.values()), self._jobs):
@@ -126,12 +129,11 @@ class Study:
             if outcome.reason:  # A run without a reason was killed, and the next call tries again.
                 failures[outcome.name] = outcome.reason
                 write_json(self._failures, failures)
-        finished = experiment_names()
+        finished = experiment_commits()
         for trial, experiment in zip(trials, experiments, strict=True):
             trial.scores[seed], result = None, "failed"
             if experiment.name in finished:
-                with opened(experiment.name, finished[experiment.name]) as revision:
-                    details = revision.metrics("train")
+                details = read_metrics(finished[experiment.name], "train")
                 self.metric, score = details["metric_for_best_model"], details["score"]
                 trial.scores[seed], result = score, f"validation {self.metric} {score:.4f}"
             log.info("%s: %s", experiment.title, result)
