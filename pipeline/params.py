@@ -3,13 +3,13 @@
 Types and bounds are here. The comments in `params.yaml` say what each key means.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError, printable
@@ -263,7 +263,7 @@ def _explain(error: ValidationError) -> str:
     return f"{key or 'the file'} must be {_explain_value(same_key, len(keys), schema)}"
 
 
-def _explain_value(mistakes: list[ErrorDetails], depth: int, schema: dict[str, Any]) -> str:
+def _explain_value(mistakes: Sequence[Mapping[str, Any]], depth: int, schema: dict[str, Any]) -> str:
     """Say what a value must be, and what was found.
 
     Args:

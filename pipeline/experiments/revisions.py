@@ -98,12 +98,15 @@ def experiments(group: str) -> dict[int, str]:
 
 
 def read_metrics(commit: str, name: str) -> dict[str, Any]:
-    """Read `metrics/name.json` of an experiment, a metric or details. Raises UserError if there is no such file."""
+    """Read `metrics/name.json` of an experiment, a metric or details. Raises UserError if it is missing or damaged."""
     file = (METRICS / f"{name}.json").as_posix()
-    text = _git("show", f"{commit}:{file}")
-    if text is None:
-        raise UserError(f'{commit}: {file} is missing; it needs a committed result: "dvc repro", "git commit"')
-    content: dict[str, Any] = json.loads(text) if name == "evaluation" else parse_details(text)
+    try:
+        text = _git("show", f"{commit}:{file}")
+        if text is None:
+            raise ValueError("missing")
+        content: dict[str, Any] = json.loads(text) if name == "evaluation" else parse_details(text)
+    except ValueError as error:
+        raise UserError(f"{commit[:7]}: {file} cannot be read: {error}. Remove the experiment and run again.") from None
     return content
 
 
