@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.cli import parse_arguments, run
 from pipeline.core.details import write_details
 from pipeline.core.messages import log
-from pipeline.core.output import write_json, write_text
+from pipeline.core.output import rounded, write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS, PREDICTIONS
 from pipeline.core.task import Task, read_task
@@ -89,7 +89,7 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ..
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([[round(cell, 6) if isinstance(cell, float) else cell for cell in row] for row in rows])
+    writer.writerows([[rounded(cell) if isinstance(cell, float) else cell for cell in row] for row in rows])
     write_text(path, out.getvalue())
 
 

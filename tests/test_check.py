@@ -94,6 +94,11 @@ def test_a_missing_dvc_yaml_is_one_line(project: Path) -> None:
         ("train", {"training_args": {"optim_args": 5}}, r"optim_args must be a string or null, got 5"),
         ("train", {"training_args": {"adam_beta2": None}}, r"adam_beta2 must be a number, got null"),
         ("train", {"training_args": {"include_for_metrics": "loss"}}, r"must be a list of strings, got \"loss\""),
+        (
+            "train",
+            {"lr_scheduler_type": "reduce_lr_on_plateau", "training_args": {"lr_scheduler_kwargs": "patience=1"}},
+            "TrainingArguments rejects a value",
+        ),
         ("train", {"engine": "loop", "torch_compile": True}, r"torch_compile must be false with .*loop, got true"),
         ("runtime", {"report_to": "dvclive"}, r"runtime\.report_to must not be dvclive"),
         ("train", {"precision": "fp16"}, r"train\.precision must be auto, (bf16|fp32) or .*, got fp16"),

@@ -13,6 +13,7 @@ from custom_files import csv, download_custom, examples, jsonl, load_files, rows
 
 from pipeline.core.messages import UserError
 from pipeline.sources.fetch import file_sha256
+from pipeline.tabular.reading import Columns, raise_row_error, read_file
 
 FEW = rows(40, ["good", "bad"])
 CSV = csv(FEW)
@@ -99,6 +100,15 @@ def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, messa
 def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
     corpus = load_files({"train.csv": text, "dev.csv": CSV}, split=FIXED)
     assert examples(corpus, "train") == examples(corpus, "validation")
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"), [("text\none\n\ntwo\n\n", ["one", "", "two"]), ("text,n\none,1\n\ntwo,2\n", ["one", "two"])]
+)
+def test_a_blank_line_is_an_empty_text_if_there_is_no_other_column(content: str, texts: list[str]) -> None:
+    Path("new.csv").write_text(content)
+    batches = list(read_file(Path("new.csv"), Columns(["text"]), raise_row_error))
+    assert [text for batch in batches for text in batch.columns["text"]] == texts
 
 
 def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:

@@ -1,6 +1,7 @@
 """Atomic output, and directories locked by one process at a time."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -202,3 +203,8 @@ def test_an_output_that_may_not_be_written_is_blamed(name: str, tmp_path: Path) 
 def test_json_is_sorted_and_rounded(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"b": {"x": 1 / 3}, "a": 1})
     assert (tmp_path / "a.json").read_text() == '{\n  "a": 1,\n  "b": {\n    "x": 0.333333\n  }\n}\n'
+
+
+def test_tiny_numbers_keep_their_digits(tmp_path: Path) -> None:
+    write_json(tmp_path / "scores.json", {"accuracy": 0.86764705, "rmse": [1.23456789e-7]})
+    assert json.loads((tmp_path / "scores.json").read_text()) == {"accuracy": 0.867647, "rmse": [1.23457e-7]}

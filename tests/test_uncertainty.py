@@ -276,3 +276,13 @@ def test_two_equal_models_are_called_different_in_five_percent_of_cases_however_
             fewest = next(fixed for fixed in range(changed // 2, changed + 2) if differs(fixed, changed - fixed, 200))
             rate += 2 * chance * stats.binom.sf(fewest - 1, changed, 0.5)
     assert rate <= 0.055
+
+
+def test_a_score_that_hangs_on_one_example_has_an_interval_within_its_bounds() -> None:
+    labels = np.zeros(1000, int)
+    labels[0] = 1  # Without it, the area under the curve is 0.5.
+    probability = np.linspace(0.4, 0, 1000)
+    probability[1] = 0.5  # ranked before the only positive example
+    probabilities = np.column_stack([1 - probability, probability])
+    low, high = score_intervals(["roc_auc"], labels, np.zeros(1000, int), probabilities)["roc_auc"]
+    assert 0 <= low < 0.5 and 0.999 <= high <= 1

@@ -118,15 +118,20 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: dict[str, Any] | list[dict[str, Any]]) -> None:
-    """Write JSON for people and git: sorted keys, two spaces, floats rounded to 6 places."""
-    write_text(path, json.dumps(_rounded(content), indent=2, sort_keys=True) + "\n")
+    """Write JSON for people and git: sorted keys, two spaces, floats as by `rounded`."""
+    write_text(path, json.dumps(_with_rounded_floats(content), indent=2, sort_keys=True) + "\n")
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: float) -> float:
+    """Round to 6 places, or to 6 digits if it is below 0.1: the errors of a regression may be tiny."""
+    return round(value, 6) if abs(value) >= 0.1 else float(f"{value:.6g}")
+
+
+def _with_rounded_floats(value: Any) -> Any:
     if isinstance(value, float):
-        return round(value, 6)
+        return rounded(value)
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
+        return {key: _with_rounded_floats(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item) for item in value]
+        return [_with_rounded_floats(item) for item in value]
     return value

@@ -166,7 +166,7 @@ class _Scale(NamedTuple):
 
 
 _SCALES = {
-    "proportion": _Scale(lambda v: log(v / (1 - v)), lambda x: 1 / (1 + exp(-x)), lambda v: v * (1 - v)),
+    "proportion": _Scale(lambda v: log(v / (1 - v)), lambda x: (1 + tanh(x / 2)) / 2, lambda v: v * (1 - v)),
     "correlation": _Scale(atanh, tanh, lambda v: 1 - v * v),
     "error": _Scale(log, exp, lambda v: v),
 }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core.messages import UserError
+from pipeline.core.output import rounded
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, compared_by
 from pipeline.evaluation.predictions import Predictions
@@ -315,8 +316,8 @@ def _changed_examples(
             ChangedExample(
                 idx=int(examples.idx[row]),
                 label=_label(task, examples.labels[row]),
-                a=round(float(mean_a[row]), 6),
-                b=round(float(mean_b[row]), 6),
+                a=rounded(float(mean_a[row])),
+                b=rounded(float(mean_b[row])),
                 texts=texts[row],
             )
             for row in rows

@@ -11,6 +11,7 @@ from typing import Any
 
 import altair as alt
 
+from pipeline.core.output import rounded
 from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.slices import Slice
@@ -154,7 +155,7 @@ def _residuals(points: Sequence[Mapping[str, str]], split: str) -> list[dict[str
     for row in points:
         if row["split"] == split:
             label, prediction = float(row["label"]), float(row["prediction"])
-            rows.append({"label": label, "prediction": prediction, "residual": round(prediction - label, 6)})
+            rows.append({"label": label, "prediction": prediction, "residual": rounded(prediction - label)})
     return rows
 
 

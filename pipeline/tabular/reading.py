@@ -202,6 +202,7 @@ def _csv_rows(path: Path, columns: Columns, on_error: OnError) -> Rows:
         reader = csv.reader(_require_utf8(path, file), delimiter=delimiter, strict=True)
         header: list[str] = []
         selected: set[str] = set()
+        blank_lines: list[int] = []
         while True:
             line = reader.line_num + 1
             try:
@@ -218,6 +219,12 @@ def _csv_rows(path: Path, columns: Columns, on_error: OnError) -> Rows:
                 continue
             if fields is None:
                 return
+            if header and not fields:
+                blank_lines.append(line)
+                continue
+            if len(header) == 1:  # Between other lines, a blank line is a row with an empty field.
+                yield from ((blank_line, {header[0]: ""}) for blank_line in blank_lines)
+                blank_lines.clear()
             if fields and not header:
                 header = [name.strip() for name in fields]
                 selected.update(columns.select(path, header))

@@ -100,10 +100,10 @@ def training_arguments(
     fields = _pipeline_fields(params, runtime, device, output_dir, metric)
     _check_training_args(params.training_args, fields, device)
     fields = {**_DEFAULTS, **params.training_args, **fields}
-    if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a higher score is a worse one.
-        mode = "max" if fields["greater_is_better"] else "min"
-        fields["lr_scheduler_kwargs"] = {"mode": mode, **(fields.get("lr_scheduler_kwargs") or {})}
     try:
+        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a higher score is a worse one.
+            mode = "max" if fields["greater_is_better"] else "min"
+            fields["lr_scheduler_kwargs"] = {"mode": mode, **(fields.get("lr_scheduler_kwargs") or {})}
         arguments = TrainingArguments(**fields)
     except (TypeError, ValueError, NotImplementedError, ImportError) as error:
         reason = " ".join(str(error).split())

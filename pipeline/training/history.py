@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.messages import log
-from pipeline.core.output import output_errors, write_text
+from pipeline.core.output import output_errors, rounded, write_text
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Values, compute_metrics, predicted, sign
 
@@ -98,6 +98,6 @@ class LiveCurves:
         row = {"step": entry["step"], "epoch": round(entry["epoch"], 4)}
         if "loss" in entry:
             lr = f"{entry['learning_rate']:.6g}"
-            return {**row, "split": "train", "loss": round(entry["loss"], 6), "lr": lr}
-        scores = {name: round(entry[f"eval_{name}"], 6) for name in ("loss", *self._task.metrics)}
+            return {**row, "split": "train", "loss": rounded(entry["loss"]), "lr": lr}
+        scores = {name: rounded(entry[f"eval_{name}"]) for name in ("loss", *self._task.metrics)}
         return {**row, "split": "validation", **scores, "score": scores[self._task.metric_for_best_model]}
