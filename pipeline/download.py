@@ -51,7 +51,7 @@ def download(out: Path, params: DataParams) -> None:
         _require_rows(task, splits, params)
         hashes = {split: hash_rows(rows, task.text_columns) for split, rows in splits.items()}
         if params.on_leakage != "warn":
-            later_rows = pd.concat([hashes[split]["row"] for split in task.predicted])
+            later_rows = pd.concat([hashes[split]["row"] for split in task.predicted_splits])
             leaked = hashes[TRAIN]["row"].isin(later_rows)
             if leaked.any():
                 description = f"rows that validation or test have too: {describe_rows(splits[TRAIN]['idx'], leaked)}"
@@ -119,7 +119,7 @@ def _log_card(task: Task, card: DataCard) -> None:
         positive = f", {counts.labels[1] / counts.rows:.1%} {task.labels[1]}" if task.binary and counts.labels else ""
         log.info("%s: %d %s%s", split, counts.rows, task.noun, positive)
     if task.verdict_split == "validation":
-        why = "test has no labels" if "test" in task.predicted else "there is no test split"
+        why = "test has no labels" if "test" in task.predicted_splits else "there is no test split"
         log.info("%s: verdicts rest on validation, which has also chosen the epoch", why)
     for warning in card.warnings:
         log.warning("%s", warning)

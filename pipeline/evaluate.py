@@ -39,7 +39,7 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
         UserError: if the predictions are missing, or if a metric does not apply to the task.
     """
     task = compared_by(read_task(predictions, "predict"), names)
-    splits = {split: load_predictions(predictions, split, task) for split in task.scored}
+    splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
     details: dict[str, Any] = {"metrics": task.metrics, "signature": signature(predictions, task, splits)}
     threshold = None
     if task.binary:

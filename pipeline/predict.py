@@ -71,7 +71,10 @@ def predict(
     device = set_up_device(precision, num_threads)
     model, tokenizer = load_classifier(classifier, device.type, trained=True), load_tokenizer(classifier)
     trainer = scoring_trainer(model, tokenizer, device, params.batch_size)
-    splits = [*task.predicted, *(split + SWAPPED for split in task.scored if params.score_swapped_pairs and task.pairs)]
+    splits = [
+        *task.predicted_splits,
+        *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),
+    ]
     examples_scored = 0
     writing: Any = atomic_output(out) if distributed.rank() == 0 else nullcontext()
     with writing as draft, Stopwatch() as watch:

@@ -60,7 +60,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
         for split in task.splits:
             examples = _with_model_labels(read_parquet(raw, split, "download", draft.parent / "cache"), task)
             orders = {split: task.text_columns}
-            if task.pairs and split in task.scored:
+            if task.pairs and split in task.scored_splits:
                 orders[split + SWAPPED] = task.text_columns[::-1]
             for name, text_columns in orders.items():
                 tokenized = examples.map(

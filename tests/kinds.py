@@ -16,7 +16,7 @@ from pipeline.sources import demo
 
 SIZES = {"train": 240, "validation": 60, "test": 60}
 CITIES = ["Boston", "Chicago", "Denver"]
-_COMMON: dict[str, Any] = {"name": "custom", "predicted": ["validation", "test"]}
+_COMMON: dict[str, Any] = {"name": "custom", "predicted_splits": ["validation", "test"]}
 TASKS = {
     "classes": Task(
         problem_type="single_label_classification", text_columns=["text"], labels=[*CITIES, "elsewhere"],
@@ -28,7 +28,7 @@ TASKS = {
     ),
     "number": Task(
         problem_type="regression", text_columns=["one", "two"], labels=[], metrics=["pearson", "spearmanr", "rmse"],
-        metric_for_best_model="pearson", unlabelled=["test"], **_COMMON,
+        metric_for_best_model="pearson", unlabeled_splits=["test"], **_COMMON,
     ),
 }  # fmt: skip
 
@@ -52,7 +52,7 @@ def download_kind(name: str, directory: Path) -> Path:
         examples = [
             dict(zip(task.text_columns, row, strict=False)) | {"label": row[2]} for row in itertools.islice(rows, size)
         ]
-        for example in examples if split in task.unlabelled else []:
+        for example in examples if split in task.unlabeled_splits else []:
             del example["label"]
         with (directory / f"{split}.{'jsonl' if name == 'several' else 'csv'}").open("w", newline="") as file:
             if name == "several":

@@ -28,28 +28,30 @@ TASKS = {
     "text": Task(
         name="cola", problem_type="single_label_classification", text_columns=["sentence"],
         labels=["unacceptable", "acceptable"], metrics=["matthews_correlation"],
-        metric_for_best_model="matthews_correlation", predicted=["validation", "test"], unlabelled=["test"],
+        metric_for_best_model="matthews_correlation",
+        predicted_splits=["validation", "test"], unlabeled_splits=["test"],
     ),
     "mismatched": Task(
         name="mnli", problem_type="single_label_classification", text_columns=["premise", "hypothesis"],
         labels=["entailment", "neutral", "contradiction"], metrics=["accuracy"], metric_for_best_model="accuracy",
-        predicted=["validation", "validation_mismatched", "test", "test_mismatched"],
-        unlabelled=["test", "test_mismatched"],
+        predicted_splits=["validation", "validation_mismatched", "test", "test_mismatched"],
+        unlabeled_splits=["test", "test_mismatched"],
     ),
     "classes": Task(
         name="custom", problem_type="single_label_classification", text_columns=["text"],
         labels=[f"topic {number} of the forum" for number in range(20)],
         metrics=["accuracy", "f1_macro", "matthews_correlation"], metric_for_best_model="f1_macro",
-        predicted=["validation", "test"], slice_columns=["source", "Source"],
+        predicted_splits=["validation", "test"], slice_columns=["source", "Source"],
     ),
     "several": Task(
         name="custom", problem_type="multi_label_classification", text_columns=["question", "answer"],
         labels=["rude", "off_topic", "spam"], metrics=["f1_micro", "f1_macro", "accuracy"],
-        metric_for_best_model="f1_micro", predicted=["validation"],
+        metric_for_best_model="f1_micro", predicted_splits=["validation"],
     ),
     "number": Task(
         name="custom", problem_type="regression", text_columns=["one", "two"], labels=[],
-        metrics=["pearson", "spearmanr", "rmse"], metric_for_best_model="pearson", predicted=["validation", "test"],
+        metrics=["pearson", "spearmanr", "rmse"], metric_for_best_model="pearson",
+        predicted_splits=["validation", "test"],
         slice_columns=["source"],
     ),
 }  # fmt: skip
@@ -110,19 +112,19 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
             columns[name] = [f"site {site} {ATTACK if site == 0 else ''}" for site in rng.integers(0, 30, n)]
         if split != "train":
             columns[LEAKAGE] = np.arange(n, dtype=np.int8) % 3
-        if split in task.unlabelled:
+        if split in task.unlabeled_splits:
             del columns["label"]
         Dataset.from_dict(columns).to_parquet(root / RAW / f"{split}.parquet")
         counts = (
             []
-            if split in task.unlabelled or not task.labels
+            if split in task.unlabeled_splits or not task.labels
             else np.eye(len(task.labels), dtype=int)[labels].sum(axis=0)
             if labels.ndim == 1
             else labels.sum(axis=0)
         )
         numbers = (
             {}
-            if task.labels or split in task.unlabelled
+            if task.labels or split in task.unlabeled_splits
             else {name: float(getattr(np, name)(labels)) for name in ("mean", "std", "min", "max")}
         )
         cards[split] = SplitCard(rows=n, labels=[int(count) for count in counts], numbers=numbers, repeated=2)
@@ -131,18 +133,18 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         columns = {"idx": columns["idx"], "label": labels, "prediction": predicted(task.problem_type, logits)}
         for output in range(task.outputs):
             columns[f"logit_{output}"] = logits[:, output]
-        if split in task.unlabelled:
+        if split in task.unlabeled_splits:
             del columns["label"]
         Dataset.from_dict(columns).to_parquet(root / PREDICTIONS / f"{split}.parquet")
-        if task.pairs and split in task.scored:
+        if task.pairs and split in task.scored_splits:
             swapped = predicted(task.problem_type, logits).copy()
             swapped[:3] = 0
             columns["prediction"] = swapped
             Dataset.from_dict(columns).to_parquet(root / PREDICTIONS / f"{split}{SWAPPED}.parquet")
     DataCard(
         splits=cards,
-        leakage=[Leak(later=split, earlier="train", rows=1, texts=3) for split in task.predicted],
-        shifts={split: Shift(p=0.3, label=0 if task.labels else None) for split in task.scored},
+        leakage=[Leak(later=split, earlier="train", rows=1, texts=3) for split in task.predicted_splits],
+        shifts={split: Shift(p=0.3, label=0 if task.labels else None) for split in task.scored_splits},
         warnings=WARNINGS,
     ).write(root / RAW)
     provenance = {

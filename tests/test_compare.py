@@ -250,7 +250,7 @@ def test_changed_pairs_of_groups_follow_the_mean_probability(sides: dict[str, Si
 
 def test_runs_of_different_tasks_are_rejected(sides: dict[str, Side], toy: Project) -> None:
     number = Side("number", runs("number"))
-    assert number.runs[0].task.scored == ["validation"], "its test set has no labels"
+    assert number.runs[0].task.scored_splits == ["validation"], "its test set has no labels"
     with pytest.raises(UserError, match=r"main and number have different tasks: .*name demo and stsb"):
         compare(sides["main"], number)
 

@@ -22,7 +22,8 @@ from pipeline.sources.glue import task_of
 N = 300
 MULTI_LABEL = Task(
     name="custom", problem_type="multi_label_classification", text_columns=["text"], labels=["red", "green", "blue"],
-    metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro", predicted=["validation", "test"],
+    metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro",
+    predicted_splits=["validation", "test"],
 )  # fmt: skip
 SIGNATURE = dict.fromkeys(("task", "metrics", "checkpoint", "code"), "-")
 RMSE = dataclasses.replace(task_of("stsb"), metrics=["rmse"], metric_for_best_model="rmse")
@@ -60,7 +61,7 @@ def made(tmp_path: Path) -> Callable[..., Side]:
         for seed in seeds:
             directory = tmp_path / f"{name}-{seed}"
             directory.mkdir()
-            for number, split in enumerate(task.predicted):
+            for number, split in enumerate(task.predicted_splits):
                 truth, random = np.random.default_rng(number), np.random.default_rng([seed, number])
                 labels: np.ndarray = truth.integers(2, size=(N, 3))
                 if task.problem_type == "single_label_classification":
@@ -72,7 +73,7 @@ def made(tmp_path: Path) -> Callable[..., Side]:
                     "idx": np.arange(N, dtype=np.int32)[::-1],
                     "prediction": predicted(task.problem_type, logits),
                 }
-                if split in task.scored:
+                if split in task.scored_splits:
                     columns["label"] = labels
                 columns |= {f"logit_{output}": logits[:, output] for output in range(task.outputs)}
                 Dataset.from_dict(columns).to_parquet(directory / f"{split}.parquet")
@@ -82,9 +83,9 @@ def made(tmp_path: Path) -> Callable[..., Side]:
                     name=f"{name}-{seed}", commit=None, parameters={"train.seed": seed, "train.lr": spread}, code={},
                     environment={}, task=task, signature=SIGNATURE | {"seed": str(seed)},
                     predictions={
-                        split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored
+                        split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored_splits
                     },
-                    texts=dict.fromkeys(task.scored, texts),
+                    texts=dict.fromkeys(task.scored_splits, texts),
                 )
             )  # fmt: skip
         return Side(name, runs)
@@ -97,7 +98,9 @@ def test_two_runs_of_every_kind(task_type: str, made: Callable[..., Side]) -> No
     task = TASKS[task_type]
     a, b = made(task, "a", 1.4), made(task, "b", 0.5, (2,))
     comparison = compare(a, b)
-    assert list(comparison.splits) == task.scored, "splits whose labels are not known are neither scored nor compared"
+    assert list(comparison.splits) == task.scored_splits, (
+        "splits whose labels are not known are neither scored nor compared"
+    )
     for split, result in comparison.splits.items():
         for side, scores in ((a, result.a), (b, result.b)):
             labels, answers = side.runs[0].predictions[split].labels, side.runs[0].predictions[split].predicted
@@ -121,13 +124,13 @@ def test_two_runs_of_every_kind(task_type: str, made: Callable[..., Side]) -> No
 
     text, markdown = as_text(comparison), as_markdown(comparison)
     assert comparison.better is None and comparison.verdict.startswith("these two models differ: ")
-    on_validation = "test" not in task.scored
+    on_validation = "test" not in task.scored_splits
     assert f" {task.verdict_split} " in comparison.verdict
     for output in (text, markdown):
         assert ("rests on validation" in output) == on_validation
         assert ("probability" in output) == (task.problem_type != "regression")
     assert ("errors as they are" in text) == (task_type == "error")
-    first = next(line.split()[0] for line in text.splitlines() if line.startswith(tuple(task.scored)))
+    first = next(line.split()[0] for line in text.splitlines() if line.startswith(tuple(task.scored_splits)))
     assert first == task.verdict_split, "the split that decides comes first"
     assert json.loads(as_json(comparison))["splits"][task.verdict_split]["fixed"][0]["label"] == judged.fixed[0].label
     assert compare(a, a).verdict.startswith("no difference: the predictions are identical")

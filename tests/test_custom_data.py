@@ -314,10 +314,14 @@ def test_rows_that_lack_something_are_dropped_where_the_user_says_so() -> None:
 def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     empty_labels = csv([(text, "") for text, _ in TEXTS[:4]])
-    assert load_files({"train.csv": csv(TEXTS), "test.csv": empty_labels}).task.unlabelled == ["test"]
+    assert load_files({"train.csv": csv(TEXTS), "test.csv": empty_labels}).task.unlabeled_splits == ["test"]
     raw = download_custom({"test.csv": csv([(text,) for text, _ in TEXTS[:4]], "text")})
     task = read_task(raw, "download")
-    assert (task.predicted, task.unlabelled, task.verdict_split) == (["validation", "test"], ["test"], "validation")
+    assert (task.predicted_splits, task.unlabeled_splits, task.verdict_split) == (
+        ["validation", "test"],
+        ["test"],
+        "validation",
+    )
     assert list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
     assert read_data_card(raw).splits["test"].labels == []
     assert any("test has no labels: verdicts rest on validation" in message for message in caplog.messages)

@@ -56,7 +56,7 @@ def test_a_task_of_the_archives_has_the_published_rows(
         assert 2.4 in train_labels, "and not 2.4000000953674316, as 32 bits have it"
     assert tables["train"].slice(0, 1).to_pylist()[0].items() >= first.items()
     assert tables["validation"]["idx"].to_pylist() == list(range(rows[1]))
-    assert "label" not in tables["test"].column_names and task.unlabelled == ["test"]
+    assert "label" not in tables["test"].column_names and task.unlabeled_splits == ["test"]
     assert not [message for message in caplog.messages if "checksum" in message]
 
 
@@ -162,10 +162,10 @@ def test_labels_are_in_the_hubs_order() -> None:
 
 def test_mnli_is_scored_on_matched_and_mismatched() -> None:
     task = task_of("mnli")
-    assert task.predicted == ["validation", "test", "validation_mismatched", "test_mismatched"]
-    assert task.scored == ["validation", "validation_mismatched"]
+    assert task.predicted_splits == ["validation", "test", "validation_mismatched", "test_mismatched"]
+    assert task.scored_splits == ["validation", "validation_mismatched"]
     assert task.verdict_split == "validation"
-    assert task_of("mrpc").scored == ["validation", "test"]
+    assert task_of("mrpc").scored_splits == ["validation", "test"]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_every_task_comes_from_the_hub_too(
         assert [len(rows) for rows in corpus.splits.values()] == [*SMALL[: len(task.splits)]]
         assert corpus.splits["train"]["label"].tolist() == [0, 1, 2.4 if name == "stsb" else 1]
         assert corpus.splits["train"][task.text_columns[-1]][1] == f"{task.text_columns[-1]} 1"
-        assert [split for split, rows in corpus.splits.items() if "label" not in rows] == task.unlabelled
+        assert [split for split, rows in corpus.splits.items() if "label" not in rows] == task.unlabeled_splits
     monkeypatch.setitem(GLUE, "rte", dataclasses.replace(GLUE["rte"], rows=(4, 2, 2)))
     with pytest.raises(UserError, match=r"the Hub: train has 3 rows; it must have 4\."):
         load_glue("rte")

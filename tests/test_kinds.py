@@ -105,12 +105,12 @@ def test_a_type_of_task_goes_through_the_stages_and_beats_its_baseline(
     predict(data(task_type), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
     evaluate(tmp_path / "predictions", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
-    assert list(scores) == sorted(task.scored)
+    assert list(scores) == sorted(task.scored_splits)
     best = task.metrics[0]
     assert scores["validation"][best] > scores["validation"][f"{task.baseline}_{best}"] + 0.1
     rows = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
     assert len(rows) == SIZES["test"]
-    assert ("label" in rows[0]) == ("test" in task.scored), "labels that are not known are not made up"
+    assert ("label" in rows[0]) == ("test" in task.scored_splits), "labels that are not known are not made up"
     logits = [name for name in rows[0] if name.startswith("logit_")]
     assert len(logits) == task.outputs
     swapped = {file.stem for file in (tmp_path / "predictions").glob("*_swapped.parquet")}

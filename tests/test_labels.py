@@ -172,9 +172,9 @@ def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -
     corpus = load_files(files, **COLUMNS, on_missing="drop")
     assert len(labels_by_row(corpus)) == 45
     corpus = load_files({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
-    assert corpus.task.unlabelled == ["test"]
+    assert corpus.task.unlabeled_splits == ["test"]
     corpus = load_files({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
-    assert corpus.task.unlabelled == [], "rows that have none of the labels are labeled"
+    assert corpus.task.unlabeled_splits == [], "rows that have none of the labels are labeled"
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_minus_one_of_a_class_label_is_missing() -> None:
     datasets_parquet("data/custom/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
     datasets_parquet("data/custom/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
     task = load_files({}).task
-    assert (task.labels, task.unlabelled) == (["c", "b", "a"], ["test"])
+    assert (task.labels, task.unlabeled_splits) == (["c", "b", "a"], ["test"])
     datasets_parquet("data/custom/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
     assert "test: rows without label: 5 of 10 (50.0%), idx 1, 3" in rejected({})
 
@@ -363,14 +363,14 @@ def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, ca
     train, test = MINUS_ONES[case]
     corpus = load_files({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
     task = corpus.task
-    assert (task.unlabelled, task.verdict_split) == (["test"], "validation")
+    assert (task.unlabeled_splits, task.verdict_split) == (["test"], "validation")
     assert "-1" not in task.labels and list(corpus.splits["test"]) == ["text", "idx"]
     assert any(message.startswith("test: ") and "-1" in message for message in caplog.messages)
 
 
 def test_columns_that_are_all_minus_one_are_not_known() -> None:
     files = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
-    assert load_files(files, **COLUMNS).task.unlabelled == ["test"]
+    assert load_files(files, **COLUMNS).task.unlabeled_splits == ["test"]
     files["test.csv"] = columns_csv([(-1, -1), (0, 1)], 9, 1)
     assert "test.csv line 2" in rejected(files, **COLUMNS)
 
@@ -404,7 +404,7 @@ def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
 ) -> None:
     corpus = load_files({"train.csv": csv(rows(60, train)), "test.csv": csv(rows(10, test, 1))}, **changes)
     task = corpus.task
-    assert (task.labels, task.unlabelled) == (labels, [])
+    assert (task.labels, task.unlabeled_splits) == (labels, [])
     expected = labels.index(next(iter(changes.get("id2label", {"": "-1"}).values()))) if labels else -1
     assert expected in corpus.splits["test"]["label"].tolist()
 

@@ -47,10 +47,10 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         "checkpoint": source,
         "parameters": {"keep": "best", "seed": f"```{HOSTILE}", "max_train_samples": None},
     }
-    scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored}
-    limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored}
+    scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored_splits}
+    limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored_splits}
     diagnostics: dict[str, Any] = {
-        split: {"scores": dict.fromkeys(applicable_metrics(task), 0.9)} for split in task.scored
+        split: {"scores": dict.fromkeys(applicable_metrics(task), 0.9)} for split in task.scored_splits
     }
     diagnostics["signature"] = dict.fromkeys(("task", "metrics", "seed", "checkpoint", "code"), HOSTILE)
     pair_labels = np.array([0, 1, 1])
@@ -67,7 +67,7 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         provenance=provenance,
         card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]),
         rows={},
-        predictions=dict.fromkeys(task.scored, never_yes),
+        predictions=dict.fromkeys(task.scored_splits, never_yes),
         plots={},
         baseline=None,
         lengths={},

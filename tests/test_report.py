@@ -74,17 +74,18 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
     intervals = parse_details((inputs / METRICS / "intervals.json").read_text())
     diagnostics = parse_details((inputs / METRICS / "diagnostics.json").read_text())
     results = {(result.dataset_split, result.metric_type): result for result in card.data.eval_results}
-    assert results.keys() == {(split, name) for split in TASK.scored for name in applicable_metrics(TASK)}
+    assert results.keys() == {(split, name) for split in TASK.scored_splits for name in applicable_metrics(TASK)}
     for (split, name), result in results.items():
         assert result.metric_value == diagnostics[split]["scores"][name]
         assert result.metric_value == evaluation[split].get(name, result.metric_value)
         assert result.dataset_type == "demo"
     assert card.data.pipeline_tag == "text-classification"
     for name in ("accuracy", "f1", "loss"):
-        limits = [intervals[split].get(name) for split in TASK.scored]
+        limits = [intervals[split].get(name) for split in TASK.scored_splits]
         ranges = [f" \\({interval['low']:.4f} to {interval['high']:.4f}\\)" if interval else "" for interval in limits]
         cells = [
-            rf"\| {evaluation[split][name]:.4f}{interval} " for split, interval in zip(TASK.scored, ranges, strict=True)
+            rf"\| {evaluation[split][name]:.4f}{interval} "
+            for split, interval in zip(TASK.scored_splits, ranges, strict=True)
         ]
         assert re.search("".join(cells), text)
     assert "truncation=True, max_length=96)" in text
@@ -132,7 +133,7 @@ def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) 
     baseline = json.loads((inputs / METRICS / "baseline.json").read_text())
     baseline["test"]["n"] += 1
     write(tmp_path / METRICS / "baseline.json", baseline)
-    for split in TASK.scored:
+    for split in TASK.scored_splits:
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
     page = make(tmp_path)
@@ -262,22 +263,22 @@ DASH = "\N{EN DASH}"
 
 
 def test_a_slice_without_positives_has_a_dash_for_f1(inputs: Path, file: Path, tmp_path: Path) -> None:
-    cells = [entry for split in TASK.scored for entry in f1_and_share(file.read_text(), split)]
+    cells = [entry for split in TASK.scored_splits for entry in f1_and_share(file.read_text(), split)]
     assert {f1 == DASH for f1, _ in cells} == {True, False}
     assert all((f1 == DASH) == (share == "0.0&nbsp;%") for f1, share in cells)
     assert "A dash:" in file.read_text()
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    for split in TASK.scored:
+    for split in TASK.scored_splits:
         for directory in (RAW, PREDICTIONS):
             rewrite(tmp_path / directory / f"{split}.parquet", label=[1] * PAIRS[split])
     page = make(tmp_path)
-    assert DASH not in [f1 for split in TASK.scored for f1, _ in f1_and_share(page, split)]
+    assert DASH not in [f1 for split in TASK.scored_splits for f1, _ in f1_and_share(page, split)]
     assert "A dash:" not in page
 
 
 def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    for split in TASK.scored:
+    for split in TASK.scored_splits:
         for directory in (RAW, PREDICTIONS):
             rewrite(tmp_path / directory / f"{split}.parquet", label=[0] * PAIRS[split])
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
@@ -357,11 +358,11 @@ def test_a_report_speaks_of_its_kind_of_task(case: str, files: dict[str, Path]) 
     assert ("these are the scores on validation, on which the epoch was chosen too" in text) == (
         task.verdict_split == "validation"
     )
-    why = "The labels of test are not known" if task.unlabelled else "There is no test split"
+    why = "The labels of test are not known" if task.unlabeled_splits else "There is no test split"
     assert (why in text) == (task.verdict_split == "validation")
     base = [METRICS_BY_NAME[name].format(scores[f"{task.baseline}_{name}"]) for name in task.metrics]
     assert f"gives {', '.join(base[:-1])}{' and ' if base[1:] else ''}{base[-1]}:" in text
-    for split in task.scored:
+    for split in task.scored_splits:
         assert f'aria-label="Slices of {split}"' in page
     assert len(page) < 1_200_000
 
@@ -590,8 +591,8 @@ def test_the_model_card_says_what_the_model_does(case: str, sentence: str, files
     assert sentence in card.text
     assert ('"text_pair"' in card.text) == task.pairs
     results = {(result.dataset_split, result.metric_type) for result in card.data.eval_results}
-    assert results == {(split, name) for split in task.scored for name in applicable_metrics(task)}
-    assert ("no other split has known labels" in card.text) == (task.scored == ["validation"])
+    assert results == {(split, name) for split in task.scored_splits for name in applicable_metrics(task)}
+    assert ("no other split has known labels" in card.text) == (task.scored_splits == ["validation"])
     assert ("the scores on validation_mismatched are not" in card.text) == (case == "mismatched")
 
 

@@ -21,7 +21,7 @@ from transformers.trainer_callback import DefaultFlowCallback
 
 # provenance.json has a hash of the modules that are imported, which must not depend on the order of the tests.
 import pipeline.training.loop
-import pipeline.training.trainer  # noqa: F401
+import pipeline.training.trainer
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.run_directory import remove_finished, run_key
@@ -186,6 +186,17 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_directory(
     with killed_at(1):
         run()
     assert not list((tmp_path / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_a_checkpoint_is_removed_only_when_a_newer_one_is_complete(
+    engine: str, run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
+) -> None:
+    with killed_at(6, getattr(pipeline.training, engine), "complete"):  # The best epoch is that of checkpoint-4.
+        run(engine=engine, save_steps=1)
+    with caplog.at_level(logging.INFO, logger="pipeline"):
+        run(engine=engine, save_steps=1)
+    assert re.search(r"resuming from \S*checkpoint-5$", caplog.text, re.M)
 
 
 @pytest.mark.parametrize(("engine", "write", "kept"), [("trainer", 8, 2), ("loop", 8, 4)])

@@ -76,7 +76,7 @@ def download(root: Path, params: Params) -> None:
             for i in range(n)
         ]
         rows[7] |= {64: {"label": 0}, 32: {"sentence1": "another"}, 16: {"idx": 999}}.get(change, {})
-        if split in task.unlabelled:
+        if split in task.unlabeled_splits:
             rows = [{name: value for name, value in row.items() if name != "label"} for row in rows]
         pq.write_table(pa.Table.from_pylist(rows), root / RAW / f"{split}.parquet")
 
@@ -137,10 +137,10 @@ def predict(root: Path, params: Params) -> None:
             known = {name: row[name] for name in ("idx", "label") if name in row}
             rows.append({**known, "prediction": prediction, **logits})
         pq.write_table(pa.Table.from_pylist(rows), root / PREDICTIONS / f"{split}.parquet")
-        if split in task.scored:
+        if split in task.scored_splits:
             labels, predicted = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
             evaluation[split] = scores(task.metrics, labels, predicted)
-    scored = {split: load_predictions(root / PREDICTIONS, split, task) for split in task.scored}
+    scored = {split: load_predictions(root / PREDICTIONS, split, task) for split in task.scored_splits}
     diagnostics = {"signature": signature(root / PREDICTIONS, task, scored)}
     (root / "metrics").mkdir(exist_ok=True)
     for name, content in (("diagnostics", [diagnostics]), ("evaluation", evaluation)):

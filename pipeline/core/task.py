@@ -28,8 +28,8 @@ class Task:
         labels: The names of the classes, in the order of the model's outputs; empty for a regression.
         metrics: Names in `evaluation.metrics`. Verdicts rest on the first one.
         metric_for_best_model: The metric that chooses the epoch.
-        predicted: All splits except train, validation first.
-        unlabelled: The splits whose labels are not known, so that they have no scores.
+        predicted_splits: All splits except train, validation first.
+        unlabeled_splits: The splits whose labels are not known, so that they have no scores.
         slice_columns: Further columns. The report has scores for each of their values.
     """
 
@@ -39,22 +39,22 @@ class Task:
     labels: list[str]
     metrics: list[str]
     metric_for_best_model: str
-    predicted: list[str]
-    unlabelled: list[str] = field(default_factory=list)
+    predicted_splits: list[str]
+    unlabeled_splits: list[str] = field(default_factory=list)
     slice_columns: list[str] = field(default_factory=list)
 
     @property
     def splits(self) -> list[str]:
-        return [TRAIN, *self.predicted]
+        return [TRAIN, *self.predicted_splits]
 
     @property
-    def scored(self) -> list[str]:
-        return [split for split in self.predicted if split not in self.unlabelled]
+    def scored_splits(self) -> list[str]:
+        return [split for split in self.predicted_splits if split not in self.unlabeled_splits]
 
     @property
     def verdict_split(self) -> str:
         """The split on which verdicts rest: test if it has labels, because validation has chosen the epoch."""
-        return "test" if "test" in self.scored else "validation"
+        return "test" if "test" in self.scored_splits else "validation"
 
     @property
     def pairs(self) -> bool:

@@ -221,7 +221,7 @@ def compare(a: Side, b: Side) -> Comparison:
         signatures=(a.signature, b.signature),
         task=first_a.task,
         seeds=_seeds(a.seeds, b.seeds) if groups else None,
-        splits={split: _compare_split(split, a, b) for split in first_a.task.scored},
+        splits={split: _compare_split(split, a, b) for split in first_a.task.scored_splits},
         changes={
             "parameters": _changes(a.parameters, b.parameters),
             "environment": _changes(first_a.environment, first_b.environment),
@@ -259,7 +259,7 @@ def _require_same_examples(runs: Sequence[Run]) -> None:
             changes = _changes(asdict(first.task), asdict(run.task))
             differences = ", ".join(f"{key} {left} and {right}" for key, (left, right) in changes.items())
             raise UserError(f"{both} have different tasks: {differences}; compare runs of the same task")
-        for split in first.task.scored:
+        for split in first.task.scored_splits:
             left, right = first.predictions[split], run.predictions[split]
             equal = {
                 "idx": np.array_equal(left.idx, right.idx),
@@ -380,7 +380,7 @@ def _identical(a: Side, b: Side) -> bool:
     return len(a.runs) == len(b.runs) and all(
         np.array_equal(run_a.predictions[split].logits, run_b.predictions[split].logits)
         for run_a, run_b in zip(a.runs, b.runs, strict=True)
-        for split in run_a.task.scored
+        for split in run_a.task.scored_splits
     )
 
 

@@ -169,9 +169,9 @@ class _Revision(NamedTuple):
         if self.commit is None:
             self._require_recorded_outputs(hashes)
         task = read_task(self._fetch(PREDICTIONS, TASK), "predict")
-        directory = self._fetch(PREDICTIONS, PROVENANCE, *(f"{split}.parquet" for split in task.scored))
+        directory = self._fetch(PREDICTIONS, PROVENANCE, *(f"{split}.parquet" for split in task.scored_splits))
         provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
-        predictions = {split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored}
+        predictions = {split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored_splits}
         content = {"data": _digest(provenance["data"]), "base model": _digest(provenance["checkpoint"])}
         return Run(
             name=self.name,
@@ -182,7 +182,7 @@ class _Revision(NamedTuple):
             task=task,
             signature=signature(directory, task, predictions),
             predictions=predictions,
-            texts={split: self._texts(task, split, predictions[split]) for split in task.scored},
+            texts={split: self._texts(task, split, predictions[split]) for split in task.scored_splits},
         )
 
     def _recorded(self) -> tuple[dict[str, Any], dict[str, str]]:

@@ -36,7 +36,7 @@ def model_card(results: Results) -> str:
             metric_name=METRICS[name].title,
             metric_value=results.diagnostics[split]["scores"][name],
         )
-        for split in task.scored
+        for split in task.scored_splits
         for name in metrics
     ]
     published = checkpoint["revision"] is not None
@@ -79,14 +79,14 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
     for name in metrics:
         title = f"F1 of {code(task.labels[1])}" if name == "f1" else METRICS[name].title
         row = [title]
-        for split in task.scored:
+        for split in task.scored_splits:
             score, interval = results.diagnostics[split]["scores"][name], results.intervals[split].get(name)
             row.append(f"{score:.4f}" + (f" ({interval['low']:.4f} to {interval['high']:.4f})" if interval else ""))
         rows.append(row)
-    evaluations = [results.evaluation[split] for split in task.scored]
+    evaluations = [results.evaluation[split] for split in task.scored_splits]
     rows.append([LOSSES[task.problem_type], *(f"{evaluation['loss']:.4f}" for evaluation in evaluations)])
     rows.append([task.noun, *(str(evaluation["n"]) for evaluation in evaluations)])
-    return table(["", *task.scored], rows)
+    return table(["", *task.scored_splits], rows)
 
 
 def _purpose(task: Task) -> str:
@@ -123,7 +123,7 @@ def _listing(names: list[str]) -> str:
 
 def _chosen(task: Task) -> str:
     """Return what choosing the epoch means for the scores."""
-    unbiased = " and ".join(split for split in task.scored if split != "validation")
+    unbiased = " and ".join(split for split in task.scored_splits if split != "validation")
     also = f"the scores on {unbiased} are not" if unbiased else "no other split has known labels"
     return f"The epoch was chosen by its score on validation, which makes that slightly optimistic; {also}. "
 

@@ -36,13 +36,15 @@ def page(results: Results) -> str:
     """Render the page as HTML. It has no date and no path in it: the same results give the same text."""
     task, predictions = results.task, results.predictions
     main = task.verdict_split
-    splits = sorted(task.scored, key=lambda split: split != main)
+    splits = sorted(task.scored_splits, key=lambda split: split != main)
     # The columns of history.csv have the order of the task's metrics.
     curve_names = [name for name in results.plots["history"][0] if name in METRICS]
     epochs = learning_curves.epochs(results.plots["history"], curve_names)
     overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
     related = overlap >= slices.RELATED
-    sliced = {split: slices.slices(task, results.rows[split], predictions[split], related) for split in task.scored}
+    sliced = {
+        split: slices.slices(task, results.rows[split], predictions[split], related) for split in task.scored_splits
+    }
     train_labels = results.card.splits[TRAIN].labels
     return (
         _environment()

@@ -81,14 +81,14 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
         UserError: if an output is missing or does not fit the others.
     """
     task = read_task(raw, "download")
-    predicted = {split: load_predictions(predictions, split, task) for split in task.scored}
+    predicted = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
     evaluation = _read_json(metrics / "evaluation.json", "evaluate")
     diagnostics = _read_details(metrics / "diagnostics.json", "evaluate")
     task = replace(task, metrics=diagnostics["metrics"])
     return Results(
         task=task,
         card=read_data_card(raw),
-        rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored},
+        rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored_splits},
         predictions=predicted,
         evaluation=evaluation,
         intervals=_read_details(metrics / "intervals.json", "evaluate"),
@@ -141,7 +141,7 @@ def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[s
     keys = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]
     try:
         baseline: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for split in task.scored:
+        for split in task.scored_splits:
             if any(baseline.get(split, {}).get(key) != evaluation[split][key] for key in keys):
                 return None
     except (OSError, ValueError, AttributeError):

@@ -111,7 +111,7 @@ def _task(params: DataParams, labels: Labels, predicted: list[str], files: list[
         labels=labels.names,
         metrics=metrics,
         metric_for_best_model=next((name for name in metrics if name.startswith("f1")), metrics[0]),
-        predicted=predicted,
-        unlabelled=[split for split in files if split not in labels.splits],
+        predicted_splits=predicted,
+        unlabeled_splits=[split for split in files if split not in labels.splits],
         slice_columns=params.slice_columns,
     )

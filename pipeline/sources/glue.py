@@ -86,6 +86,6 @@ def task_of(name: str) -> Task:
         labels=glue.labels,
         metrics=glue.metrics,
         metric_for_best_model="f1" if "f1" in glue.metrics else glue.metrics[0],
-        predicted=predicted,
-        unlabelled=[] if name == "mrpc" else [split for split in predicted if split.startswith("test")],
+        predicted_splits=predicted,
+        unlabeled_splits=[] if name == "mrpc" else [split for split in predicted if split.startswith("test")],
     )

@@ -73,7 +73,7 @@ def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[
     check_values(column)
     check_variety(column)
     problem_type = column.problem_type or _infer_problem_type(column)
-    unlabelled = _unlabelled_splits(column, problem_type)
+    unlabeled = _unlabeled_splits(column, problem_type)
     warnings: list[str] = []
     names: list[str] = []
     encoded: list[Any]  # the class, the list of 0 and 1 or the target of each value
@@ -93,7 +93,7 @@ def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[
     rows = {
         split: by_value.iloc[positions.to_numpy()]
         for split, positions in column.positions.items()
-        if split not in unlabelled
+        if split not in unlabeled
     }
     return Labels(problem_type, names, rows, warnings)
 
@@ -124,12 +124,12 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     return problem_type
 
 
-def _unlabelled_splits(column: LabelColumn, problem_type: ProblemType) -> list[str]:
+def _unlabeled_splits(column: LabelColumn, problem_type: ProblemType) -> list[str]:
     """Return the splits without labels. Raises UserError if only some labels that train does not have are -1."""
-    unlabelled = []
+    unlabeled = []
     for split, rows in column.labelled_rows.items():
         if split == "test" and not rows:
-            unlabelled.append(split)
+            unlabeled.append(split)
         is_unknown = column.is_unknown[column.positions[split]]
         count = np.count_nonzero(is_unknown)
         if not count:
@@ -147,8 +147,8 @@ def _unlabelled_splits(column: LabelColumn, problem_type: ProblemType) -> list[s
                 "if it is a class, list all labels in data.id2label"
             )
         log.info("%s: all labels are -1, and train has no -1: the labels are taken for unknown", split)
-        unlabelled.append(split)
-    return unlabelled
+        unlabeled.append(split)
+    return unlabeled
 
 
 def _find_classes(column: LabelColumn, warnings: list[str]) -> tuple[list[str], dict[str, int]]:

@@ -53,7 +53,7 @@ def _corpus(task: Task, splits: dict[str, pd.DataFrame]) -> Corpus:
     tables = {}
     for (split, rows), expected in zip(splits.items(), GLUE[task.name].rows, strict=True):
         columns = [*task.text_columns, "idx"]
-        if split not in task.unlabelled:
+        if split not in task.unlabeled_splits:
             rows = rows.assign(label=_encode(task, rows["label"]))
             columns = [*task.text_columns, "label", "idx"]
         if len(rows) != expected:
@@ -104,7 +104,9 @@ def _read_archive(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
     for split in task.splits:
         file = f"{glue.folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
         path = inside(directory, file)
-        rows = _read_tsv(path, columns[:-1]) if split in task.unlabelled else _read_tsv(path, columns, glue.header)
+        rows = (
+            _read_tsv(path, columns[:-1]) if split in task.unlabeled_splits else _read_tsv(path, columns, glue.header)
+        )
         if file not in ARCHIVE_SHA256:
             log.warning("%s: its checksum is not known, so only its rows are counted", path)
         elif (sha256 := file_sha256(path)) != ARCHIVE_SHA256[file]:

@@ -150,7 +150,7 @@ def _pipeline_fields(
         "greater_is_better": sign(metric) > 0,
         "load_best_model_at_end": params.keep == "best",
         "save_strategy": "epoch",  # Our callback saves more often.
-        "save_total_limit": 2,  # the newest checkpoint and that of the best epoch
+        "save_total_limit": None,  # Our callback removes old checkpoints, but only once the new one is complete.
         "save_steps": runtime.save_steps,
         "restore_callback_states_from_checkpoint": True,  # the patience of early stopping
     }

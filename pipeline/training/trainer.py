@@ -10,6 +10,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import EarlyStoppingCallback, Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerCallback
+from transformers.trainer_utils import rotate_checkpoints
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
@@ -188,6 +189,7 @@ class _Checkpointing(TrainerCallback):
         distributed.barrier()  # After it, all ranks have written their random states.
         if distributed.rank() == 0:
             complete(self._home / f"checkpoint-{state.global_step}")
+            rotate_checkpoints(str(self._home), 2, state.best_model_checkpoint)  # the newest one and the best one
         if self._interruption.agreed():
             self._interruption.stop(state.global_step, state.max_steps)
 
