@@ -62,6 +62,8 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert {"roc_auc", "f1", "majority_roc_auc"} < evaluation(project)["test"].keys()
     intervals = json.loads((project.root / "metrics" / "intervals.json").read_text())
     assert intervals[0]["test"].keys() == {"roc_auc", "f1"}
+    project.set("evaluate.metrics", "null")
+    assert project.repro() == ["check"], "the earlier result is in the run cache"
 
     for key, value in (("runtime.num_proc", "2"), ("runtime.dataloader_num_workers", "1")):
         project.set(key, value)
