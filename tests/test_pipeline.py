@@ -181,7 +181,7 @@ def test_an_experiment_shows_no_score_that_its_model_did_not_get(project: Projec
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "number"),
-    [("dvc repro train", signal.SIGINT), ("dvc exp run --temp --name killed train", signal.SIGKILL)],
+    [("dvc repro predict", signal.SIGINT), ("dvc exp run --temp --name killed predict", signal.SIGKILL)],
 )
 def test_a_stopped_run_is_not_recorded_and_resumes(command: str, number: signal.Signals, project: Project) -> None:
     """A temporary experiment's directory is gone by then; its checkpoints are in the user's repository."""
