@@ -16,14 +16,14 @@ from pipeline.cli import allow_closed_output, as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import require_different_files, require_file_path
 from pipeline.core.paths import CLASSIFIER
-from pipeline.evaluation.metrics import predicted, probabilities
+from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
 from pipeline.modeling.settings import InferenceSettings
 from pipeline.params import Precision
 from pipeline.tabular.reading import (
     Batch,
-    Columns,
+    ColumnSelection,
     OnError,
     RowError,
     check_file,
@@ -93,7 +93,7 @@ def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iter
             raise UserError(f"this model reads {reads}, {' and '.join(names)}, but got {len(source)}")
         row = {name: [text] for name, text in zip(names, source, strict=True)}
         return [Batch(Path("command line"), "row", [0], row)]
-    columns = Columns(names, keep_rest=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
+    columns = ColumnSelection(names, keep_rest=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
     return read_standard_input(columns, on_error) if source == _STANDARD_INPUT else read_file(source, columns, on_error)
 
 
@@ -138,14 +138,14 @@ def _require_text(batch: Batch, row: int, name: str) -> str:
 def _answers(settings: InferenceSettings, logits: NDArray[Any], rows: Batch) -> dict[str, Any]:
     """Return the columns of the prediction. Raises UserError if the rows have a column of the same name."""
     labels = settings.labels
-    predictions = predicted(settings.problem_type, logits).tolist()
+    predictions = logits_to_predictions(settings.problem_type, logits).tolist()
     if settings.problem_type == "single_label_classification":
         predictions = [labels[number] for number in predictions]
     elif settings.problem_type == "multi_label_classification":
         predictions = [[label for label, flag in zip(labels, flags, strict=True) if flag] for flags in predictions]
     answers = {"prediction": predictions}
     if settings.problem_type != "regression":
-        columns = probabilities(settings.problem_type, logits).T.tolist()
+        columns = logits_to_probabilities(settings.problem_type, logits).T.tolist()
         answers |= {f"probability_{label}": column for label, column in zip(labels, columns, strict=True)}
     if clash := next((name for name in answers if name in rows.columns), None):
         raise UserError(f"{rows.path} has a column {clash}, which is also the name of an answer; rename it")

@@ -12,7 +12,7 @@ from pipeline.core.details import write_details
 from pipeline.core.messages import log
 from pipeline.core.output import rounded, write_json, write_text
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import METRICS, PREDICTIONS
+from pipeline.core.paths import METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, best_threshold, diagnostics, plots
 from pipeline.evaluation.metrics import baseline, compared_by, loss, scores
@@ -36,7 +36,7 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
         names: the metrics to compare models by; None means the task's own.
 
     Raises:
-        UserError: if the predictions are missing, or if a metric does not apply to the task.
+        UserError: The predictions are missing, or a metric does not apply to the task.
     """
     task = compared_by(read_task(predictions, "predict"), names)
     splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
@@ -96,7 +96,7 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ..
 def main() -> None:
     require_locked()
     params = load_params()
-    evaluate(PREDICTIONS, METRICS, params.evaluate.metrics)
+    evaluate(PREDICTIONS, METRICS_DIR, params.evaluate.metrics)
 
 
 if __name__ == "__main__":

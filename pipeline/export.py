@@ -22,7 +22,7 @@ from pipeline.core.output import atomic_output
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
 from pipeline.core.task import read_task
 from pipeline.core.text import aligned
-from pipeline.evaluation.metrics import METRICS, Metric, predicted
+from pipeline.evaluation.metrics import METRICS, Metric, logits_to_predictions
 from pipeline.modeling.device import Device, usable_device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
@@ -77,7 +77,7 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         logits = predict_logits(trainer, examples)
         seconds = time.monotonic() - start
         size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))  # with model.onnx.data
-        return EngineResult(engine, size, seconds, logits, predicted(task.problem_type, logits))
+        return EngineResult(engine, size, seconds, logits, logits_to_predictions(task.problem_type, logits))
 
     with atomic_output(out) as draft:
         draft.mkdir()

@@ -22,7 +22,7 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import (
     CHECKPOINTS,
     CLASSIFIER,
-    METRICS,
+    METRICS_DIR,
     PREDICTIONS,
     PROVENANCE,
     SWAPPED,
@@ -33,7 +33,7 @@ from pipeline.core.paths import (
 from pipeline.core.run_directory import remove_finished
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.timing import Stopwatch
-from pipeline.evaluation.metrics import predicted
+from pipeline.evaluation.metrics import logits_to_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.failures import require_finite_logits
@@ -106,7 +106,7 @@ def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> 
         labels = np.asarray(arrays["labels"][:])
         columns["label"] = labels if task.problem_type == "regression" else labels.astype(np.int64)
         features["label"] = label
-    columns["prediction"], features["prediction"] = predicted(task.problem_type, logits), label
+    columns["prediction"], features["prediction"] = logits_to_predictions(task.problem_type, logits), label
     for output in range(task.outputs):
         columns[f"logit_{output}"], features[f"logit_{output}"] = logits[:, output], Value("float64")
     return Dataset.from_dict(columns, features=Features(features))
@@ -117,7 +117,7 @@ def main() -> None:
     params = load_params()
     with distributed.process_group(params.runtime.timeout):
         predict(
-            TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, params.train.precision,
+            TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS_DIR, params.predict, params.train.precision,
             params.train.num_threads,
         )  # fmt: skip
     if distributed.rank() == 0:

@@ -6,7 +6,7 @@ from pipeline.cli import run
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
-from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, RAW, TOKENIZED
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.page import page
 from pipeline.reporting.results import load_results
@@ -26,7 +26,7 @@ def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metr
 def main() -> None:
     require_locked()
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
-    report(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS)
+    report(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS_DIR)
 
 
 if __name__ == "__main__":

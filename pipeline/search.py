@@ -33,7 +33,7 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     The trials go to trials.csv in a directory with the name of the space file.
 
     Raises:
-        UserError: if the space or a number makes no sense, or if all trials fail.
+        UserError: The space or a number makes no sense, or all trials fail.
     """
     if n < 2 or jobs < 1:
         raise UserError(f"--n must be at least 2 and --jobs at least 1, got {n} and {jobs}.")

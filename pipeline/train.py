@@ -25,7 +25,7 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import (
     CHECKPOINTS,
     CLASSIFIER,
-    METRICS,
+    METRICS_DIR,
     PRETRAINED,
     PROVENANCE,
     SOURCE,
@@ -160,7 +160,9 @@ def main(fresh: bool = False) -> None:
     require_locked()
     params = load_params()
     with distributed.process_group(params.runtime.timeout):
-        train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, users_path(CHECKPOINTS), params.train, params.runtime, fresh)
+        train(
+            TOKENIZED, PRETRAINED, CLASSIFIER, METRICS_DIR, users_path(CHECKPOINTS), params.train, params.runtime, fresh
+        )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 from pipeline.cli import run
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.paths import METRICS, users_path
+from pipeline.core.paths import METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import by_title
@@ -27,8 +27,8 @@ from pipeline.experiments.child_processes import forwarding_signals
 from pipeline.experiments.dvc_command import DVC, dvc_environ
 
 _LOCK = Path("dvc.lock")
-_ENVIRONMENT = METRICS / "environment.json"
-_EVALUATION = METRICS / "evaluation.json"
+_ENVIRONMENT = METRICS_DIR / "environment.json"
+_EVALUATION = METRICS_DIR / "evaluation.json"
 _MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")
 _DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # Outputs of these stages differ between CPUs.
 # Points by which a score may differ in another environment. Another CPU rounds in another order, which changes training
@@ -69,7 +69,7 @@ def read_result(checkout: Path) -> Result:
             evaluation=json.loads((checkout / _EVALUATION).read_text(encoding="utf-8")),
         )
     except ValueError as error:
-        raise UserError(f'{METRICS} cannot be read: {error}; run "dvc repro" and commit metrics/') from None
+        raise UserError(f'{METRICS_DIR} cannot be read: {error}; run "dvc repro" and commit metrics/') from None
 
 
 def verify(repository: Path) -> None:

@@ -11,10 +11,10 @@ from datasets import Dataset
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
 from pipeline.core.details import write_details
-from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, PROVENANCE, RAW, SETTINGS, SWAPPED, TOKENIZED
+from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SETTINGS, SWAPPED, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.metrics import predicted
+from pipeline.evaluation.metrics import logits_to_predictions
 from pipeline.report import report
 from pipeline.sources import demo
 from pipeline.sources.demo import DEMO
@@ -130,14 +130,18 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         cards[split] = SplitCard(rows=n, labels=[int(count) for count in counts], numbers=numbers, repeated=2)
         if split == "train":
             continue
-        columns = {"idx": columns["idx"], "label": labels, "prediction": predicted(task.problem_type, logits)}
+        columns = {
+            "idx": columns["idx"],
+            "label": labels,
+            "prediction": logits_to_predictions(task.problem_type, logits),
+        }
         for output in range(task.outputs):
             columns[f"logit_{output}"] = logits[:, output]
         if split in task.unlabeled_splits:
             del columns["label"]
         Dataset.from_dict(columns).to_parquet(root / PREDICTIONS / f"{split}.parquet")
         if task.pairs and split in task.scored_splits:
-            swapped = predicted(task.problem_type, logits).copy()
+            swapped = logits_to_predictions(task.problem_type, logits).copy()
             swapped[:3] = 0
             columns["prediction"] = swapped
             Dataset.from_dict(columns).to_parquet(root / PREDICTIONS / f"{split}{SWAPPED}.parquet")
@@ -159,12 +163,12 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     }  # fmt: skip
     for directory in (PREDICTIONS, CLASSIFIER):
         write(root / directory / PROVENANCE, provenance)
-    evaluate(root / PREDICTIONS, root / METRICS)
-    shutil.copy(root / METRICS / "evaluation.json", root / METRICS / "baseline.json")
-    write(root / METRICS / "plots" / "history.csv", history(task))
+    evaluate(root / PREDICTIONS, root / METRICS_DIR)
+    shutil.copy(root / METRICS_DIR / "evaluation.json", root / METRICS_DIR / "baseline.json")
+    write(root / METRICS_DIR / "plots" / "history.csv", history(task))
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
     training |= {"metric_for_best_model": task.metric_for_best_model}
-    write_details(root / METRICS / "train.json", {**training, "steps": 8, "train_loss": 0.55})
+    write_details(root / METRICS_DIR / "train.json", {**training, "steps": 8, "train_loss": 0.55})
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
     write(root / TOKENIZED / "lengths.json", lengths)
     write(root / CLASSIFIER / SETTINGS, {"max_length": 96})
@@ -172,5 +176,5 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
 
 def make(root: Path) -> str:
     """Run the stage. Returns the page."""
-    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS)
-    return (root / METRICS / "report.html").read_text()
+    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS_DIR)
+    return (root / METRICS_DIR / "report.html").read_text()

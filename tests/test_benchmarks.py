@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, TinyMaker, params_file
 
-from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS, PRETRAINED, TOKENIZED
+from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS_DIR, PRETRAINED, TOKENIZED
 from pipeline.experiments.dvc_command import dvc_environ
 from pipeline.params import load_params
 
@@ -44,6 +44,6 @@ def test_the_benchmarks_of_scale_and_of_steps_call_the_stages_as_they_are(
     pretrained(PRETRAINED, params.model)
     for stage in ("download", "tokenize", "load"):
         scale.run(stage)
-    train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS, CHECKPOINTS, params.train, params.runtime)
+    train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS_DIR, CHECKPOINTS, params.train, params.runtime)
     scale.run("predict")
     assert len(steps.steps(12, set(steps.OPTIMIZATIONS))) == 2, "without the first ten, which warm up"

@@ -12,7 +12,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, root_mean_squared_error
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import predicted
+from pipeline.evaluation.metrics import logits_to_predictions
 from pipeline.evaluation.predictions import load_predictions
 from pipeline.experiments.comparison import Side, compare
 from pipeline.experiments.render import as_json, as_markdown, as_text
@@ -71,7 +71,7 @@ def made(tmp_path: Path) -> Callable[..., Side]:
                 logits = noisy_logits(task, labels, spread * random.standard_normal((N, 3)))
                 columns = {
                     "idx": np.arange(N, dtype=np.int32)[::-1],
-                    "prediction": predicted(task.problem_type, logits),
+                    "prediction": logits_to_predictions(task.problem_type, logits),
                 }
                 if split in task.scored_splits:
                     columns["label"] = labels

@@ -23,10 +23,9 @@ from sklearn import metrics as sklearn
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.details import parse_details, write_details
 from pipeline.core.messages import UserError
-from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, RAW, SWAPPED
+from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, RAW, SWAPPED
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.metrics import METRICS as METRICS_BY_NAME
-from pipeline.evaluation.metrics import applicable_metrics
+from pipeline.evaluation.metrics import METRICS, applicable_metrics
 
 TASK = TASKS["pairs"]
 PAIRS = {split: SIZES[split] for split in TASK.splits}
@@ -43,7 +42,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def file(inputs: Path) -> Path:
     make(inputs)
-    return inputs / METRICS / "report.html"
+    return inputs / METRICS_DIR / "report.html"
 
 
 def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
@@ -59,20 +58,20 @@ def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> No
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     for file in (tmp_path / PREDICTIONS).glob("test*.parquet"):
         pq.write_table(pq.read_table(file).slice(0, 30), file)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     page = make(tmp_path)
     assert "of 30 test pairs</h1>" in page
     assert f"the first 30 of {PAIRS['test']} pairs" in page
     assert "The committed baseline has other pairs" in page
-    assert "| pairs |" in (tmp_path / METRICS / "model_card.md").read_text()
+    assert "| pairs |" in (tmp_path / METRICS_DIR / "model_card.md").read_text()
 
 
 def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:
     text = file.with_name("model_card.md").read_text()
     card = ModelCard(text)
-    evaluation = json.loads((inputs / METRICS / "evaluation.json").read_text())
-    intervals = parse_details((inputs / METRICS / "intervals.json").read_text())
-    diagnostics = parse_details((inputs / METRICS / "diagnostics.json").read_text())
+    evaluation = json.loads((inputs / METRICS_DIR / "evaluation.json").read_text())
+    intervals = parse_details((inputs / METRICS_DIR / "intervals.json").read_text())
+    diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
     results = {(result.dataset_split, result.metric_type): result for result in card.data.eval_results}
     assert results.keys() == {(split, name) for split in TASK.scored_splits for name in applicable_metrics(TASK)}
     for (split, name), result in results.items():
@@ -106,9 +105,9 @@ def test_the_card_has_what_is_never_predicted_the_number_of_pairs_the_license_an
     change(provenance, "checkpoint", license="apache-2.0")
     change(provenance, "data", language="en")
     rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     make(tmp_path)
-    card = (tmp_path / METRICS / "model_card.md").read_text()
+    card = (tmp_path / METRICS_DIR / "model_card.md").read_text()
     entries = ModelCard(card).data
     assert (entries.license, entries.language) == ("apache-2.0", "en")
     n = pq.read_table(tmp_path / PREDICTIONS / "test.parquet")["label"].to_pylist().count(0)
@@ -118,24 +117,24 @@ def test_the_card_has_what_is_never_predicted_the_number_of_pairs_the_license_an
 
 def test_the_page_and_the_card_show_every_metric_and_compare_by_the_chosen_ones(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS, ["roc_auc", "balanced_accuracy"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR, ["roc_auc", "balanced_accuracy"])
     page = make(tmp_path)
-    scores = json.loads((tmp_path / METRICS / "evaluation.json").read_text())["test"]
+    scores = json.loads((tmp_path / METRICS_DIR / "evaluation.json").read_text())["test"]
     assert f"ROC AUC of {100 * scores['roc_auc']:.1f} % on 60 test pairs" in visible_text(page)
     assert re.findall("accuracy|F1", page.split("Table of other metrics")[1].split("</thead>")[0])
-    card = (tmp_path / METRICS / "model_card.md").read_text()
+    card = (tmp_path / METRICS_DIR / "model_card.md").read_text()
     assert re.search(r"^\| ROC AUC \| 0\.\d{4} \(0\.\d{4} to ", card, re.M), "with its interval"
     assert re.search(r"^\| accuracy \| 0\.\d{4} \| 0\.\d{4} \|", card, re.M), "without one"
 
 
 def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    baseline = json.loads((inputs / METRICS / "baseline.json").read_text())
+    baseline = json.loads((inputs / METRICS_DIR / "baseline.json").read_text())
     baseline["test"]["n"] += 1
-    write(tmp_path / METRICS / "baseline.json", baseline)
+    write(tmp_path / METRICS_DIR / "baseline.json", baseline)
     for split in TASK.scored_splits:
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     page = make(tmp_path)
     assert "The committed baseline has other pairs or other metrics" in page
     assert "Against the committed baseline" not in page
@@ -154,11 +153,11 @@ def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) 
 )
 def test_a_missing_input_is_reported_in_one_line(inputs: Path, tmp_path: Path, missing: str, message: str) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    (tmp_path / METRICS / "report.html").unlink(missing_ok=True)
+    (tmp_path / METRICS_DIR / "report.html").unlink(missing_ok=True)
     (tmp_path / missing).unlink()
     with pytest.raises(UserError, match=message):
         make(tmp_path)
-    assert not (tmp_path / METRICS / "report.html").exists()
+    assert not (tmp_path / METRICS_DIR / "report.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -172,10 +171,10 @@ def test_confidence_is_judged_against_chance(
     inputs: Path, tmp_path: Path, low: float, high: float, verdict: str
 ) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    diagnostics = parse_details((inputs / METRICS / "diagnostics.json").read_text())
+    diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
     expected = {"accuracy_low": low, "accuracy_high": high, "calibration_error": 0.0234, "calibration_error_high": 0.05}
     diagnostics["test"]["if_calibrated"] = expected
-    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
     page = make(tmp_path)
     verdicts = re.findall("overconfident|underconfident|no sign of over- or underconfidence", page)
     assert verdicts == [verdict] * 2, "in the summary and in its section"
@@ -212,8 +211,8 @@ def test_the_run_is_told_by_what_it_was_asked_for_and_what_that_came_to(
     files = {"special_tokens_map.json": "0a" * 32}
     change(provenance, "checkpoint", checkpoint="google-bert/bert-base-cased", revision="c" * 40, files=files)
     change(provenance, "data", task="mrpc", dataset="nyu-mll/glue", revision="d" * 40)
-    training = parse_details((inputs / METRICS / "train.json").read_text())
-    write_details(tmp_path / METRICS / "train.json", {**training, "effective_batch_size": 96})
+    training = parse_details((inputs / METRICS_DIR / "train.json").read_text())
+    write_details(tmp_path / METRICS_DIR / "train.json", {**training, "effective_batch_size": 96})
     entries |= {
         "batch": "96 pairs: 16 per device × 2 accumulated × 3 processes",  # noqa: RUF001
         "trained on": "the first 20 pairs",
@@ -281,7 +280,7 @@ def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path
     for split in TASK.scored_splits:
         for directory in (RAW, PREDICTIONS):
             rewrite(tmp_path / directory / f"{split}.parquet", label=[0] * PAIRS[split])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     page = make(tmp_path)
     assert "so there is no threshold with the best F1" in visible_text(page)
     assert row(page, "Table of precision and recall", "test") == ["0.0", DASH]
@@ -289,8 +288,8 @@ def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path
 
 def test_the_kept_epoch_is_marked_in_the_chart_and_in_the_table(inputs: Path, file: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    training = parse_details((inputs / METRICS / "train.json").read_text())
-    write_details(tmp_path / METRICS / "train.json", {**training, "kept_epoch": 1})
+    training = parse_details((inputs / METRICS_DIR / "train.json").read_text())
+    write_details(tmp_path / METRICS_DIR / "train.json", {**training, "kept_epoch": 1})
     for page, kept, step in ((make(tmp_path), "1", "4"), (file.read_text(), "2", "8")):
         assert re.findall(r'<th scope="row">(\d),\u00a0kept', page) == [kept]
         losses = re.search(r'id="losses-specification">(.*?)</script>', page)
@@ -319,7 +318,7 @@ def files(file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
         root = tmp_path_factory.mktemp(case)
         write_inputs(root, case)
         make(root)
-        reports[case] = root / METRICS / "report.html"
+        reports[case] = root / METRICS_DIR / "report.html"
     return reports
 
 
@@ -346,7 +345,7 @@ def test_a_report_speaks_of_its_kind_of_task(case: str, files: dict[str, Path]) 
     scores, first = evaluation[task.verdict_split], task.metrics[0]
     heading = re.search("<h1>(.*?)</h1>", page, re.DOTALL)
     assert heading
-    assert visible_text(heading[1]) == HEADLINES[case].format(METRICS_BY_NAME[first].format(scores[first]))
+    assert visible_text(heading[1]) == HEADLINES[case].format(METRICS[first].format(scores[first]))
     text = visible_text(page.replace(ATTACK, ""))
     assert ("whether train has the text too, compared" in text) == (not task.pairs)
     card = files[case].with_name("model_card.md").read_text()
@@ -360,7 +359,7 @@ def test_a_report_speaks_of_its_kind_of_task(case: str, files: dict[str, Path]) 
     )
     why = "The labels of test are not known" if task.unlabeled_splits else "There is no test split"
     assert (why in text) == (task.verdict_split == "validation")
-    base = [METRICS_BY_NAME[name].format(scores[f"{task.baseline}_{name}"]) for name in task.metrics]
+    base = [METRICS[name].format(scores[f"{task.baseline}_{name}"]) for name in task.metrics]
     assert f"gives {', '.join(base[:-1])}{' and ' if base[1:] else ''}{base[-1]}:" in text
     for split in task.scored_splits:
         assert f'aria-label="Slices of {split}"' in page
@@ -425,16 +424,16 @@ def test_pairs_with_few_words_in_common_have_no_overlap_slices_and_no_marks(
 
 def test_the_verdicts_in_short_come_with_their_evidence(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    diagnostics = parse_details((inputs / METRICS / "diagnostics.json").read_text())
+    diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
     diagnostics["test"]["confidence"] = 0.8
     unsure = {"accuracy_low": 0.1, "accuracy_high": 0.9, "calibration_error": 0.02, "calibration_error_high": 0.05}
     diagnostics["test"]["if_calibrated"] = unsure
-    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
     summary = in_short(make(tmp_path))
     assert "with 60 pairs a gap of up to 70.0 points could not be told from chance" in summary
     assert "The last epoch, 2, has the best validation F1, by 7.0 points" in summary
     diagnostics["test"]["if_calibrated"] = unsure | {"accuracy_low": 0.98, "accuracy_high": 0.99}
-    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
     assert "right in 98.0 to 99.0 % of these pairs" in in_short(make(tmp_path))
 
 
@@ -444,7 +443,7 @@ def test_a_worse_slice_is_told_with_its_interval(inputs: Path, tmp_path: Path) -
     labels = pq.read_table(file)["label"].to_pylist()
     wrong_if_leaked = [1 - label if idx % 3 == 2 else label for idx, label in enumerate(labels)]
     rewrite(file, prediction=wrong_if_leaked)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     summary = in_short(make(tmp_path))
     assert "the whole pair in train (0.0 %, interval 0.0 to 16.1)" in summary
     assert re.search(r"Among \d+ slices one may be so by chance", summary)
@@ -456,7 +455,7 @@ def test_a_single_mistake_is_told_in_the_singular(inputs: Path, tmp_path: Path) 
     labels = pq.read_table(file)["label"].to_pylist()
     position = labels.index(0)
     rewrite(file, prediction=[*labels[:position], 1, *labels[position + 1 :]])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     assert "1 pair is wrongly called equivalent" in in_short(make(tmp_path))
 
 
@@ -466,8 +465,8 @@ def test_what_the_best_threshold_would_change_has_an_interval(inputs: Path, file
         "the surest answers of these logits stay the same"
     )
     rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
-    diagnostics = parse_details((tmp_path / METRICS / "diagnostics.json").read_text())
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    diagnostics = parse_details((tmp_path / METRICS_DIR / "diagnostics.json").read_text())
     moved = visible_text(make(tmp_path)).split("it would move")[1].split("intervals")[0].replace("\N{MINUS SIGN}", "-")
     for name, title in (("accuracy", "accuracy"), ("f1", "F1")):
         match = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", moved)
@@ -480,18 +479,18 @@ def test_what_the_best_threshold_would_change_has_an_interval(inputs: Path, file
 
 def test_with_several_labels_the_calibration_is_that_of_the_answers(files: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(files["several"].parents[1], tmp_path, dirs_exist_ok=True)
-    diagnostics = parse_details((tmp_path / METRICS / "diagnostics.json").read_text())
+    diagnostics = parse_details((tmp_path / METRICS_DIR / "diagnostics.json").read_text())
     diagnostics["validation"]["if_calibrated"] |= {"accuracy_low": 0.98, "accuracy_high": 0.99}
-    write_details(tmp_path / METRICS / "diagnostics.json", diagnostics)
+    write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
     assert "right in 98.0 to 99.0 % of these answers" in in_short(make(tmp_path))
 
 
 def test_a_rise_of_the_loss_is_weighed_against_its_standard_error(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    history = tmp_path / METRICS / "plots" / "history.csv"
+    history = tmp_path / METRICS_DIR / "plots" / "history.csv"
     summaries = {}
     for loss in ("0.66", "3"):
-        header, *rows = (inputs / METRICS / "plots" / "history.csv").read_text().splitlines()
+        header, *rows = (inputs / METRICS_DIR / "plots" / "history.csv").read_text().splitlines()
         rows = [row.replace("validation,0.5,", f"validation,{loss},") for row in rows]
         write(history, "\n".join([header, *rows, ""]))
         summaries[loss] = in_short(make(tmp_path))
@@ -511,7 +510,7 @@ def test_the_mean_error_is_told_in_words(files: dict[str, Path], tmp_path: Path)
             table = tmp_path / PREDICTIONS / f"{split}.parquet"
             predicted = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
             rewrite(table, prediction=predicted, logit_0=predicted)
-        evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS)
+        evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
         assert f"on average they are {words}." in (page := visible_text(make(tmp_path)))
     assert "None: every prediction equals its label." in page
     assert "correlations in percent, with" in page
@@ -548,14 +547,14 @@ def test_a_large_split_makes_no_large_page(tmp_path: Path) -> None:
     """A point for each row would be megabytes; and train may not fit into memory: it is not read."""
     write_inputs(tmp_path, "number", {**SIZES, "validation": 3000, "test": 20_000})
     (tmp_path / RAW / "train.parquet").unlink()
-    assert len((tmp_path / METRICS / "plots" / "residuals.csv").read_text().splitlines()) == 1 + 2 * 2000
+    assert len((tmp_path / METRICS_DIR / "plots" / "residuals.csv").read_text().splitlines()) == 1 + 2 * 2000
     assert len(make(tmp_path)) < 1_400_000
 
 
 def test_the_loss_and_the_score_are_those_of_the_run(files: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(files["number"].parents[1], tmp_path, dirs_exist_ok=True)
-    training = parse_details((tmp_path / METRICS / "train.json").read_text())
-    write_details(tmp_path / METRICS / "train.json", {**training, "metric_for_best_model": "loss"})
+    training = parse_details((tmp_path / METRICS_DIR / "train.json").read_text())
+    write_details(tmp_path / METRICS_DIR / "train.json", {**training, "metric_for_best_model": "loss"})
     page = make(tmp_path)
     assert "squared error" in page
     assert "cross-entropy" not in page
@@ -820,7 +819,7 @@ def test_text_from_the_data_is_escaped(pairs_page: Page) -> None:
 
 def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     page = pairs_page
-    test = json.loads((inputs / METRICS / "evaluation.json").read_text())["test"]
+    test = json.loads((inputs / METRICS_DIR / "evaluation.json").read_text())["test"]
     expect(page.locator("h1")).to_have_text(f"The model is right in {100 * test['accuracy']:.1f} % of 60 test pairs")
     lead = page.locator(".lead")
     expect(lead).to_contain_text(f"gives {100 * test['majority_accuracy']:.1f} and {100 * test['majority_f1']:.1f}")
@@ -838,7 +837,7 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
         f"{matrix[0, 1]} pairs are wrongly called equivalent and {matrix[1, 0]} wrongly not equivalent"
     )
     probability = 1 / (1 + np.exp(np.asarray(table["logit_0"]) - np.asarray(table["logit_1"])))
-    threshold = parse_details((inputs / METRICS / "diagnostics.json").read_text())["threshold"]
+    threshold = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())["threshold"]
     numbers = [
         f"{100 * measure(table['label'], predicted):.1f}"
         for predicted in (table["prediction"], probability >= threshold - 1e-6)

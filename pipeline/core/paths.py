@@ -12,7 +12,7 @@ TOKENIZED = Path("data/tokenized")
 PREDICTIONS = Path("data/predictions")
 PRETRAINED = Path("models/pretrained")
 CLASSIFIER = Path("models/classifier")
-METRICS = Path("metrics")
+METRICS_DIR = Path("metrics")
 CHECKPOINTS = Path("models/.checkpoints")
 RUNS = Path("runs")
 

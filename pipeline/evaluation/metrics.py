@@ -252,7 +252,7 @@ def compared_by(task: Task, names: list[str] | None) -> Task:
     """Return the task with other metrics to compare models by, as in `evaluate.metrics`; None keeps its own.
 
     Raises:
-        UserError: if there are none, or if one does not apply to the task.
+        UserError: There are no metrics, or one does not apply to the task.
     """
     if names is None:
         return task
@@ -267,7 +267,7 @@ def choosing_by(task: Task, name: str | None) -> Task:
     """Return the task with another metric, or the loss, to choose the epoch by; None keeps its own.
 
     Raises:
-        UserError: if the metric does not apply to the task.
+        UserError: The metric does not apply to the task.
     """
     if name is None:
         return task
@@ -296,7 +296,7 @@ def scores(
     """Compute metrics by their names. See `Metric.compute` for the arguments.
 
     Raises:
-        ValueError: if there are no labels.
+        ValueError: There are no labels.
     """
     if len(labels) == 0:
         raise ValueError("nothing to score: no labels")
@@ -347,11 +347,11 @@ def task_metric(task: Task) -> "evaluate.Metric":
 
 def answers(problem_type: ProblemType, logits: Floats) -> tuple[Values, Floats | None]:
     """Return the predictions and the probabilities, as `Metric.compute` takes them. logits: shape (n, outputs)."""
-    chances = None if problem_type == "regression" else probabilities(problem_type, logits)
-    return predicted(problem_type, logits), chances
+    chances = None if problem_type == "regression" else logits_to_probabilities(problem_type, logits)
+    return logits_to_predictions(problem_type, logits), chances
 
 
-def predicted(problem_type: ProblemType, logits: Floats) -> Values:
+def logits_to_predictions(problem_type: ProblemType, logits: Floats) -> Values:
     """Return what a model predicts. logits: shape (n, outputs)."""
     if problem_type == "regression":
         return logits[:, 0].astype(np.float64)
@@ -361,7 +361,7 @@ def predicted(problem_type: ProblemType, logits: Floats) -> Values:
     return classes
 
 
-def probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
+def logits_to_probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
     """Return the probability of each class, or of each label by itself. Shape (n, outputs), as `logits`.
 
     They are rounded to six places, so that scores do not depend on the last bits of `exp`.

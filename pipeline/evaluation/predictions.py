@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import SWAPPED
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Floats, Ints, Values, is_correct, probabilities
+from pipeline.evaluation.metrics import Floats, Ints, Values, is_correct, logits_to_probabilities
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
     """Read `directory/split.parquet`, and `directory/split_swapped.parquet` if there is one.
 
     Raises:
-        UserError: if the first is missing, or if one is not a Parquet file.
+        UserError: The first is missing, or one is not a Parquet file.
     """
     table = read_split(directory, split, "predict")
     logits = np.column_stack([to_numpy(table[f"logit_{output}"]) for output in range(task.outputs)])
@@ -68,6 +68,6 @@ def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
         labels=to_numpy(table["label"]),
         predicted=to_numpy(table["prediction"]),
         logits=logits,
-        probability=None if task.problem_type == "regression" else probabilities(task.problem_type, logits),
+        probability=None if task.problem_type == "regression" else logits_to_probabilities(task.problem_type, logits),
         swapped=swapped,
     )

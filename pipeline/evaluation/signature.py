@@ -27,7 +27,7 @@ def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) ->
     is that of the modules that trained the model.
 
     Raises:
-        UserError: if the provenance is missing.
+        UserError: The provenance is missing.
     """
     provenance = json.loads(require(directory / PROVENANCE, "predict").read_text(encoding="utf-8"))
     checkpoint, corpus = provenance["checkpoint"], provenance["data"]["sha256"]
@@ -52,7 +52,7 @@ def joined(signatures: Mapping[str, Signature]) -> Signature:
     """Return the signature of a mean over runs, from those of the runs by their names.
 
     Raises:
-        UserError: if they differ in more than the seed.
+        UserError: They differ in more than the seed.
     """
     (first, reference), *rest = signatures.items()
     for name, entries in rest:

@@ -199,7 +199,7 @@ def compare(a: Side, b: Side) -> Comparison:
     the labels of test are not known. If two groups differ, one is better; with two runs, another seed might swap them.
 
     Raises:
-        UserError: if the sides were scored on different data, if one is a group and the other a run, or if a group is
+        UserError: The sides were scored on different data, one is a group and the other a run, or a group is
             not one configuration with several seeds.
     """
     groups = len(a.runs) > 1

@@ -24,7 +24,7 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     """Run the seeds 1 to n that have no experiment yet, `jobs` at a time, and print the table.
 
     Raises:
-        UserError: if a run fails. Other runs that are under way end first.
+        UserError: A run fails. Other runs that are under way end first.
     """
     group = group_name(overrides)
     finished = experiments(group)

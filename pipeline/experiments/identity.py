@@ -32,7 +32,7 @@ def identity(overrides: list[str]) -> str:
         overrides: as for `dvc exp run -S`.
 
     Raises:
-        UserError: if DVC or `load_params` rejects an override.
+        UserError: DVC or `load_params` rejects an override.
     """
     from pipeline.modeling.device import usable_device
     from pipeline.modeling.environment import environment
@@ -67,7 +67,7 @@ def overridden(overrides: list[str]) -> Params:
     """Return params.yaml with the overrides of a run.
 
     Raises:
-        UserError: as for `identity`.
+        UserError: As for `identity`.
     """
     from dvc.utils.hydra import apply_overrides  # Private to DVC: no public function applies -S without a run.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError, log
 from pipeline.core.parquet import read_split
-from pipeline.core.paths import METRICS, PREDICTIONS, PROVENANCE, RAW
+from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
@@ -66,7 +66,7 @@ def runs(name: str) -> list[Run]:
         name: a branch, tag, commit, experiment or seed group, or "workspace".
 
     Raises:
-        UserError: if there is no such run, or if a result is incomplete.
+        UserError: There is no such run, or a result is incomplete.
     """
     if name == WORKSPACE:
         _require_repository()
@@ -99,7 +99,7 @@ def experiments(group: str) -> dict[int, str]:
 
 def read_metrics(commit: str, name: str) -> dict[str, Any]:
     """Read `metrics/name.json` of an experiment, a metric or details. Raises UserError if it is missing or damaged."""
-    file = (METRICS / f"{name}.json").as_posix()
+    file = (METRICS_DIR / f"{name}.json").as_posix()
     try:
         text = _git("show", f"{commit}:{file}")
         if text is None:
@@ -138,7 +138,7 @@ def _read_run(name: str, commit: str | None) -> Run:
     """Read the run that made the predictions in a commit, or in the workspace.
 
     Raises:
-        UserError: if the result is incomplete, mixes several runs, or is not in the cache.
+        UserError: The result is incomplete, mixes several runs, or is not in the cache.
     """
     from dvc.api import DVCFileSystem
     from dvc.repo import Repo
@@ -189,7 +189,7 @@ class _Revision(NamedTuple):
         """Return what dvc.lock records: the parameters, by keys such as "train.lr", and the hashes of files, by path.
 
         Raises:
-            UserError: if dvc.lock mixes two runs, for example after `dvc repro train` alone.
+            UserError: dvc.lock mixes two runs, for example after `dvc repro train` alone.
         """
         stages = (self._yaml(_LOCK) or {}).get("stages") or {}
         parameters: dict[str, Any] = {}

@@ -61,7 +61,7 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[Outcome, 
     The command exits after a signal, when the runs have saved their work.
 
     Raises:
-        UserError: if git does not know who commits.
+        UserError: Git does not know who commits.
     """
     if not experiments:
         return
@@ -117,18 +117,17 @@ def _wait_for_lock(experiment: Experiment, output: TextIO, children: ChildProces
     All processes of a run inherit the file and with it the lock, which ends with the last of them. So a run that a
     killed command has left behind is not run twice at the same time.
     """
-    if sys.platform == "win32":  # It has no lock that other processes inherit.
-        return
-    waiting = False
-    while not children.signals:
-        try:
-            fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if not waiting:
-                log.info("%s: already running, from another command; waiting for its end", experiment.title)
-            waiting = True
-            time.sleep(_RETRY_SECONDS)
+    if sys.platform != "win32":  # Windows has no lock that other processes inherit.
+        waiting = False
+        while not children.signals:
+            try:
+                fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if not waiting:
+                    log.info("%s: already running, from another command; waiting for its end", experiment.title)
+                waiting = True
+                time.sleep(_RETRY_SECONDS)
 
 
 def _attempt(experiment: Experiment, output: TextIO, reader: TextIO, children: ChildProcesses) -> list[str]:

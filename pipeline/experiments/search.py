@@ -70,7 +70,7 @@ class Study:
             The trials with two seeds, the best one first; then the other ones, and those that failed.
 
         Raises:
-            UserError: if the study began with other jobs or another optuna, or if all trials fail.
+            UserError: The study began with other jobs or another optuna, or all trials fail.
         """
         self._require_same_study()
         n = min(n, self._sampler.size or n)

@@ -78,7 +78,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     """Read the outputs of the other stages.
 
     Raises:
-        UserError: if an output is missing or does not fit the others.
+        UserError: An output is missing or does not fit the others.
     """
     task = read_task(raw, "download")
     predicted = {split: load_predictions(predictions, split, task) for split in task.scored_splits}

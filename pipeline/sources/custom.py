@@ -17,7 +17,7 @@ from pipeline.sources.files import find_files
 from pipeline.sources.label_values import label_values
 from pipeline.sources.labels import Labels, read_labels
 from pipeline.sources.splits import MADE, assign, made_fractions, split_keys
-from pipeline.tabular.reading import Columns, read_file, texts
+from pipeline.tabular.reading import ColumnSelection, read_file, texts
 
 
 class _FileRows(NamedTuple):
@@ -81,7 +81,7 @@ def _read(paths: list[Path], split: str, params: DataParams) -> _FileRows:
     names = [*params.text_column_names, *params.slice_columns]
     if split == TRAIN and params.split.column and params.split.column not in names:
         names.append(params.split.column)
-    columns = Columns([*names, *params.label_columns], optional=params.label_columns if split == "test" else [])
+    columns = ColumnSelection([*names, *params.label_columns], optional=params.label_columns if split == "test" else [])
     parts: list[pa.Table] = []
     labels: list[Any] = []
     class_names: list[str] = []

@@ -107,7 +107,7 @@ def texts(batch: Batch, name: str) -> list[str]:
     return [batch.text(row, name) for row in range(len(batch.numbers))]
 
 
-class Columns(NamedTuple):
+class ColumnSelection(NamedTuple):
     """The columns to read.
 
     Attributes:
@@ -141,7 +141,7 @@ class Columns(NamedTuple):
         return UserError(f"{path} has no column {name}, but {listing(names, 20)}; {remedy}")
 
 
-def read_file(path: Path, columns: Columns, on_error: OnError = raise_row_error) -> Iterator[Batch]:
+def read_file(path: Path, columns: ColumnSelection, on_error: OnError = raise_row_error) -> Iterator[Batch]:
     """Yield the rows of a file in batches, and call `on_error` for each row that cannot be used.
 
     Raises:
@@ -159,7 +159,7 @@ def read_file(path: Path, columns: Columns, on_error: OnError = raise_row_error)
             yield from _json_batches(path, "line", _json_lines(path, file, on_error), columns, on_error)
 
 
-def read_standard_input(columns: Columns, on_error: OnError = raise_row_error) -> Iterator[Batch]:
+def read_standard_input(columns: ColumnSelection, on_error: OnError = raise_row_error) -> Iterator[Batch]:
     """Return the rows of standard input in batches. Each line holds a JSON object."""
     path = Path("standard input")
     return _json_batches(path, "line", _json_lines(path, sys.stdin.buffer, on_error), columns, on_error)
@@ -185,7 +185,7 @@ def check_file(path: Path) -> bytes:
     return head
 
 
-def _batches(path: Path, unit: str, rows: Rows, columns: Columns) -> Iterator[Batch]:
+def _batches(path: Path, unit: str, rows: Rows, columns: ColumnSelection) -> Iterator[Batch]:
     names: list[str] = []
     while chunk := list(islice(rows, _ROWS)):
         # JSON objects may lack a column. The first batch must have it in some row; later batches may lack it.
@@ -194,7 +194,7 @@ def _batches(path: Path, unit: str, rows: Rows, columns: Columns) -> Iterator[Ba
         yield Batch(path, unit, [number for number, _ in chunk], values)
 
 
-def _csv_rows(path: Path, columns: Columns, on_error: OnError) -> Rows:
+def _csv_rows(path: Path, columns: ColumnSelection, on_error: OnError) -> Rows:
     """Yield the rows of a CSV or TSV file that are not blank. A number is the line on which the row starts."""
     csv.field_size_limit(_LONGEST_FIELD)
     delimiter, mark = ("\t", "tab") if path.suffix == ".tsv" else (",", "comma")
@@ -252,7 +252,7 @@ def _require_utf8(path: Path, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _json_batches(
-    path: Path, unit: str, values: Iterator[tuple[int, Any]], columns: Columns, on_error: OnError
+    path: Path, unit: str, values: Iterator[tuple[int, Any]], columns: ColumnSelection, on_error: OnError
 ) -> Iterator[Batch]:
     def objects() -> Rows:
         for number, value in values:
@@ -296,7 +296,7 @@ def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _read_parquet(path: Path, columns: Columns) -> Iterator[Batch]:
+def _read_parquet(path: Path, columns: ColumnSelection) -> Iterator[Batch]:
     start = 0
     try:
         # By default the reader keeps everything that it has read: https://github.com/apache/arrow/issues/39808

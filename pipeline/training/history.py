@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline.core.messages import log
 from pipeline.core.output import output_errors, rounded, write_text
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Values, compute_metrics, predicted, sign
+from pipeline.evaluation.metrics import Values, compute_metrics, logits_to_predictions, sign
 
 History = list[dict[str, Any]]  # The Trainer's log_history: an entry for each logged step and each evaluation.
 Curves = Callable[[History], None]  # It shows the history so far.
@@ -37,7 +37,7 @@ def validation_scores(task: Task, logits: NDArray[np.float32], labels: Values) -
     """
     if task.problem_type == "multi_label_classification":
         labels = labels.astype(np.int64)  # Binary cross-entropy needs floats, the metrics need integers.
-    different = len(np.unique(predicted(task.problem_type, logits), axis=0))
+    different = len(np.unique(logits_to_predictions(task.problem_type, logits), axis=0))
     return {**compute_metrics(task, logits, labels), "different": different}
 
 
