@@ -1,7 +1,7 @@
-"""Write what docs/ says of params.yaml and dvc.yaml: `make docs`.
+"""Write the generated parts of docs/ from params.yaml and dvc.yaml: `make docs`.
 
-The comments of params.yaml become the tables of parameters.md, the stages of dvc.yaml the table and the graph of
-pipeline.md. Each stands between `<!-- name -->` and `<!-- end -->`; the rest of a page is written by hand.
+The comments in params.yaml become the tables in parameters.md. The stages in dvc.yaml become the table and the graph in
+pipeline.md. Each generated part is between `<!-- name -->` and `<!-- end -->`. The rest of a page is written by people.
 """
 
 import re
@@ -14,34 +14,38 @@ DOCS = Path(__file__).parent
 
 
 def parameters(params: str) -> str:
-    """A table for each section: its keys, their values and their comments, which stand above a key or behind its value.
+    """Return a table for each section, with its keys, their values and their comments.
 
-    params: the text of params.yaml. A comment above a section introduces it; one before an empty line is skipped.
+    The comment of a key is above it or at the end of its line. A comment above a section introduces its table.
+    Comments before an empty line are skipped.
+
+    Args:
+        params: The text of params.yaml.
     """
     lines = []
     comment: list[str] = []
     section = group = ""
     for line in params.splitlines():
-        if above := re.fullmatch(r" *# (.*)", line):
-            comment.append(above[1])
+        if comment_line := re.fullmatch(r" *# (.*)", line):
+            comment.append(comment_line[1])
             continue
-        if start := re.fullmatch(r"(\w+):", line):
-            section = start[1]
+        if section_line := re.fullmatch(r"(\w+):", line):
+            section = section_line[1]
             lines += ["", f"## `{section}`", ""]
             lines += [" ".join(comment), ""] if comment else []
             lines += ["| key | default | meaning |", "|---|---|---|"]
         elif key := re.fullmatch(r"  (  )?(\w+):(.*?)(?:\s# (.*))?", line):
-            nested, name, value, behind = key.groups()
+            nested, name, value, trailing_comment = key.groups()
             group = f"{group.partition('.')[0]}.{name}" if nested else name
-            meaning = " ".join([*comment, *([behind] if behind else [])])
-            shown = "" if not nested and not value.strip() else f"`{value.strip() or 'null'}`"
-            lines.append(_row(f"`{section}.{group}`", shown, meaning))
+            meaning = " ".join([*comment, *([trailing_comment] if trailing_comment else [])])
+            default = "" if not nested and not value.strip() else f"`{value.strip() or 'null'}`"
+            lines.append(_row(f"`{section}.{group}`", default, meaning))
         comment = []
     return "\n".join(lines).strip()
 
 
 def stages(pipeline: dict[str, Any]) -> str:
-    """The table of stages. pipeline: the content of dvc.yaml."""
+    """Return the table of the stages in the content of dvc.yaml."""
     lines = ["| stage | what it does | writes |", "|---|---|---|"]
     for name, stage in pipeline["stages"].items():
         lines.append(_row(f"`{name}`", stage["desc"], ", ".join(f"`{out}`" for out in _outs(stage))))
@@ -49,14 +53,14 @@ def stages(pipeline: dict[str, Any]) -> str:
 
 
 def graph(pipeline: dict[str, Any]) -> str:
-    """The graph of stages, for Mermaid. pipeline: the content of dvc.yaml."""
+    """Return the graph of the stages in the content of dvc.yaml, for Mermaid."""
     lines = ["```mermaid", "flowchart TD"]
     for name, stage in pipeline["stages"].items():
         deps = [Path(dep) for dep in stage["deps"]]
-        for maker, of in pipeline["stages"].items():
-            outs = [Path(out) for out in _outs(of)]
+        for producer, producing_stage in pipeline["stages"].items():
+            outs = [Path(out) for out in _outs(producing_stage)]
             if any(out in (dep, *dep.parents) for dep in deps for out in outs):
-                lines.append(f"    {maker}-->{name}")
+                lines.append(f"    {producer}-->{name}")
     return "\n".join([*lines, "```"])
 
 
@@ -70,7 +74,7 @@ def _row(*cells: str) -> str:
 
 
 def filled(page: str, name: str, content: str) -> str:
-    """The page with `content` between the marks of `name`. Raises ValueError where they are not there once."""
+    """Return the page with `content` between the marks of `name`. Raises ValueError if a mark is missing."""
     before, start, after = page.partition(f"<!-- {name} -->\n")
     _, end, rest = after.partition("<!-- end -->")
     if not end:
@@ -79,13 +83,18 @@ def filled(page: str, name: str, content: str) -> str:
 
 
 def pages(params: str, pipeline: str) -> dict[Path, str]:
-    """The pages as they must be. params, pipeline: the text of params.yaml and dvc.yaml."""
+    """Return the up-to-date text of each page with generated parts.
+
+    Args:
+        params: The text of params.yaml.
+        pipeline: The text of dvc.yaml.
+    """
     tree = yaml.safe_load(pipeline)
-    of_parameters, of_pipeline = DOCS / "parameters.md", DOCS / "pipeline.md"
-    text = filled(of_pipeline.read_text(encoding="utf-8"), "stages", stages(tree))
+    parameters_page, pipeline_page = DOCS / "parameters.md", DOCS / "pipeline.md"
+    text = filled(pipeline_page.read_text(encoding="utf-8"), "stages", stages(tree))
     return {
-        of_parameters: filled(of_parameters.read_text(encoding="utf-8"), "parameters", parameters(params)),
-        of_pipeline: filled(text, "graph", graph(tree)),
+        parameters_page: filled(parameters_page.read_text(encoding="utf-8"), "parameters", parameters(params)),
+        pipeline_page: filled(text, "graph", graph(tree)),
     }
 
 

@@ -12,19 +12,19 @@ NOT_COMMANDS = {"__init__", "__main__", "cli", "params"}
 
 
 def listing() -> list[str]:
-    """Describe each stage, in the order of dvc.yaml, and each command. None of them is imported."""
+    """Return the lines that describe each stage, in the order of dvc.yaml, and each command, without importing them."""
     declared = read_yaml(PACKAGE.parent / "dvc.yaml")["stages"].values()
     stages = {stage["cmd"].rpartition("pipeline.")[2]: stage["desc"] for stage in declared}
     modules = [path for path in sorted(PACKAGE.glob("*.py")) if path.stem not in NOT_COMMANDS | stages.keys()]
     commands = {path.stem: path.read_text(encoding="utf-8").splitlines()[0].strip('"') for path in modules}
     return [
-        'Stages, in the order of dvc.yaml; "dvc repro" runs the ones that a change affects:',
-        *(f"  {name:14} {description}" for name, description in stages.items()),
+        'Stages, in order. "dvc repro" runs the ones that a change affects:',
+        *(f"  {name:13} {description}" for name, description in stages.items()),
         "",
         "Commands:",
-        *(f"  {name:14} {description}" for name, description in commands.items()),
+        *(f"  {name:13} {description}" for name, description in commands.items()),
         "",
-        "python -m pipeline.NAME runs one of them. With --help it says more.",
+        'Run one with "python -m pipeline.NAME". Add --help for options and examples.',
     ]
 
 
@@ -32,7 +32,8 @@ def main() -> None:
     with as_command():
         if sys.argv[1:] not in ([], ["-h"], ["--help"]):
             raise UserError(
-                f"python -m pipeline takes no arguments, got {' '.join(sys.argv[1:])}. Run python -m pipeline.NAME."
+                f'python -m pipeline takes no arguments, got "{" ".join(sys.argv[1:])}". Run a stage or a command with '
+                "python -m pipeline.NAME."
             )
         print("\n".join(listing()))
 

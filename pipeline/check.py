@@ -1,4 +1,4 @@
-"""Stage check: check params.yaml and the installed packages before DVC removes an output."""
+"""Check params.yaml and the packages, and remove the previous model's scores."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from pipeline.core.paths import CHECKED
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import choosing_by, compared_by, require_known
 from pipeline.modeling.device import usable_device
-from pipeline.params import LOCAL, Params, keys_of, load_params
+from pipeline.params import LOCAL, Params, load_params
 from pipeline.sources.checkpoints import find
 from pipeline.sources.glue import task_of
 from pipeline.training.arguments import check_training
@@ -20,7 +20,8 @@ PIPELINE = Path("dvc.yaml")
 def check(params: Params) -> None:
     """Raise UserError for a value that a stage would reject.
 
-    What depends on the data or the weights, such as a max_length beyond the model's positions, is left to the stages.
+    The stages themselves check values that depend on the data or the weights, such as a max_length that is too long for
+    the model.
     """
     if params.data.task == "custom":
         require_known(params.evaluate.metrics or [])
@@ -30,20 +31,20 @@ def check(params: Params) -> None:
         compared_by(task, params.evaluate.metrics)
     find(params.model.checkpoint)
     if params.runtime.launcher == LOCAL:
-        if params.train.precision not in ("auto", "fp32"):  # Every device supports these two.
+        if params.train.precision not in ("auto", "fp32"):  # Every device supports both of these.
             usable_device(params.train.precision)
         check_training(params.train, params.runtime)
 
 
 def remove_scores(pipeline: Path) -> None:
-    """Remove the metrics and plots that the stage evaluate of a dvc.yaml has written.
+    """Remove the metrics and plots that the evaluate stage of a dvc.yaml has written.
 
-    Git tracks these files, so an experiment that ends before evaluate would show the scores of its parent commit as
-    its own. DVC restores them from its run cache if they still belong to the model.
+    Git tracks these files, so an experiment that ends before evaluate would show the scores of its parent commit as its
+    own. If the files still belong to the model, DVC restores them from its run cache.
     """
     evaluate = read_yaml(pipeline)["stages"]["evaluate"]
     for output in evaluate["metrics"] + evaluate["plots"]:
-        for path in output:  # the only key
+        for path in output:  # It is the only key.
             Path(path).unlink(missing_ok=True)
 
 
@@ -52,9 +53,10 @@ def main() -> None:
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
     check(load_params())
     remove_scores(PIPELINE)
-    # The content is always the same, so that stages that depend on it run after this one, but never because of it.
+    # Other stages depend on this file only so that they run after this stage. Its content never changes, so it never
+    # makes them run again.
     write_text(CHECKED, "params.yaml holds what the stages accept.\n")
 
 
 if __name__ == "__main__":
-    run(main, parse_arguments(keys_of("data", "model", "tokenize", "train", "predict", "evaluate", "runtime")))
+    run(main, parse_arguments(["all of them"]))

@@ -1,8 +1,16 @@
-"""Classify new texts with a fine-tuned model.
+"""Predict the labels of new texts with the fine-tuned model.
 
-TEXT is one text, or two for a model of pairs. A file has a column for each text that the model reads; its other columns
-are copied to the output. Each row gets a prediction and the probability of each class or label. Rows keep their order.
-Several processes share the rows of a file: torchrun --nproc-per-node 2 -m pipeline.classify --file ...
+Examples:
+  # One text, or the two texts of a pair:
+  python -m pipeline.classify "It rained on Monday." "On Monday, it rained."
+  # A file with a column for each text, named as in the training data:
+  python -m pipeline.classify --file new.csv --out answered.csv
+  # Skip rows that cannot be used, and list them in answered.errors.jsonl:
+  python -m pipeline.classify --file new.csv --out answered.csv --on-error skip
+  # Two processes, each of which scores a part of the rows:
+  torchrun --nproc-per-node 2 -m pipeline.classify --file new.csv --out out.csv
+
+More: docs/use_the_model.md
 """
 
 from collections.abc import Iterable
@@ -44,14 +52,14 @@ def classify(
     batch_size: int,
     precision: Literal["auto", Precision] | None = None,
 ) -> None:
-    """Write each row of a file, or one row of texts, with the model's prediction.
+    """Write the rows of a file, or a single row of texts, with the predictions of the model.
 
     Args:
-        source: A file, "-" for JSON lines on standard input, or the texts of one row.
-        out: A file; None writes JSON lines to standard output.
-        skip_errors: Write the rows that cannot be used to a file of their own, and continue.
-        batch_size: Examples per forward pass.
-        precision: None is the one in which the model's scores were measured.
+        source: A file, "-" for JSON lines on standard input, or the texts of a single row.
+        out: The file to write. None writes JSON lines to standard output.
+        skip_errors: Whether to continue after a row that cannot be used. Such rows are written to a file of errors.
+        batch_size: The number of rows per forward pass.
+        precision: None means the precision in which the scores of the model were measured.
 
     Raises:
         UserError: The model does not load, the input cannot be read, or a row cannot be used and is not skipped.
@@ -59,7 +67,7 @@ def classify(
     errors_path = _errors_path(source, out) if skip_errors else None
     _require_outputs(source, [path for path in (out, errors_path) if path])
     if isinstance(source, Path) and source != _STANDARD_INPUT:
-        check_file(source)  # Loading the model takes seconds.
+        check_file(source)  # Report a missing file at once, because loading the model takes seconds.
     classifier = Classifier(model, batch_size, precision)
     settings = classifier.settings
     row_errors: list[RowError] = []
@@ -74,23 +82,27 @@ def classify(
                 classified += len(rows.numbers)
                 truncated += scored.truncated
         if not classified:
-            remedy = "run without --on-error skip to see why" if skip_errors else "add some"
-            raise UserError(f"the input has no row that can be used; {remedy}")
+            remedy = "Run without --on-error skip to see why." if skip_errors else "Add rows to it."
+            raise UserError(f"The input has no row that can be used. {remedy}")
         if errors_path:
             with _writing(errors_path) as write_errors:
                 errors = {name: [getattr(error, name) for error in row_errors] for name in ("where", "why", "row")}
                 write_errors(errors, None)
     if row_errors:
-        log.warning("%d %s cannot be used: %s", len(row_errors), "row" if len(row_errors) == 1 else "rows", errors_path)
+        rows_word = "row" if len(row_errors) == 1 else "rows"
+        log.warning("%d %s cannot be used. See %s.", len(row_errors), rows_word, errors_path)
     if truncated:
-        log.warning("%d of %d rows are longer than %d tokens and were cut", truncated, classified, settings.max_length)
+        log.warning(
+            "%d of %d rows (%.1f%%) are longer than %d tokens and were truncated",
+            truncated, classified, 100 * truncated / classified, settings.max_length,
+        )  # fmt: skip
 
 
 def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iterable[Batch]:
     if isinstance(source, list):
         if len(source) != len(names):
             reads = "two texts" if len(names) == 2 else "one text"
-            raise UserError(f"this model reads {reads}, {' and '.join(names)}, but got {len(source)}")
+            raise UserError(f"The model reads {reads} ({' and '.join(names)}), got {len(source)}.")
         row = {name: [text] for name, text in zip(names, source, strict=True)}
         return [Batch(Path("command line"), "row", [0], row)]
     columns = ColumnSelection(names, keep_rest=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
@@ -111,12 +123,12 @@ def _require_outputs(source: list[str] | Path, outputs: list[Path]) -> None:
 
 
 def _writing(path: Path | None) -> AbstractContextManager[Write]:
-    """Return `writing_rows` on rank 0. The other processes score a part of the rows, and write nothing."""
+    """Return `writing_rows` on rank 0. The other processes score a part of the rows, but do not write."""
     return writing_rows(path) if distributed.rank() == 0 else nullcontext(lambda columns, schema: None)
 
 
 def _usable_rows(batch: Batch, names: list[str], on_error: OnError) -> tuple[Batch, list[list[str]]]:
-    """Return the rows that have every text, and their texts by column. The other rows are errors."""
+    """Return the rows that have every text, and their texts by column. Other rows go to `on_error`."""
     usable: list[int] = []
     texts: list[list[str]] = []
     for row in range(len(batch.numbers)):
@@ -131,12 +143,12 @@ def _usable_rows(batch: Batch, names: list[str], on_error: OnError) -> tuple[Bat
 def _require_text(batch: Batch, row: int, name: str) -> str:
     text = batch.text(row, name)
     if not text.strip():
-        raise batch.error(row, f"has no {name}; fill it in")
+        raise batch.error(row, f'has no text in column "{name}". Fill it in.')
     return text
 
 
 def _answers(settings: InferenceSettings, logits: NDArray[Any], rows: Batch) -> dict[str, Any]:
-    """Return the columns of the prediction. Raises UserError if the rows have a column of the same name."""
+    """Return the columns with the predictions. Raises UserError if the rows have a column with the same name."""
     labels = settings.labels
     predictions = logits_to_predictions(settings.problem_type, logits).tolist()
     if settings.problem_type == "single_label_classification":
@@ -148,36 +160,50 @@ def _answers(settings: InferenceSettings, logits: NDArray[Any], rows: Batch) -> 
         columns = logits_to_probabilities(settings.problem_type, logits).T.tolist()
         answers |= {f"probability_{label}": column for label, column in zip(labels, columns, strict=True)}
     if clash := next((name for name in answers if name in rows.columns), None):
-        raise UserError(f"{rows.path} has a column {clash}, which is also the name of an answer; rename it")
+        raise UserError(f'{rows.path} has a column "{clash}", but the output needs this name. Rename the column.')
     return answers
 
 
 def main() -> None:
     parser = command_parser("classify", __doc__)
-    parser.add_argument("texts", metavar="TEXT", nargs="*")
-    parser.add_argument("--file", type=Path, help="csv, tsv, json, jsonl or parquet; -: standard input, JSON lines")
-    parser.add_argument("--out", type=Path, help="csv, tsv, jsonl or parquet; default: standard output, JSON lines")
+    parser.add_argument("texts", metavar="TEXT", nargs="*", help="the text to classify, or the two texts of a pair")
     parser.add_argument(
-        "--model", type=Path, default=CLASSIFIER, help=f"what the stage train has written; default: {CLASSIFIER}"
-    )
+        "--file", metavar="FILE", type=Path,
+        help="classify the rows of this CSV, TSV, JSON, JSON Lines or Parquet file, or of JSON Lines on standard input "
+        "(-), instead of TEXT; other columns are copied to the output",
+    )  # fmt: skip
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path,
+        help="write the predictions to this CSV, TSV, JSON Lines or Parquet file (default: JSON Lines on standard "
+        "output)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--model", metavar="DIRECTORY", type=Path, default=CLASSIFIER,
+        help="use the model that the train stage wrote to this directory (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--on-error", choices=("stop", "skip"), default="stop",
-        help="skip: write rows that cannot be used to a file of their own, named after --out or the input, and go on",
+        help="what to do if a row cannot be used: stop, or write the row to a .errors.jsonl file, named after --out or "
+        "the input, and continue with the next one (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--batch-size", type=int, default=32, help="examples per forward pass; default: 32")
+    parser.add_argument(
+        "--batch-size", metavar="NUMBER", type=int, default=32,
+        help="number of rows per forward pass; lower it if memory runs out (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--precision", choices=("auto", *get_args(Precision)),
-        help="default: the one in which the model's scores were measured, if this machine has it; auto: its fastest",
+        help="precision to compute in; auto is the fastest one of this machine (default: the precision in which the "
+        "scores of the model were measured, if this machine has it)",
     )  # fmt: skip
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
-        parser.error("give texts, or --file")
+        parser.error("Give either one or two texts, or --file.")
     if arguments.out is not None and not arguments.out.name:
-        parser.error("--out is empty; name a file")
+        parser.error("--out must be the name of a file, and is empty.")
     if arguments.batch_size < 1:
-        parser.error(f"--batch-size is {arguments.batch_size}; it must be 1 or more")
+        parser.error(f"--batch-size must be at least 1, got {arguments.batch_size}.")
     if arguments.file == _STANDARD_INPUT and distributed.world_size() > 1:
-        parser.error("several processes cannot share standard input; name a file")
+        parser.error("--file must name a file if several processes share its rows, got - (standard input).")
     allow_closed_output()
     with as_command(), distributed.process_group():
         classify(

@@ -1,4 +1,4 @@
-"""How every command runs: --help, log, UserError in one line, exit status."""
+"""Run every command in the same way: its --help, its log, its one-line errors and its exit status."""
 
 import argparse
 import gc
@@ -20,27 +20,30 @@ _SCRIPT = Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
 # `python pipeline/train.py` puts pipeline/ first on the path, where `import evaluate` would find evaluate.py.
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != PACKAGE]
 if _SCRIPT.parent == PACKAGE:
-    exit_on_signals()  # A signal may come while the command imports the rest.
+    exit_on_signals()  # A signal may arrive while the command is still importing.
     # The packages read these variables when they are imported.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on loaded weights is noise.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on the loaded weights is noise.
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
 
+_STAGE_USAGE = 'Usually "dvc repro" runs this stage, and only if its inputs have changed.\n\nMore: docs/pipeline.md'
 
-def parse_arguments(keys: Sequence[str] = (), **switches: str) -> dict[str, bool]:
-    """Parse the command line of a stage, whose `--help` shows the docstring of its module.
+
+def parse_arguments(keys: Sequence[str] | None = None, **switches: str) -> dict[str, bool]:
+    """Parse the command line of a stage, or of a command that only has switches.
 
     Args:
-        keys: The keys of params.yaml that the stage reads, for `--help`.
+        keys: The keys of params.yaml that the stage reads, for its `--help`. None if the command is not a stage.
         switches: The help text of each switch.
 
     Returns:
         Whether each switch is set.
     """
     parser = command_parser(_SCRIPT.stem, sys.modules["__main__"].__doc__)
-    if keys:
-        parser.epilog = textwrap.fill(f"Reads from params.yaml, which says what each key means: {', '.join(keys)}.", 80)
+    if keys is not None:
+        parser.description = f"{parser.description}\n{_STAGE_USAGE}"
+        parser.epilog = textwrap.fill(f"Keys of params.yaml that this stage reads: {', '.join(keys) or 'none'}", 78)
     for name, text in switches.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     return vars(parser.parse_args())
@@ -50,7 +53,7 @@ def run(main: Callable[..., None], arguments: dict[str, bool] | None = None) -> 
     """Run the `main` of a stage as a command.
 
     Args:
-        arguments: What `parse_arguments` returned; None for a command without switches and keys.
+        arguments: The result of `parse_arguments`. None for a command that is not a stage and has no options.
     """
     if arguments is None:
         arguments = parse_arguments()
@@ -59,7 +62,7 @@ def run(main: Callable[..., None], arguments: dict[str, bool] | None = None) -> 
 
 
 def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
-    """Make the parser of a command, whose `--help` shows the module's docstring with its paragraphs."""
+    """Return the parser of a command. Its `--help` starts with `doc`, and keeps the line breaks there."""
     return argparse.ArgumentParser(
         prog=f"python -m pipeline.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -73,15 +76,18 @@ def allow_closed_output() -> None:
 
 @contextmanager
 def as_command() -> Iterator[None]:
-    """Run the block as every command does: log to stderr, UserError as one printable line and status 1.
+    """Run the block of a command: send the log to stderr, and turn a UserError into one line and exit status 1.
 
-    SIGINT, SIGTERM and SIGHUP end the command with status 130, 143 and 129, and leave no drafts.
+    SIGINT, SIGTERM and SIGHUP end the command with exit status 130, 143 and 129, and leave no drafts behind.
     """
     for package in (_SCRIPT.parent, Path("pipeline").resolve()):
         if package != PACKAGE and (package / "cli.py").exists():
-            sys.exit(f"error: this would run the modules of {PACKAGE}, not those of {package}; use python -m there")
+            sys.exit(
+                f"error: This would run the modules in {PACKAGE}, not the ones in {package}. "
+                f'Run "python -m pipeline.NAME" in {package.parent}.'
+            )
     exit_on_signals()
-    gc.set_threshold(100_000, 50, 50)  # By default, collecting garbage takes a seventh of the time of importing torch.
+    gc.set_threshold(100_000, 50, 50)  # By default, a seventh of the time to import torch is garbage collection.
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -90,17 +96,17 @@ def as_command() -> Iterator[None]:
         yield
     except UserError as error:
         sys.exit(printable(f"error: {error}"))
-    except PermissionError as error:  # for an input; `output_errors` handles outputs
+    except PermissionError as error:  # An input cannot be read: `output_errors` handles outputs.
         if error.filename is None:
             raise
-        sys.exit(printable(f"error: {error.filename}: {error.strerror}; change its permissions"))
+        sys.exit(printable(f"error: {error.filename}: {error.strerror}. Change its permissions."))
     finally:
-        gc.freeze()  # Otherwise the interpreter spends half a second on looking for garbage in torch as it ends.
+        gc.freeze()  # Otherwise the interpreter spends half a second looking for garbage in torch when it exits.
         end_of_command()
 
 
 class _OneLine(logging.Formatter):
-    """Format a message as one line that starts with its level, except for info. A traceback keeps its lines."""
+    """Format a message as one line that starts with its level, unless that is info. A traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""

@@ -1,44 +1,73 @@
-"""Is B better than A? Compare the predictions of two revisions, row by row; or of several B with one A.
+"""Compare runs to find out whether a change made the model better.
 
-A and B are each a branch, a tag, a commit, an experiment, "workspace", or a group of runs made by pipeline.seeds.
-The verdict is about the first metric of the task, or of evaluate.metrics in params.yaml, on test: validation has chosen
-the epoch, so its scores are optimistic. If the labels of test are not known, it rests on validation, and says so. Two
-groups are compared over both seeds and examples: B is better, or worse, if the 95% interval of the difference excludes
-0. For two runs, the verdict only says whether these two models differ. If fewer than ten rows changed, there is no
-evidence of a difference.
+Examples:
+  # Compare the results in this directory (B) with the branch main (A):
+  python -m pipeline.compare main
+  # Compare two seed groups by the names that pipeline.seeds printed:
+  python -m pipeline.compare seeds-ee493559 seeds-87cc67dd
+  # Print the comparison for a pull request:
+  python -m pipeline.compare main my-branch --md
+  # In CI, fail unless a loss of one point or more is ruled out:
+  python -m pipeline.compare main --gate --margin 1
 
-With --gate, the exit status is 0 if no B loses more than the margin, by the 95% interval; 4 if a B is worse than A; and
-3 if neither is certain.
+More: docs/compare.md
 """
 
 import sys
 
 from pipeline.cli import allow_closed_output, as_command, command_parser
-from pipeline.experiments.comparison import compare, read_side
+from pipeline.experiments.comparison import FEWEST_CHANGED, compare, read_side
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
 from pipeline.experiments.revisions import WORKSPACE
 
+_EXIT_STATUS = f"""\
+exit status with --gate (without it, 0 instead of 3 and 4):
+  0  passes: the 95% interval of the difference rules out a loss of the margin
+     or more, or B gives exactly the same predictions as A
+  1  an error, and no verdict
+  2  wrong arguments, and no verdict
+  3  undecided: the interval includes such a loss and also no loss at all, or
+     fewer than {FEWEST_CHANGED} examples changed
+  4  fails: B is worse than A, and the loss may reach the margin
+With several candidates B, the highest status counts.
+"""
+
 
 def main() -> None:
     parser = command_parser("compare", __doc__)
-    parser.add_argument("a", metavar="A")
-    parser.add_argument("b", metavar="B", nargs="*", help=f'default: "{WORKSPACE}"')
+    parser.epilog = _EXIT_STATUS
+    parser.add_argument(
+        "a", metavar="A",
+        help=f'the baseline: a branch, tag, commit, DVC experiment or seed group, or "{WORKSPACE}"',
+    )  # fmt: skip
+    parser.add_argument(
+        "b", metavar="B", nargs="*",
+        help=f"the candidate, or several of them (default: {WORKSPACE}, the results in this directory)",
+    )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--md", dest="form", action="store_const", const=as_markdown, help="Markdown, for a pull request")
-    form.add_argument("--json", dest="form", action="store_const", const=as_json, help="JSON, for machines")
+    form.add_argument(
+        "--md", dest="form", action="store_const", const=as_markdown,
+        help="print Markdown, for a pull request (default: text)",
+    )  # fmt: skip
+    form.add_argument(
+        "--json", dest="form", action="store_const", const=as_json,
+        help="print JSON, for scripts (default: text)",
+    )  # fmt: skip
     parser.add_argument(
-        "--gate", action="store_true", help="exit with 0 (passes), 3 (undecided) or 4 (fails); 1 is an error"
-    )
+        "--gate", action="store_true",
+        help="let the exit status say whether B is good enough, see below (default: off)",
+    )  # fmt: skip
     parser.add_argument(
-        "--margin", type=float, default=0.5,
-        help="the loss that --gate accepts, in points, or an error's units; default: 0.5",
+        "--margin", metavar="POINTS", type=float, default=0.5,
+        help="the smallest loss that --gate does not accept, in points of the score, or in the units of an error such "
+        "as RMSE (default: %(default)s)",
     )  # fmt: skip
     arguments = parser.parse_args()
     if not arguments.margin >= 0:
         parser.error(f"--margin must be at least 0, got {arguments.margin}.")
     if arguments.form and len(arguments.b) > 1:
-        parser.error("--md and --json are for one B")
+        parser.error(f"--md and --json compare A with a single B, got {len(arguments.b)}.")
     allow_closed_output()
     with as_command():
         a = read_side(arguments.a)

@@ -1,9 +1,9 @@
-"""Stage download: fetch a published corpus or read custom files, check every row, and describe the data."""
+"""Download a corpus or read your files, and report problems of the data."""
 
 from pipeline.cli import parse_arguments, run
 from pipeline.params import DataParams, keys_of, load_params
 
-if __name__ == "__main__":  # --help must not wait for the imports below
+if __name__ == "__main__":  # --help must not wait for the imports below.
     ARGUMENTS = parse_arguments(keys_of("data"))
 
 from collections.abc import Callable
@@ -31,18 +31,18 @@ from pipeline.sources.glue import GLUE
 from pipeline.sources.published import load_glue
 from pipeline.sources.survey import survey
 
-# Published corpora by `data.task`.
+# The published corpora and the demo corpus, by `data.task`.
 CORPORA: dict[str, Callable[[], Corpus]] = {**{name: partial(load_glue, name) for name in GLUE}, "demo": load_demo}
 
 
 def download(out: Path, params: DataParams) -> None:
-    """Write a Parquet file of each split, with task.json, source.json and data_card.json next to them.
+    """Write a Parquet file for each split, and task.json, source.json and data_card.json next to them.
 
-    A row has the text columns, `label`, `idx`, the slice columns and `LEAKAGE`. A split whose labels are not known has
-    no `label`, and train has no `LEAKAGE`.
+    The columns are the text columns, `label`, `idx`, the slice columns and `LEAKAGE`. A split whose labels are unknown
+    has no `label`, and train has no `LEAKAGE`.
 
     Raises:
-        UserError: The data cannot be fetched, or they are not what `params` says about them.
+        UserError: The data cannot be fetched, or they do not match `params`.
     """
     with atomic_output(out) as draft:
         draft.mkdir()
@@ -54,9 +54,9 @@ def download(out: Path, params: DataParams) -> None:
             later_rows = pd.concat([hashes[split]["row"] for split in task.predicted_splits])
             leaked = hashes[TRAIN]["row"].isin(later_rows)
             if leaked.any():
-                description = f"rows that validation or test have too: {describe_rows(splits[TRAIN]['idx'], leaked)}"
+                description = f"rows that are also in validation or test: {describe_rows(splits[TRAIN]['idx'], leaked)}"
                 if params.on_leakage == "error":
-                    raise UserError(f"{task.name}: train: {description}; remove them, or set data.on_leakage=drop")
+                    raise UserError(f"{task.name}: train: {description}. Remove them, or set data.on_leakage=drop.")
                 warnings.append(f"train: dropped {description}")
                 splits = {**splits, TRAIN: splits[TRAIN][~leaked]}
                 hashes[TRAIN] = hashes[TRAIN][~leaked]
@@ -75,7 +75,7 @@ def download(out: Path, params: DataParams) -> None:
 
 
 def _load(params: DataParams) -> Corpus:
-    """Load the rows that have all texts and a label."""
+    """Load the rows. Rows without a text or a label are dropped or an error, depending on `on_missing`."""
     if params.task == "custom":
         return load_custom(params)
     corpus = CORPORA[params.task]()
@@ -91,8 +91,9 @@ def _require_rows(task: Task, splits: dict[str, pd.DataFrame], params: DataParam
     for split in task.splits:
         if splits[split].empty:
             raise UserError(
-                f"{task.name}: {split} would have no rows: there are too few, or too few groups, for data.split.type "
-                f"{params.split.type}, data.split.fractions, data.on_missing and data.on_leakage"
+                f"{task.name}: {split} would have no rows. There are too few rows, or too few groups, for the current "
+                f'data.split.type "{params.split.type}", data.split.fractions, data.on_missing and data.on_leakage. '
+                "Change these keys, or add rows."
             )
 
 
@@ -100,7 +101,7 @@ def _write_split(directory: Path, split: str, rows: pd.DataFrame, task: Task, le
     """Write the rows of a split. With the same versions of pyarrow and datasets, the same rows give the same bytes.
 
     Args:
-        leakage: What the split shares with train; None for train.
+        leakage: The result of `flag_leakage` for the split and train. None for train.
     """
     features = dict.fromkeys(task.text_columns, Value("string"))
     if "label" in rows:
@@ -119,8 +120,11 @@ def _log_card(task: Task, card: DataCard) -> None:
         positive = f", {counts.labels[1] / counts.rows:.1%} {task.labels[1]}" if task.binary and counts.labels else ""
         log.info("%s: %d %s%s", split, counts.rows, task.noun, positive)
     if task.verdict_split == "validation":
-        why = "test has no labels" if "test" in task.predicted_splits else "there is no test split"
-        log.info("%s: verdicts rest on validation, which has also chosen the epoch", why)
+        reason = "test has no labels" if "test" in task.predicted_splits else "there is no test split"
+        log.info(
+            "%s, so verdicts use validation. Its scores are slightly optimistic, because it also chose the epoch.",
+            reason,
+        )
     for warning in card.warnings:
         log.warning("%s", warning)
 

@@ -1,4 +1,4 @@
-"""Stage evaluate: scores of the predictions with their intervals, what is behind them, and the data of the plots."""
+"""Compute scores with confidence intervals, calibration, and plot data."""
 
 import csv
 import io
@@ -25,15 +25,16 @@ from pipeline.params import keys_of, load_params
 def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -> None:
     """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the plots to `metrics/plots`.
 
-    evaluation.json has the metrics that models are compared by and the loss of each split with labels, and the metrics
-    of always predicting the majority class, or the mean. intervals.json has their 95% intervals. diagnostics.json has
-    all metrics and more, see `diagnostics.diagnostics`; with two classes also the `threshold` with the best F1 on
-    validation. A number that is not defined, such as the precision of a class that is never predicted, is null.
+    evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics
+    of always predicting the majority class or the mean. intervals.json has the 95% intervals of the model's metrics.
+    diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. With two classes, it also has the
+    `threshold` with the best F1 on validation. A number that is undefined, such as the precision of a class that is
+    never predicted, is null.
 
     Args:
-        predictions: what stage predict has written.
-        metrics: the directory to write to.
-        names: the metrics to compare models by; None means the task's own.
+        predictions: The output of the predict stage.
+        metrics: The directory to write to.
+        names: The metrics by which models are compared. None means the default metrics of the task.
 
     Raises:
         UserError: The predictions are missing, or a metric does not apply to the task.
@@ -51,7 +52,7 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
         details[split] = diagnostics(task, examples, threshold)
         for name, rows in plots(task, examples).items():
             points[name] += [(split, *row) for row in rows]
-    log.info("signature: %s", as_line(details["signature"]))
+    log.info("score signature: %s", as_line(details["signature"]))
     for name, header in PLOTS.items():
         _write_csv(metrics / "plots" / f"{name}.csv", ("split", *header), points[name])
     write_details(metrics / "intervals.json", intervals)
@@ -60,7 +61,7 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
 
 
 def _score(task: Task, split: str, examples: Predictions) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Score a split and log the result. Returns its entries for evaluation.json and intervals.json."""
+    """Score a split, log the result, and return its entries for evaluation.json and intervals.json."""
     answers = examples.predicted, examples.probability
     guesses = baseline(task.problem_type, examples.labels, task.outputs)
     values = scores(task.metrics, examples.labels, *answers)
@@ -68,13 +69,13 @@ def _score(task: Task, split: str, examples: Predictions) -> tuple[dict[str, flo
     guessed = scores(task.metrics, examples.labels, *guesses)
     single = task.problem_type == "single_label_classification"
     log.info(
-        "%s: %s, with 95%% intervals; always %s: %s; %d %s",
+        "%s (%d %s): %s, with 95%% intervals. Always predicting %s gives %s.",
         split,
-        ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
-        task.labels[guesses[0][0]] if single else f"the {task.baseline}",
-        ", ".join(f"{value:.4f}" for value in guessed.values()),
         len(examples.labels),
         task.noun,
+        ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
+        task.labels[guesses[0][0]] if single else f"the {task.baseline}",
+        ", ".join(f"{name} {value:.4f}" for name, value in guessed.items()),
     )
     entries = {
         **values,

@@ -1,9 +1,14 @@
-"""Export the fine-tuned model to ONNX, and check that it still gives the same answers.
+"""Export the fine-tuned model to ONNX, to run it without PyTorch.
 
-The file is written only if its logits are those of torch up to 1e-4, on the split that verdicts are based on. With
---int8, a file with quantized weights is written next to it; the command fails if that file agrees with fp32 on less
-than 99% of the examples. The table shows size, speed with the same number of threads, score and agreement. Needs the
-packages of the extra "onnx".
+Examples:
+  # Install the packages that it needs, once:
+  pip install -c requirements.lock -e '.[onnx]'
+  # Write my-onnx/model.onnx if it gives the same predictions as PyTorch:
+  python -m pipeline.export --onnx my-onnx
+  # Also write smaller int8 weights:
+  python -m pipeline.export --onnx my-onnx --int8
+
+More: docs/use_the_model.md
 """
 
 import shutil
@@ -32,18 +37,18 @@ from pipeline.params import Precision
 _FP32, _INT8 = "model.onnx", "model_int8.onnx"
 _BATCH_SIZE = 16
 _LOGIT_TOLERANCE = 1e-4  # between torch and ONNX, both in fp32
-_LEAST_AGREEMENT = 0.99  # of int8 with fp32
+_LEAST_AGREEMENT = 0.99  # between int8 and fp32
 
 
 class EngineResult(NamedTuple):
-    """What an engine gives for the examples.
+    """The predictions of an engine for all examples, with its size and time.
 
     Attributes:
-        engine: The name of the engine.
-        size: Bytes of the file with the weights.
-        seconds: Time to score all examples.
-        logits: Shape (examples, outputs).
-        predictions: The classes, the labels as 0 and 1, or the numbers.
+        engine: The name of the engine and its precision.
+        size: The size of the weights in bytes.
+        seconds: The time to score all examples.
+        logits: An array of shape (examples, outputs).
+        predictions: The predicted classes, labels as 0 and 1, or numbers.
     """
 
     engine: str
@@ -54,18 +59,22 @@ class EngineResult(NamedTuple):
 
 
 def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> None:
-    """Write a directory with the ONNX model and its tokenizer, and print the table.
+    """Write a directory with the ONNX model and its tokenizer, and print the size, speed and score of each engine.
+
+    The files are written only if the logits of ONNX match the logits of torch on the split that verdicts are based on,
+    and if int8 agrees with fp32 on 99% of its examples.
 
     Raises:
-        UserError: A package is missing, the directory exists, or a file does not give the answers of the model. Nothing
-            is written then.
+        UserError: A package is missing, the directory exists, or a check fails. Nothing is written then.
     """
     if out.exists():
-        raise UserError(f"{out} exists; name a new directory, or remove it")
+        raise UserError(f"{out} already exists. Name a new directory, or remove this one.")
     try:
         from pipeline.modeling import onnx_model
     except ModuleNotFoundError as error:
-        raise UserError(f"{error.name} is not installed; pip install -c requirements.lock -e '.[onnx]'") from None
+        raise UserError(
+            f"{error.name} is not installed. Run \"pip install -c requirements.lock -e '.[onnx]'\"."
+        ) from None
 
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     examples = load_split(tokenized, task.verdict_split, "tokenize")
@@ -76,46 +85,47 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         start = time.monotonic()
         logits = predict_logits(trainer, examples)
         seconds = time.monotonic() - start
-        size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))  # with model.onnx.data
+        size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))  # includes model.onnx.data
         return EngineResult(engine, size, seconds, logits, logits_to_predictions(task.problem_type, logits))
 
     with atomic_output(out) as draft:
         draft.mkdir()
         for file in classifier.iterdir():
             if file.is_file() and file.suffix != ".safetensors":
-                shutil.copyfile(file, draft / file.name)  # without the permissions of a read-only model
+                shutil.copyfile(file, draft / file.name)  # It does not copy permissions: the model may be read-only.
         onnx_model.export(model, tokenizer, settings.max_length, draft / _FP32)
         weights = classifier / "model.safetensors"
         torch_result = score("torch fp32", model, weights)
         results = [torch_result]
-        if usable_device("auto") == ("cpu", "bf16"):  # other CPUs would emulate it
+        if usable_device("auto") == ("cpu", "bf16"):  # Other CPUs would emulate it.
             results.append(score("torch bf16", model, weights, "bf16"))
         onnx_result = score("ONNX fp32", onnx_model.OnnxModel(draft / _FP32), draft / _FP32)
         results.append(onnx_result)
         difference = float(abs(onnx_result.logits - torch_result.logits).max())
-        if not difference <= _LOGIT_TOLERANCE:  # NaN, too
+        if not difference <= _LOGIT_TOLERANCE:  # also if it is NaN
             raise UserError(
-                f"the logits of ONNX differ from those of torch by up to {difference:.2g}; nothing is written"
+                f"The logits of ONNX differ from the logits of torch by up to {difference:.2g}, and at most "
+                f"{_LOGIT_TOLERANCE:g} is allowed. Nothing was written."
             )
-        log.info("the logits differ by at most %.2g from torch's", difference)
+        log.info("the logits of ONNX differ from the logits of torch by at most %.2g", difference)
         if int8:
             onnx_model.quantize(draft / _FP32, draft / _INT8)
             results.append(score("ONNX int8", onnx_model.OnnxModel(draft / _INT8), draft / _INT8))
         labels = examples.with_format("numpy")["labels"][:]
         _print_table(results, METRICS[task.metrics[0]], labels, task.noun)
         threads = torch.get_num_threads()
-        print(f"{len(examples)} {task.verdict_split} {task.noun}, {threads} threads. Agreement: with torch fp32.")
+        print(f"{len(examples)} {task.verdict_split} {task.noun}, {threads} threads. Agreement is with torch fp32.")
         agreement = _agreement(torch_result, results[-1])
-        if int8 and not agreement >= _LEAST_AGREEMENT:  # NaN, too
+        if int8 and not agreement >= _LEAST_AGREEMENT:  # also if it is NaN
             raise UserError(
-                f"int8 agrees with fp32 on {agreement:.2%} of the {task.noun}; {_LEAST_AGREEMENT:.0%} are required, so "
-                "nothing is written: export without --int8"
+                f"int8 agrees with fp32 on {agreement:.2%} of the {task.noun}, and at least {_LEAST_AGREEMENT:.0%} is "
+                "required. Nothing was written. Export without --int8."
             )
     log.info("wrote %s", out)
 
 
 def _print_table(results: list[EngineResult], metric: Metric, labels: NDArray[Any], noun: str) -> None:
-    rows = [["", "MB", f"{noun} a second", metric.title, "agreement"]]
+    rows = [["", "MB", f"{noun} per second", metric.title, "agreement"]]
     for result in results:
         megabytes, speed = result.size / 1e6, len(labels) / result.seconds
         score = metric.format(metric.compute(labels, result.predictions, None), 2)
@@ -125,7 +135,7 @@ def _print_table(results: list[EngineResult], metric: Metric, labels: NDArray[An
 
 
 def _agreement(reference: EngineResult, result: EngineResult) -> float:
-    """Return the proportion of equal predictions. For numbers, it is the explained variance of the reference."""
+    """Return the proportion of equal predictions. For numbers, return the explained variance of the reference."""
     expected, predictions = reference.predictions, result.predictions
     if expected.dtype.kind == "f":
         return float(1 - np.square(predictions - expected).mean() / np.square(expected - expected.mean()).mean())
@@ -135,9 +145,14 @@ def _agreement(reference: EngineResult, result: EngineResult) -> float:
 def main() -> None:
     parser = command_parser("export", __doc__)
     parser.add_argument(
-        "--onnx", metavar="DIR", type=Path, required=True, help="the directory to write, which must not exist"
-    )
-    parser.add_argument("--int8", action="store_true", help="also write int8 weights; fails if its answers differ")
+        "--onnx", metavar="DIRECTORY", type=Path, required=True,
+        help="write the model and its tokenizer to this directory, which must not exist yet (required)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--int8", action="store_true",
+        help="also write int8 weights, if they agree with fp32 on at least 99%% of the examples; otherwise nothing is "
+        "written (default: only fp32)",
+    )  # fmt: skip
     arguments = parser.parse_args()
     with as_command():
         export_onnx(CLASSIFIER, TOKENIZED, arguments.onnx, arguments.int8)

@@ -1,6 +1,6 @@
-"""Read `params.yaml`, the only configuration, into typed and checked sections.
+"""Read `params.yaml`, the only configuration file, into sections with checked types and bounds.
 
-Types and bounds are here. The comments in `params.yaml` say what each key means.
+The comments in `params.yaml` explain what each key means.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from pipeline.core.text import closest_match, quoted
 from pipeline.core.yaml12 import read_yaml
 
 PARAMS = Path("params.yaml")
-LOCAL = "python -m"  # runtime.launcher if training runs in one process on this machine
+LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
 _RESERVED_COLUMNS = ("label", "idx", LEAKAGE)
 
-# Fields of transformers' TrainingArguments that have another name here.
+# Fields of transformers' TrainingArguments, and the keys that set them.
 RENAMED = {
     "learning_rate": "train.lr",
     "num_train_epochs": "train.epochs",
@@ -38,7 +38,7 @@ RENAMED = {
     "report_to": "runtime.report_to",
 }
 
-# Words of earlier versions, and what they are called now.
+# Names in earlier versions, and the current names.
 _FORMER_KEYS = {
     "data.split.probabilities": "data.split.fractions",
     "predict.swapped": "predict.score_swapped_pairs",
@@ -49,15 +49,15 @@ _FORMER_VALUES = {"own": "custom", "sample": "demo", "refuse": "error"}
 
 def _check_path(path: str) -> str:
     if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in path):
-        raise ValueError("must not contain a character that no path may have")
+        raise ValueError("must not contain a character that is not allowed in paths")
     if len(path.encode()) > 4095 or any(len(name.encode()) > 255 for name in path.split("/")):
-        raise ValueError("must be a path of at most 4,095 bytes, with at most 255 between two slashes")
+        raise ValueError("must be a path of at most 4,095 bytes, with at most 255 bytes between slashes")
     return path
 
 
-PathText = Annotated[str, AfterValidator(_check_path)]  # The system's own error would not name the key.
+PathText = Annotated[str, AfterValidator(_check_path)]  # The operating system's error would not name the key.
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # the range of numpy's seeds
-# Larger numbers are mistakes, which would end in a lack of memory or processes, or in an overflow.
+# Larger numbers are mistakes. They would fail later, with an overflow or for lack of memory or processes.
 Count = Annotated[int, Field(ge=1, le=10**9)]  # of examples, steps, epochs or seconds
 BatchSize = Annotated[int, Field(ge=1, le=2**16)]
 Processes = Annotated[int, Field(ge=1, le=1024)]
@@ -78,7 +78,7 @@ class SplitParams(Section):
 
 
 class DataParams(Section):
-    """All keys but `task`, `on_missing` and `on_leakage` are about the user's own files."""
+    """All keys except `task`, `on_missing` and `on_leakage` describe the user's own files."""
 
     task: Literal["custom", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
     directory: PathText
@@ -93,7 +93,7 @@ class DataParams(Section):
 
     @property
     def label_columns(self) -> list[str]:
-        """The column of the labels, or several columns that hold 0 or 1 for a label each."""
+        """The column with the labels, or several columns that contain 0 or 1, one for each label."""
         return [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
 
     @model_validator(mode="after")
@@ -115,15 +115,16 @@ class DataParams(Section):
         ):
             for name in names:
                 if name in _RESERVED_COLUMNS and key != "label_column_name":
-                    raise _mistake(f"data.{key}", "must not name a column as the pipeline does; rename it", name)
+                    form = f"must not contain any of {', '.join(_RESERVED_COLUMNS)} (rename the column in your files)"
+                    raise _mistake(f"data.{key}", form, name)
                 if [*texts, *self.slice_columns, *self.label_columns].count(name) > 1:
-                    raise _mistake(f"data.{key}", "must not name a column that data names elsewhere", name)
+                    raise _mistake(f"data.{key}", "must not contain a column that the section data uses twice", name)
 
     def _check_labels(self) -> None:
         columns, id2label = self.label_column_name, self.id2label
         if isinstance(columns, list):
             if len(columns) < 2:
-                form = "must be one name without brackets, or a list of two or more columns that hold 0 or 1"
+                form = "must be a single name without brackets, or a list of at least two columns that contain 0 or 1"
                 raise _mistake("data.label_column_name", form, columns)
             if self.problem_type not in (None, "multi_label_classification"):
                 form = 'must be null or "multi_label_classification" if data.label_column_name is a list'
@@ -132,21 +133,21 @@ class DataParams(Section):
             return
         names = id2label if isinstance(id2label, list) else list(id2label.values())
         if len(names) < 2 or len(set(names)) < len(names):
-            raise _mistake("data.id2label", "must have two or more different names", id2label)
+            raise _mistake("data.id2label", "must have at least two names, which must all differ", id2label)
         unnamed = isinstance(id2label, dict) and set(id2label) != set(columns)
         if isinstance(columns, list) and (unnamed or len(names) != len(columns)):
-            raise _mistake("data.id2label", f"must name each of the columns {quoted(columns)}", id2label)
+            raise _mistake("data.id2label", f"must have one name for each of the columns {quoted(columns)}", id2label)
 
     def _check_split(self) -> None:
         fractions = self.split.fractions
         if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6 or fractions[0] == 0:
-            form = "must be the fractions of train, validation and test, such as [0.8, 0.1, 0.1], which sum to 1"
+            form = "must be fractions of train (above 0), validation and test that sum to 1, such as [0.8, 0.1, 0.1]"
             raise _mistake("data.split.fractions", form, fractions)
         if self.split.type == "datetime" and self.split.column is None:
             form = 'must name the column with the times if data.split.type is "datetime"'
             raise _mistake("data.split.column", form, None)
         if self.split.type == "random" and self.split.column is not None:
-            form = 'must be null if data.split.type is "random"; "stratify" and "group" use a column'
+            form = 'must be null if data.split.type is "random" (to use a column, choose "stratify" or "group")'
             raise _mistake("data.split.column", form, self.split.column)
 
 
@@ -155,7 +156,7 @@ class ModelParams(Section):
 
 
 class TokenizeParams(Section):
-    max_length: Annotated[int, Field(ge=4, le=10**9)]  # The tokenize stage knows the limit of the model.
+    max_length: Annotated[int, Field(ge=4, le=10**9)]  # The tokenize stage checks the limit of the model.
     padding: Literal["dynamic", "max_length"]
 
 
@@ -200,9 +201,9 @@ class EvaluateParams(Section):
 
 
 class RuntimeParams(Section):
-    """Keys that cannot change a result: no stage of dvc.yaml depends on them."""
+    """Keys that cannot change a result. No stage depends on them, except check, which depends on all of params.yaml."""
 
-    launcher: str  # dvc.yaml inserts it into the commands of train and predict; no stage reads it.
+    launcher: str  # dvc.yaml inserts it into the commands of train and predict. No stage reads it.
     timeout: Count
     num_proc: Processes
     save_steps: Count
@@ -221,23 +222,23 @@ class Params(Section):
 
 
 def keys_of(*names: str) -> list[str]:
-    """List all keys of each section among the names, such as "predict", and each key, such as "train.precision"."""
+    """Return the keys with these names, such as "train.precision", and all keys of the sections, such as "predict"."""
     keys = [f"{name}.{key}" for name, section in Params.__annotations__.items() for key in section.model_fields]
     return [key for key in keys if key in names or key.partition(".")[0] in names]
 
 
 def load_params(path: Path = PARAMS) -> Params:
-    """Read and check `params.yaml`. Raises UserError that names the key, what it must be, and what was found."""
+    """Read and check `params.yaml`. Raises UserError with the key, what it must be, and what was found."""
     tree = read_yaml(path)
-    # With aliases, a short text could make a huge tree, or one that contains itself.
+    # With aliases, a short file could describe a huge tree, or a tree that contains itself.
     for event in yaml.parse(path.read_text(encoding="utf-8")):
         if isinstance(event, yaml.AliasEvent):
-            raise UserError(f"{path} cannot be read: *{event.anchor} is an alias; write the value out")
+            raise UserError(f"{path} cannot be read: *{event.anchor} is an alias. Write the value itself.")
     return parse_params(tree, path)
 
 
 def parse_params(tree: Any, path: Path = PARAMS) -> Params:
-    """Check the content of `params.yaml`. Raises UserError like `load_params`."""
+    """Check the content of `params.yaml`. Raises the same UserError as `load_params`."""
     try:
         return Params.model_validate(tree)
     except ValidationError as error:
@@ -245,7 +246,7 @@ def parse_params(tree: Any, path: Path = PARAMS) -> Params:
 
 
 def _explain(error: ValidationError) -> str:
-    """Say what is wrong with the first key that pydantic rejects."""
+    """Describe the mistake in the first key that pydantic rejects."""
     mistakes = error.errors(include_url=False)
     # A misspelled key is also a missing key, but the misspelling says more.
     mistake = next((mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"), mistakes[0])
@@ -253,10 +254,10 @@ def _explain(error: ValidationError) -> str:
     key = ".".join(keys)
     match mistake["type"]:
         case "missing":
-            return f"{key} is missing. Every parameter must be in the file."
+            return f"{key} is missing. Add it: the file must define every parameter."
         case "extra_forbidden":
             return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
-        case "value_error":  # It comes from a check of this module.
+        case "value_error":  # A check in this module raised it.
             reason, value = mistake["ctx"]["error"], mistake["input"]
             return str(reason) if isinstance(value, dict) else f"{key} {reason}, got {quoted(value)}."
     same_key = [mistake for mistake in mistakes if mistake["loc"][: len(keys)] == tuple(keys)]
@@ -264,18 +265,18 @@ def _explain(error: ValidationError) -> str:
 
 
 def _explain_value(mistakes: Sequence[Mapping[str, Any]], depth: int, schema: dict[str, Any]) -> str:
-    """Say what a value must be, and what was found.
+    """Return what a value must be, and what was found.
 
     Args:
-        mistakes: those of a single key. Of a union, pydantic reports a mistake for each type.
-        depth: the number of names in the key.
-        schema: the JSON schema of the value.
+        mistakes: The mistakes that pydantic reports for a single key. For a union, it reports one for each type.
+        depth: The number of names in the key.
+        schema: The JSON schema of the value.
     """
-    mistake = max(mistakes, key=lambda mistake: len(mistake["loc"]))  # The deepest one is about an entry of the value.
+    mistake = max(mistakes, key=lambda mistake: len(mistake["loc"]))  # The deepest mistake is in an entry.
     value = mistake["input"]
     location_in_value = mistake["loc"][depth:]
     if "anyOf" in schema:
-        location_in_value = location_in_value[1:]  # The first part is the type that pydantic has tried.
+        location_in_value = location_in_value[1:]  # The first part is the type that pydantic tried.
     entry = f" for entry {quoted(location_in_value[0])}" if location_in_value else ""
     hint = ""
     if "enum" in schema and isinstance(value, str) and (suggestion := _suggest(value, schema["enum"])):
@@ -284,7 +285,7 @@ def _explain_value(mistakes: Sequence[Mapping[str, Any]], depth: int, schema: di
 
 
 def _find_schema(location: tuple[str | int, ...]) -> tuple[list[str], dict[str, Any]]:
-    """Return the keys at the start of a location in `params.yaml`, and the JSON schema of their value."""
+    """Return the keys at the start of a location that pydantic reports, and the JSON schema of their value."""
     root = schema = _schema()
     keys: list[str] = []
     for name in location:
@@ -314,8 +315,8 @@ def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
     message = f"{section}.{printable(name)[:60]} is not a parameter.".lstrip(".")
     if match := closest_match(name, choices):
         return f'{message} Did you mean "{choices[match]}"?'
-    rest = " Other fields of TrainingArguments go into train.training_args." if section == "train" else ""
-    return f"{message} The keys are {', '.join(keys)}.{rest}"
+    rest = " Put other fields of TrainingArguments into train.training_args." if section == "train" else ""
+    return f"{message} The keys are: {', '.join(keys)}.{rest}"
 
 
 _NOUNS = {"integer": "whole number", "number": "number", "string": "string"}
@@ -325,9 +326,10 @@ _LIMITS = {
 
 
 def describe(schema: dict[str, Any], plural: bool = False) -> str:
-    """Say which values a JSON schema accepts, such as "a number greater than 0 or null"."""
+    """Return which values a JSON schema accepts, such as "a number greater than 0 or null"."""
     if "anyOf" in schema:
-        return " or ".join(describe(choice) for choice in schema["anyOf"])
+        choices = [describe(choice) for choice in schema["anyOf"]]
+        return f"{', '.join(choices[:-1])} or {choices[-1]}"
     if "const" in schema:
         return quoted(schema["const"])
     if "enum" in schema:
@@ -341,7 +343,7 @@ def describe(schema: dict[str, Any], plural: bool = False) -> str:
             return f"a list of {describe(schema['items'], plural=True)}"
         case "object":
             values = schema.get("additionalProperties")
-            return f"a section of {describe(values, plural=True) if isinstance(values, dict) else 'keys'}"
+            return f"a mapping to {describe(values, plural=True)}" if isinstance(values, dict) else "a section of keys"
     noun = _NOUNS.get(schema.get("type", ""), "value")
     limits = [f"{words} {schema[limit]:,}" for limit, words in _LIMITS.items() if limit in schema]
     return " ".join([f"{noun}s" if plural else f"a {noun}", " and ".join(limits)]).rstrip()

@@ -1,8 +1,13 @@
-"""Ask the Hub for the commit of a model, and print its name with it, as model.checkpoint takes it.
+"""Look up the commit of a Hub model, to use it as the base model.
 
-NAME is a model's name on the Hub, or one of the catalog without its organization. NAME@REVISION asks for a branch or
-a tag instead of the default branch. Only NAME@COMMIT goes to stdout:
-dvc exp run -S model.checkpoint=$(python -m pipeline.pin FacebookAI/roberta-base)
+Examples:
+  # Print FacebookAI/roberta-base@<commit>, the value for model.checkpoint:
+  python -m pipeline.pin FacebookAI/roberta-base
+  # Run the pipeline with this base model:
+  dvc exp run \\
+      -S model.checkpoint=$(python -m pipeline.pin FacebookAI/roberta-base)
+
+More: docs/data_and_models.md
 """
 
 from pipeline.cli import as_command, command_parser
@@ -12,18 +17,18 @@ from pipeline.sources.fetch import Unavailable, hub_model
 
 
 def pin(checkpoint: str) -> str:
-    """Return `name@commit` of a model on the Hub.
+    """Return `name@commit` for a model on the Hub.
 
     Raises:
-        UserError: The Hub does not know the model, or the model's files are ones that the stage pretrained rejects.
+        UserError: The Hub does not know the model, or the pretrained stage would reject its files.
     """
     if is_path(checkpoint):
-        raise UserError(f"{checkpoint} is a path; a local directory needs no commit, only a name on the Hub does")
+        raise UserError(f"{checkpoint} is a path. A local directory does not need a commit: only a Hub name does.")
     name, revision = parse_name(checkpoint)
     try:
         model = hub_model(name, revision or None)
     except Unavailable as error:
-        raise UserError(f"the Hub: {error}; check the name, and that this machine reaches the Hub") from None
+        raise UserError(f"{error}. Check the name, and that this machine can reach the Hub.") from None
     log.info(
         "%s at %s has %s", model.name, revision or "its default branch", ", ".join(needed(model.files, model.name))
     )
@@ -32,7 +37,11 @@ def pin(checkpoint: str) -> str:
 
 def main() -> None:
     parser = command_parser("pin", __doc__)
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument(
+        "name", metavar="NAME",
+        help="name of the model on the Hub, or of a catalogued model without its organization; NAME@BRANCH or NAME@TAG "
+        "looks up another revision (default: the default branch)",
+    )  # fmt: skip
     arguments = parser.parse_args()
     with as_command():
         print(pin(arguments.name))

@@ -1,9 +1,9 @@
-"""Stage predict: score every validation and test example with the fine-tuned model."""
+"""Predict every validation and test example with the fine-tuned model."""
 
 from pipeline.cli import parse_arguments, run
 from pipeline.params import Precision, PredictParams, keys_of, load_params
 
-if __name__ == "__main__":  # --help must not wait for the imports below
+if __name__ == "__main__":  # --help must not wait for the imports below.
     ARGUMENTS = parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
 
 import shutil
@@ -51,15 +51,15 @@ def predict(
     precision: Literal["auto", Precision],
     num_threads: int | None,
 ) -> None:
-    """Write the predictions for each split but train to `out/<split>.parquet`, in the order of the examples.
+    """Write the predictions for each split except train to `out/<split>.parquet`, in the order of the examples.
 
     The columns are `idx`, `label` (if it is known), `prediction`, and `logit_0`, `logit_1` and so on. With
-    `params.score_swapped_pairs`, `<split>_swapped.parquet` has the same pairs with their texts swapped. Next to them
-    are task.json and the model's provenance.json. The time goes to `metrics/timing.json`. With several processes, each
-    one scores a part of the examples, and rank 0 alone writes.
+    `params.score_swapped_pairs`, `<split>_swapped.parquet` has the predictions for the same pairs with their texts
+    swapped. `out` also gets task.json and the provenance.json of the model. The time is written to
+    `metrics/timing.json`. With several processes, each one scores a part of the examples, and only rank 0 writes.
 
     Args:
-        precision: "auto" is the one that the model was trained in, if this machine has it.
+        precision: "auto" means the precision in which the model was trained, if this machine has it.
 
     Raises:
         UserError: An input is missing, or the device cannot compute in the precision.
@@ -98,7 +98,7 @@ def predict(
 
 
 def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:
-    """Return the columns that are written for a split."""
+    """Return the rows of the file with the predictions for a split."""
     label = label_feature(task)
     arrays = examples.with_format("numpy")
     columns, features = {"idx": arrays["idx"][:]}, {"idx": Value("int32")}
@@ -121,7 +121,7 @@ def main() -> None:
             params.train.num_threads,
         )  # fmt: skip
     if distributed.rank() == 0:
-        remove_finished(users_path(CHECKPOINTS))  # this stage runs when DVC has recorded the model
+        remove_finished(users_path(CHECKPOINTS))  # DVC runs this stage only after it has recorded the model.
 
 
 if __name__ == "__main__":

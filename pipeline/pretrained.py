@@ -1,4 +1,4 @@
-"""Stage pretrained: fetch the pretrained checkpoint as published, and verify its files."""
+"""Download the base model and verify its files."""
 
 from pathlib import Path
 
@@ -10,12 +10,13 @@ from pipeline.sources.checkpoints import fetch_checkpoint
 
 
 def pretrained(out: Path, params: ModelParams) -> None:
-    """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`, with source.json.
+    """Write the config, the safetensors weights and the fast tokenizer of the base model to the directory `out`.
 
-    source.json names the checkpoint, its commit (null for a local directory), and the sha256 of each file.
+    source.json, next to them, has the name of the model, its commit (null for a local directory), and the sha256 of
+    each file.
 
     Raises:
-        UserError: The name has no commit, or the source does not have the published files.
+        UserError: The model is not pinned to a commit, or the source does not have the published files.
     """
     with atomic_output(out) as draft:
         draft.mkdir()

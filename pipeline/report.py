@@ -1,8 +1,8 @@
-"""Stage report: how good the model is, why, and where it fails, on one page; and the model card."""
+"""Write the report and the model card."""
 
 from pathlib import Path
 
-from pipeline.cli import run
+from pipeline.cli import parse_arguments, run
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
@@ -15,12 +15,12 @@ from pipeline.reporting.results import load_results
 def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> None:
     """Write report.html and model_card.md to `metrics`, from the outputs of the other stages.
 
-    The same inputs give the same bytes. Raises UserError if an input is missing or does not fit the others.
+    The same inputs give the same bytes. Raises UserError if an input is missing, or if two inputs do not match.
     """
     results = load_results(raw, tokenized, classifier, predictions, metrics)
     write_text(metrics / "model_card.md", model_card(results))
     write_text(metrics / "report.html", page(results))
-    log.info("wrote %s; open it in a browser", metrics / "report.html")
+    log.info("wrote %s. Open it in a browser.", metrics / "report.html")
 
 
 def main() -> None:
@@ -30,4 +30,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, parse_arguments([]))

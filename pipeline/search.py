@@ -1,9 +1,15 @@
-"""Search for better parameters, and end with a verdict: are the best ones better than those of params.yaml?
+"""Search for better parameters than the ones in params.yaml.
 
-SPACE names the parameters and where to search: "train.lr: log(1e-5, 1e-4)", or uniform(0, 0.2), int(1, 5), or a list.
-Each trial is a DVC experiment up to train, and is ranked by its score on validation. The best third of the trials get a
-second seed. The best one and params.yaml then run with five fresh seeds, and are compared. Only then is test scored.
-Finished trials are found by name: after a kill, the same command continues where it was, to the same result.
+Examples:
+  # 30 trials, then the best one against params.yaml with five seeds each:
+  python -m pipeline.search search.yaml --n 30
+  # Two runs at a time:
+  python -m pipeline.search search.yaml --n 30 --jobs 2
+  # Every combination of the lists in grid.yaml, up to 100:
+  python -m pipeline.search grid.yaml --n 100 --sampler grid
+  # After Ctrl-C or a kill, repeat the command to continue.
+
+More: docs/search.md
 """
 
 import shlex
@@ -24,16 +30,18 @@ from pipeline.params import LOCAL, PARAMS
 from pipeline.sources.checkpoints import find
 from pipeline.training.arguments import check_training
 
-_SEEDS = 5  # of the verdict
+_SEEDS = 5  # for the verdict
 
 
 def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
-    """Run the study, print its trials, and compare the best one with params.yaml.
+    """Run the trials, print their table, and compare the best one with params.yaml.
 
-    The trials go to trials.csv in a directory with the name of the space file.
+    Each trial is a DVC experiment up to train, and is ranked by its score on validation. The best third of the trials
+    gets a second seed. Test is scored only for the comparison, which uses five new seeds. The table is also written to
+    trials.csv, in a directory with the name of the space file.
 
     Raises:
-        UserError: The space or a number makes no sense, or all trials fail.
+        UserError: The space file, `n` or `jobs` is invalid, or all trials fail.
     """
     if n < 2 or jobs < 1:
         raise UserError(f"--n must be at least 2 and --jobs at least 1, got {n} and {jobs}.")
@@ -53,18 +61,18 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     for overrides in ([], settings):
         run_seeds(_SEEDS, overrides, jobs)
         side = read_side(group_name(overrides))
-        sides.append(side._replace(runs=side.runs[:_SEEDS]))  # It may have more from another command.
+        sides.append(side._replace(runs=side.runs[:_SEEDS]))  # Another command may have run more seeds.
     comparison = compare(*sides)
     print(as_text(comparison))
     if comparison.task.verdict_split == "validation":
-        print("The best trial was chosen on validation too, so part of its lead is luck.")
+        print("The best trial was also chosen on validation, so part of its lead is luck.")
     advice = "To adopt B" if comparison.better == "B" else "Keep your current params.yaml. To adopt B anyway"
     command = shlex.join(["dvc", "exp", "run", *(word for setting in settings for word in ("-S", setting))])
     print(f"\n{advice}: {command}")
 
 
 def _require_accepted(setting: str) -> None:
-    """Raise UserError for a setting that the stage check would reject, in each of its trials."""
+    """Raise UserError for a setting that the check stage would reject in every trial that has it."""
     params = overridden([setting])
     try:
         if setting.startswith("model.checkpoint="):
@@ -77,13 +85,23 @@ def _require_accepted(setting: str) -> None:
 
 def main() -> None:
     parser = command_parser("search", __doc__)
-    parser.add_argument("space", metavar="SPACE", type=Path, help="a YAML file, such as search.yaml")
-    parser.add_argument("--n", type=int, required=True, help="trials, at least 2; a grid may have fewer")
+    parser.add_argument(
+        "space", metavar="FILE", type=Path,
+        help='YAML file with the keys to search and their values, such as "train.lr: log(1e-5, 1e-4)"',
+    )  # fmt: skip
+    parser.add_argument(
+        "--n", metavar="NUMBER", type=int, required=True,
+        help="number of trials, at least 2; a small grid may have fewer (required)",
+    )  # fmt: skip
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default="tpe",
-        help="how points are chosen; random is Sobol's sequence; default: tpe",
+        help="how to choose values: tpe learns from earlier trials, random covers the space evenly, grid tries all "
+        "combinations in order (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time; default: 1")
+    parser.add_argument(
+        "--jobs", metavar="NUMBER", type=int, default=1,
+        help="number of runs at the same time (default: %(default)s)",
+    )  # fmt: skip
     arguments = parser.parse_args()
     with as_command():
         require_locked()

@@ -1,7 +1,13 @@
-"""Run one configuration with the seeds 1 to n, and print the mean and spread of its scores.
+"""Run a configuration with several seeds, to see how scores vary.
 
-Each seed is a DVC experiment in a temporary directory, so the workspace stays as it is. Finished experiments are found
-by name and not repeated. After Ctrl-C or a kill, the same command continues where it was.
+Examples:
+  # params.yaml with the seeds 1 to 5; prints the name of the seed group:
+  python -m pipeline.seeds --n 5
+  # The same seeds with another learning rate, two runs at a time:
+  python -m pipeline.seeds --n 5 -S train.lr=1e-4 --jobs 2
+  # After Ctrl-C or a kill, repeat the command to continue.
+
+More: docs/compare.md
 """
 
 from pipeline.cli import as_command, command_parser
@@ -12,18 +18,25 @@ from pipeline.experiments.groups import run_seeds
 
 def main() -> None:
     parser = command_parser("seeds", __doc__)
-    parser.add_argument("--n", type=int, required=True, help="how many seeds: 1 to n, at least 2")
     parser.add_argument(
-        "-S", "--set-param", dest="overrides", metavar="key=value", action="append", default=[],
-        help='a parameter of every run, as for "dvc exp run"',
+        "--n", metavar="NUMBER", type=int, required=True,
+        help="run the seeds 1 to NUMBER, at least 2; finished runs are not repeated (required)",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time; default: 1")
+    parser.add_argument(
+        "-S", "--set-param", dest="overrides", metavar="KEY=VALUE", action="append", default=[],
+        help='change a key of params.yaml in every run, as in "dvc exp run"; can be repeated (default: params.yaml as '
+        "it is)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jobs", metavar="NUMBER", type=int, default=1,
+        help="number of runs at the same time (default: %(default)s)",
+    )  # fmt: skip
     arguments = parser.parse_args()
     with as_command():
         if arguments.n < 2:
-            raise UserError(f"--n is {arguments.n}; it must be at least 2, since one run has no spread")
+            raise UserError(f"--n must be at least 2, got {arguments.n}. A single run has no standard deviation.")
         if arguments.jobs < 1:
-            raise UserError(f"--jobs is {arguments.jobs}; it must be at least 1")
+            raise UserError(f"--jobs must be at least 1, got {arguments.jobs}.")
         require_locked()
         run_seeds(arguments.n, arguments.overrides, arguments.jobs)
 

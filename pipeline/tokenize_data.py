@@ -1,9 +1,9 @@
-"""Stage tokenize: turn the texts into token ids with the base model's tokenizer."""
+"""Turn the texts into token ids with the base model's tokenizer."""
 
 from pipeline.cli import parse_arguments, run
 from pipeline.params import TokenizeParams, keys_of, load_params
 
-if __name__ == "__main__":  # --help must not wait for the imports below
+if __name__ == "__main__":  # --help must not wait for the imports below.
     ARGUMENTS = parse_arguments(keys_of("tokenize", "runtime.num_proc"))
 
 import ctypes
@@ -27,21 +27,21 @@ from pipeline.core.task import NO_LABEL, TASK, Task, read_task
 from pipeline.modeling.loading import load_tokenizer
 from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
 
-_MOST_UNKNOWN = 0.02  # proportion of the tokens
-_MOST_TOKENS_PER_WORD = 3  # MRPC, with an English vocabulary, has 1.1
-_PR_SET_PDEATHSIG = 1  # of prctl.h
+_MOST_UNKNOWN = 0.02  # as a proportion of the tokens
+_MOST_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
+_PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
-    """Write a `datasets.Dataset` of each split to `out/<split>`, with the columns that the model reads.
+    """Write a `datasets.Dataset` for each split to `out/<split>`, with the columns that the model reads.
 
-    There are three more columns: `labels`, unless the labels of the split are unknown, `idx`, and `length`, the number
-    of tokens without padding. `out/<split>_swapped` has the pairs of a scored split with their texts swapped. Next to
-    them are lengths.json (for each split its number of `rows`, `mean` and `longest` length in tokens, and how many
-    examples were `truncated`), tokenization.json (`params`), and copies of task.json and source.json.
+    It has three more columns: `labels`, unless the labels of the split are unknown, `idx`, and `length`, the number of
+    tokens without padding. `out/<split>_swapped` has the pairs of a scored split with their texts swapped. `out` also
+    gets lengths.json (the number of `rows` of each split, their `mean` and `longest` length in tokens, and how many of
+    them were `truncated`), tokenization.json (`params`), and copies of task.json and source.json.
 
     Raises:
-        UserError: An input is missing, or `max_length` is out of the model's range.
+        UserError: An input is missing, or the model does not support `max_length`.
     """
     require(pretrained, "pretrained")
     task = read_task(raw, "download")
@@ -49,11 +49,12 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     least, most = length_range(pretrained, tokenizer, len(task.text_columns))
     if not least <= params.max_length <= most:
         raise UserError(
-            f"params.yaml: tokenize.max_length is {params.max_length}; for this model it must be {least} to {most}"
+            f"params.yaml: tokenize.max_length must be between {least} and {most} for this model, got "
+            f"{params.max_length}."
         )
     if task.pairs and pair_separator(tokenizer):
-        log.info("the tokenizer has no token that separates the texts of a pair, so the second one starts a new line")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # num_proc alone sets the number of cores
+        log.info("the tokenizer has no separator for the texts of a pair, so the second text starts on a new line")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # Only num_proc decides how many cores are used.
     processes = min(num_proc, os.cpu_count() or 1)
     lengths = {}
     with atomic_output(out) as draft:
@@ -83,14 +84,14 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
 
 
 def _with_model_labels(examples: Dataset, task: Task) -> Dataset:
-    """Name and type the labels as the Trainer and the losses of transformers expect them."""
+    """Give the labels the name and the type that the Trainer and the losses of transformers expect."""
     if "label" not in examples.column_names:
         return examples
     examples = examples.rename_column("label", "labels")
-    if task.problem_type == "multi_label_classification":  # binary cross-entropy compares floats
+    if task.problem_type == "multi_label_classification":  # Binary cross-entropy needs floats.
         return examples.cast_column("labels", List(Value("float32"), length=len(task.labels)))
     if task.problem_type == "regression" and NO_LABEL in np.asarray(examples["labels"][:]):
-        raise UserError(f"an example has the label {NO_LABEL}, which transformers ignores; shift or scale the labels")
+        raise UserError(f"An example has the label {NO_LABEL}, which transformers ignores. Shift or scale the labels.")
     return examples
 
 
@@ -119,7 +120,7 @@ def _log_vocabulary_fit(
     tokens = int(lengths.sum())
     unknown = count_unknown_tokens(tokenized.data.table["input_ids"], tokenizer)
     fit = f"{unknown / max(tokens, 1):.1%} of the tokens ({unknown:,} of {tokens:,}) are unknown"
-    # The tokens of a truncated example do not cover all of its words.
+    # Truncated examples do not count, because their tokens do not cover all of their words.
     complete = ~columns["truncated"][:]
     texts = examples.data.table.select(task.text_columns).filter(pa.array(complete))
     words = sum(count_words(column) for column in texts.columns)
@@ -135,7 +136,7 @@ def _log_vocabulary_fit(
 def main() -> None:
     require_locked()
     params = load_params()
-    if sys.platform == "linux":  # The worker processes of `map` would wait forever if this one were killed.
+    if sys.platform == "linux":  # If this process is killed, the workers of `map` would wait forever.
         prctl = ctypes.CDLL(None).prctl
         os.register_at_fork(after_in_child=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
     tokenize(RAW, PRETRAINED, TOKENIZED, params.tokenize, params.runtime.num_proc)

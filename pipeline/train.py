@@ -1,14 +1,14 @@
-"""Stage train: fine-tune the pretrained transformer on the tokenized rows with the Hugging Face Trainer."""
+"""Fine-tune the base model on the training examples."""
 
 from pipeline.cli import parse_arguments, run
 from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 
-if __name__ == "__main__":  # --help must not wait for the imports below
+if __name__ == "__main__":  # --help must not wait for the imports below.
     ARGUMENTS = parse_arguments(
         keys_of(
             "train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout"
         ),
-        fresh="start from scratch instead of resuming an interrupted run",
+        fresh="start from scratch (default: resume an interrupted run from its last checkpoint)",
     )
 
 import json
@@ -56,19 +56,19 @@ def train(
     runtime: RuntimeParams,
     fresh: bool = False,
 ) -> None:
-    """Fine-tune a model on `tokenized/train`, and score it on `tokenized/validation` after each epoch.
+    """Fine-tune the base model on `tokenized/train`, and score it on `tokenized/validation` after each epoch.
 
-    It writes train.json, environment.json, plots/history.csv and timing.json into `metrics`. If several processes train
+    train.json, environment.json, plots/history.csv and timing.json are written to `metrics`. If several processes train
     together, only rank 0 writes.
 
     Args:
-        pretrained: The base model.
-        classifier: The fine-tuned model is written here, with its provenance and how to use it.
-        checkpoints: An interrupted run has left its checkpoint here, and resumes from it unless `fresh`. All machines
-            must see this directory.
+        pretrained: The directory of the base model.
+        classifier: The directory for the fine-tuned model, its provenance and the settings for using it.
+        checkpoints: The directory of the checkpoints. An interrupted run resumes from its last one, unless `fresh` is
+            set. All machines must have access to this directory.
 
     Raises:
-        UserError: The user can correct a parameter or an input.
+        UserError: A parameter or an input is wrong, and the user can correct it.
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
@@ -81,7 +81,7 @@ def train(
     else:
         from pipeline.training.trainer import fit
 
-    # The record of what the model is made from. `code_digest` needs all the code that is imported above.
+    # The record of what the model is made from. `code_digest` hashes the modules that have been imported so far.
     provenance = {
         "checkpoint": checkpoint,
         "code": code_digest(),
@@ -99,7 +99,7 @@ def train(
         LiveCurves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
-        with atomic_output(classifier) as draft:  # before training, so that an output that cannot be written fails now
+        with atomic_output(classifier) as draft:  # If it cannot be written, fail before training.
             inputs = load_inputs(task, tokenized, pretrained, params, device)
             examples = len(inputs.training)
             effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
@@ -112,16 +112,16 @@ def train(
             try:
                 inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
                 inputs.tokenizer.save_pretrained(draft)
-            except SafetensorError as error:  # It stands for a full disk.
+            except SafetensorError as error:  # safetensors raises this error if the disk is full.
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             inference = json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8"))
             InferenceSettings(
                 task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
                 precision=device.precision, **inference,
             ).write(draft)  # fmt: skip
-            # write_json would round a learning rate of 1e-7 to 0.
+            # `write_json` would round the parameters to six digits.
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
-        curves(result.history)  # Nothing has written them if training was resumed after its last step.
+        curves(result.history)  # If training resumed after its last step, the curves are not written yet.
         summary = _summary(result.history, params, task, effective_batch)
         if summary["degenerate"]:
             log.warning(
@@ -136,7 +136,7 @@ def train(
 
 
 def _summary(history: History, params: TrainParams, task: Task, effective_batch: int) -> dict[str, Any]:
-    """Return the content of train.json. The same run gives the same bytes, so no times are in it."""
+    """Return the content of train.json. It has no times, so that the same run gives the same bytes."""
     epochs = epochs_scored(history)
     kept = kept_epoch(history, params.keep, task)
     return {

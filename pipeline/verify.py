@@ -1,10 +1,12 @@
-"""Check that the committed result can be reproduced: run the committed pipeline from scratch and compare every output.
+"""Rerun the committed pipeline from scratch, to check its results.
 
-HEAD is cloned into a temporary directory and run there with an empty cache. Before that, the code, parameters and data
-in HEAD must be those that its dvc.lock records. Data that were added with "dvc add" come from the cache of your
-repository. The outputs' hashes are compared with those of the committed dvc.lock. Data, checkpoint and tokens must be
-equal anywhere; everything else must be in the same environment, as recorded in metrics/environment.json. In another one
-the weights differ, and the scores by a little.
+Examples:
+  # Run HEAD in a temporary clone, and compare its outputs with dvc.lock:
+  python -m pipeline.verify
+  # The same, after setting up .venv if necessary:
+  make verify
+
+More: docs/reproducibility.md
 """
 
 import json
@@ -30,19 +32,19 @@ _LOCK = Path("dvc.lock")
 _ENVIRONMENT = METRICS_DIR / "environment.json"
 _EVALUATION = METRICS_DIR / "evaluation.json"
 _MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")
-_DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # Outputs of these stages differ between CPUs.
-# Points by which a score may differ in another environment. Another CPU rounds in another order, which changes training
-# as much as another seed does. Over five seeds of the committed model, accuracy on validation has a standard deviation
-# of 0.9 points: two of them differ by 1.3 on average, and by more than 3 in one case of fifty.
+_DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # Their outputs differ between CPUs.
+# A score may differ by this many points in another environment. Another CPU rounds in a different order, which changes
+# training as much as another seed does. With five seeds of the committed model, validation accuracy has a standard
+# deviation of 0.9 points. Two seeds then differ by 1.3 points on average, and by more than 3 in one of fifty cases.
 TOLERANCE = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run has recorded in a checkout.
+    """The recorded result of a run in a checkout.
 
     Attributes:
-        outputs: The hash of each output, by stage and path.
+        outputs: The hash of each output in dvc.lock, by stage and path.
         environment: The content of metrics/environment.json.
         evaluation: The content of metrics/evaluation.json.
     """
@@ -53,14 +55,10 @@ class Result:
 
 
 def read_result(checkout: Path) -> Result:
-    """Read the result in a checkout.
-
-    Raises:
-        UserError: A file is missing or damaged.
-    """
+    """Read the result in a checkout. Raises UserError if a file is missing or damaged."""
     for file in (_LOCK, _ENVIRONMENT, _EVALUATION):
         if not (checkout / file).exists():
-            raise UserError(f'HEAD has no {file} to compare with; run "dvc repro", commit dvc.lock and metrics/')
+            raise UserError(f'HEAD has no {file} to compare with. Run "dvc repro", and commit dvc.lock and metrics/.')
     stages = read_yaml(checkout / _LOCK)["stages"]
     try:
         return Result(
@@ -69,23 +67,26 @@ def read_result(checkout: Path) -> Result:
             evaluation=json.loads((checkout / _EVALUATION).read_text(encoding="utf-8")),
         )
     except ValueError as error:
-        raise UserError(f'{METRICS_DIR} cannot be read: {error}; run "dvc repro" and commit metrics/') from None
+        raise UserError(f'{METRICS_DIR} cannot be read: {error}. Run "dvc repro", and commit metrics/.') from None
 
 
 def verify(repository: Path) -> None:
-    """Run HEAD of `repository` in a temporary clone, and compare its result with the committed one.
+    """Run HEAD of `repository` in a temporary clone with an empty cache, and compare its result with the committed one.
+
+    Before anything runs, the code, parameters and data in HEAD must match its dvc.lock. Data that "dvc add" tracks are
+    copied from the cache of the repository.
 
     Raises:
-        UserError: There is nothing to compare with, HEAD is not what its dvc.lock records, data are missing, the run
-            fails, or its result differs, see `compare`.
+        UserError: HEAD has no result, HEAD does not match its dvc.lock, data are missing, the run fails, or its result
+            differs (see `compare`).
     """
-    # DVC's own look for a newer version may still write a file there, which must not hide the verdict.
+    # DVC may still be writing a file there, from its check for a newer version. That must not hide the verdict.
     with tempfile.TemporaryDirectory(prefix="verify-", ignore_cleanup_errors=True) as scratch:
         clone = Path(scratch, "clone")
         if subprocess.run(["git", "clone", "--quiet", str(repository), str(clone)]).returncode:
-            raise UserError(f"{repository} cannot be cloned; verify runs at the top of a git repository with a commit")
+            raise UserError(f"{repository} cannot be cloned. Run verify at the top of a git repository with a commit.")
         committed = read_result(clone)
-        # Relative mirrors are relative to the user's repository, not to the clone.
+        # A relative path of a mirror is relative to the user's repository, not to the clone.
         mirrors = {name: str(users_path(os.environ[name]).absolute()) for name in _MIRRORS if os.environ.get(name)}
         environ = {**dvc_environ(), **mirrors}
         environ.pop("DVC_ROOT", None)
@@ -95,7 +96,7 @@ def verify(repository: Path) -> None:
         with forwarding_signals() as children:  # An interrupted stage saves a checkpoint in the clone before it ends.
             status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
         if status:
-            raise UserError("dvc repro fails in a fresh clone of HEAD; see its message above")
+            raise UserError("dvc repro failed in a fresh clone of HEAD. See its message above.")
         compare(committed, read_result(clone))
 
 
@@ -103,12 +104,12 @@ def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
     """Copy the data that "dvc add" tracks, and that a stage depends on, from the user's cache into the clone.
 
     Raises:
-        UserError: The cache does not have them.
+        UserError: The cache does not have these data.
     """
     stages = read_yaml(clone / _LOCK)["stages"].values()
     dependencies = {Path(dependency["path"]) for lock in stages for dependency in lock.get("deps", [])}
     files = _output(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")[:-1]
-    # A stage may depend on a directory that holds added files, or on files of an added directory.
+    # A stage may depend on a directory that contains added files, or on files in an added directory.
     needed = [
         str(path)
         for path in (Path(file).with_suffix("") for file in files)
@@ -116,7 +117,7 @@ def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
     ]
     if not needed:
         return
-    # A cache has the layout of a remote, so the user's cache can be a remote of the clone.
+    # A cache and a remote have the same layout, so the user's cache can be a remote of the clone.
     cache = _output([*DVC, "cache", "dir"], repository, environ).strip()
     _output([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
     pull = [*DVC, "pull", "--quiet", "--remote", "cache-of-the-user", *needed]
@@ -129,14 +130,14 @@ def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
 
 
 def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
-    """Raise UserError if the code, parameters, data or metrics of HEAD are not the ones that its dvc.lock records.
+    """Raise UserError if the code, parameters, data or metrics in HEAD are not the ones that its dvc.lock records.
 
-    A run would then give different results, for a reason that has nothing to do with determinism.
+    A run would then give a different result, for a reason that has nothing to do with determinism.
     """
     stages = read_yaml(clone / _LOCK)["stages"]
     outputs = {output["path"]: output["md5"] for lock in stages.values() for output in lock["outs"]}
     dependencies = [dependency for lock in stages.values() for dependency in lock.get("deps", [])]
-    # After a run of some stages only, a later stage has used an older version of an output.
+    # If only some stages were run, a later stage may have used an older version of an output.
     changes = {entry["path"] for entry in dependencies if outputs.get(entry["path"], entry["md5"]) != entry["md5"]}
 
     status = json.loads(_output([*DVC, "status", "--no-updates", "--json"], clone, environ))
@@ -146,24 +147,24 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
                 changes.add(f"{entry} of stage {stage}")  # "changed command"
                 continue
             for path, state in entry.get("changed deps", {}).items():
-                if isinstance(state, dict):  # {"train.lr": "modified"}
+                if isinstance(state, dict):  # such as {"train.lr": "modified"}
                     changes.add(f"{', '.join(state)} in {path}")
                 elif path not in outputs:
                     changes.add(path)
-            # The clone has the outputs that git tracks, such as metrics, and not the cached ones.
+            # Outputs that git tracks, such as metrics, are in the clone. Cached outputs are missing there.
             for path, state in entry.get("changed outs", {}).items():
                 if state not in ("not in cache", "deleted"):
                     changes.add(path)
     if changes:
         raise UserError(
-            f"HEAD is not what its dvc.lock records: {', '.join(sorted(changes))}; "
-            'run "dvc repro" and commit dvc.lock, metrics/ and these files. If they are committed, git has changed '
+            f"HEAD does not match its dvc.lock: {', '.join(sorted(changes))}. "
+            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If they are committed, git has changed '
             'their line endings: see "git ls-files --eol" and core.autocrlf.'
         )
 
 
 def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) -> str:
-    """Return what a command prints. Raises UserError if it fails."""
+    """Return the output of a command. Raises UserError if the command fails."""
     done = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
@@ -174,9 +175,11 @@ def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) ->
 def compare(committed: Result, reproduced: Result) -> None:
     """Print the outputs of two results side by side. If some differ, also print the environments and the scores.
 
+    The data, the base model and the tokens must be the same everywhere. The other outputs must be the same in the same
+    environment. In another environment, they may differ, and the scores may differ by `TOLERANCE`.
+
     Raises:
-        UserError: An output is missing on one side, an output differs that does not depend on the environment, any
-            output differs in the same environment, or a score differs by more than TOLERANCE.
+        UserError: An output is missing on one side, or an output or a score differs more than that.
     """
     rows, different = [], []
     for stage, path in committed.outputs | reproduced.outputs:
@@ -184,14 +187,14 @@ def compare(committed: Result, reproduced: Result) -> None:
         rows.append([stage, path, before[:12], after[:12], "same" if before == after else "DIFFERS"])
         if "-" in (before, after):
             raise UserError(
-                f"{path} of stage {stage} is missing on one side; dvc.lock is not that of the committed dvc.yaml: "
-                'run "dvc repro" and commit dvc.lock and metrics/'
+                f"{path} of stage {stage} is missing on one side, so the committed dvc.lock does not belong to the "
+                'committed dvc.yaml. Run "dvc repro", and commit dvc.lock and metrics/.'
             )
         if before != after:
             different.append((stage, path))
     print("\n".join(aligned([["stage", "output", "committed", "reproduced", ""], *rows], "left")))
     if not different:
-        print(f"All {len(rows)} outputs are the committed ones, byte for byte.")
+        print(f"All {len(rows)} outputs match the committed ones byte for byte.")
         return
     environment = []
     for key in sorted(committed.environment | reproduced.environment):
@@ -199,43 +202,43 @@ def compare(committed: Result, reproduced: Result) -> None:
         if before != after:
             environment.append([key, before, after])
     if environment:
-        print("\nThe committed result is from another environment than this one:\n")
+        print("\nThe committed result comes from a different environment:\n")
         print("\n".join(aligned([["", "committed", "reproduced"], *environment], "left")))
     for stage, path in different:
         if stage not in _DEPEND_ON_ENVIRONMENT:
             raise UserError(
-                f"{path} differs from the committed dvc.lock, and it must be the same on every CPU; install the locked "
-                'packages ("rm -f .venv/ready && make setup") and verify again, or "dvc repro" and commit the result'
+                f"{path} differs from the committed dvc.lock, but it must be the same on every CPU. Install the locked "
+                'packages ("rm -f .venv/ready && make setup") and verify again, or run "dvc repro" and commit the '
+                "result."
             )
     if not environment:
         raise UserError(
-            f"{len(different)} of {len(rows)} outputs differ from the committed dvc.lock in the same environment; "
-            "commit the result of a new dvc repro, or find what is not deterministic"
+            f"{len(different)} of {len(rows)} outputs differ from the committed dvc.lock in the same environment. "
+            'Run "dvc repro" and commit the result, or find out what is not deterministic.'
         )
-    print(
-        "\nData, checkpoint and tokens are byte for byte the committed ones. Other environments round sums in another"
-    )
-    print(f"order, which changes training as another seed does. So scores may differ by {TOLERANCE:g} points:\n")
+    print("\nThe data, the base model and the tokens are byte for byte the same. Another environment rounds sums in a")
+    print(f"different order, which changes training like another seed. So scores may differ by {TOLERANCE:g} points:\n")
     _compare_scores(committed.evaluation, reproduced.evaluation)
 
 
 def _compare_scores(committed: dict[str, Any], reproduced: dict[str, Any]) -> None:
-    """Print the scores side by side. Raises UserError if a score differs by more than the tolerance."""
+    """Print the scores side by side. Raises UserError if a score differs by more than `TOLERANCE`."""
     scores_after = by_title(reproduced)
     rows, failures = [], []
     for title, (metric, before) in by_title(committed).items():
         after = scores_after[title][1]
         change = metric.format_difference(after - before, 2)
         rows.append([title, metric.format(before, 2), metric.format(after, 2), change])
-        # An error has no scale of its own, so its difference is relative.
-        points = 100 * (after - before) / (before if metric.scale == "error" else 1)
-        if abs(points) > TOLERANCE:
-            failures.append(f"{title} is {points:+.2f} points from the committed one")
+        # An error has no fixed scale, so its difference is relative.
+        scale, unit = (before, "%") if metric.scale == "error" else (1, " points")
+        difference = 100 * (after - before) / scale
+        if abs(difference) > TOLERANCE:
+            failures.append(f"{title} differs by {difference:+.2f}{unit}")
     print("\n".join(aligned([["", "committed", "reproduced", "difference"], *rows], "right")))
     if failures:
         raise UserError(
-            f"{', '.join(failures)}, and another environment explains {TOLERANCE:g}; verify where the result was made, "
-            'or run "dvc repro" and commit the result'
+            f"{', '.join(failures)}, but another environment explains only {TOLERANCE:g}. Verify it in the environment "
+            'of the committed result, or run "dvc repro" and commit the result.'
         )
     print(f"\nThe committed result is reproduced: no score differs by more than {TOLERANCE:g} points.")
 

@@ -197,11 +197,11 @@ def test_texts_that_were_cut_are_counted(trained: Trained, tmp_path: Path, caplo
     source = tmp_path / "in.csv"
     source.write_bytes(as_csv([*ROWS, {**ROWS[0], "text": "Boston " * 1000}]))
     classify(trained("classes") / "classifier", source, tmp_path / "out.csv", False, 64)
-    assert "1 of 6 rows are longer than 24 tokens and were cut" in caplog.messages
+    assert "1 of 6 rows (16.7%) are longer than 24 tokens and were truncated" in caplog.messages
 
 
 BAD = {
-    "an empty text": ("in.csv", b"id,text\n1,good\n2, \n3,fine\n", r"in\.csv line 3 has no text; fill", 2),
+    "an empty text": ("in.csv", b"id,text\n1,good\n2, \n3,fine\n", r'in\.csv line 3 has no text .*"text"\. Fill', 2),
     "a ragged row": ("in.csv", b"id,text\n1,good\n2\n3,fine\n", r"in\.csv line 3 has 1 fields.*quotes", 2),
     "no text": (
         "in.jsonl",
@@ -237,19 +237,19 @@ def test_a_bad_row_stops_or_is_skipped(
     [row_error] = read(Path("out.errors.jsonl"))
     assert list(row_error) == ["where", "why", "row"]
     assert f"{row_error['where']} {row_error['why']}" == str(stopped.value)
-    assert "1 row cannot be used: out.errors.jsonl" in caplog.messages
+    assert "1 row cannot be used. See out.errors.jsonl." in caplog.messages
 
 
 # The source (a file and its content, or texts), --out, and the error.
 WRONG: dict[str, tuple[tuple[str, str] | list[str], str, str]] = {
     "another column": (("in.csv", "txet\na\n"), "out.csv", r"text, but txet; .* rename a column.* \"txet\""),
-    "a column of answers": (("in.csv", "text,prediction\na,b\n"), "out.csv", "has a column prediction.*; rename"),
+    "a column of answers": (("in.csv", "text,prediction\na,b\n"), "out.csv", 'has a column "prediction", .* Rename'),
     "an unknown output": (("in.csv", "text\na\n"), "out.xlsx", r"out\.xlsx cannot be written; name .* \.csv"),
     "an unknown input": (("in.txt", "text\na\n"), "out.csv", r"in\.txt cannot be read; save it as one of \.csv"),
     "no file": (("nwe.csv", ""), "out.csv", r"nwe\.csv cannot be read: "),
-    "no rows": (("in.csv", "text\n"), "out.csv", "the input has no row that can be used; add"),
-    "an empty text": ([" "], "out.csv", "command line row 0 has no text; fill it in"),
-    "two texts": (["a", "b"], "out.csv", "reads one text, text, but got 2"),
+    "no rows": (("in.csv", "text\n"), "out.csv", r"The input has no row that can be used\. Add"),
+    "an empty text": ([" "], "out.csv", r'command line row 0 has no text in column "text"\. Fill it in'),
+    "two texts": (["a", "b"], "out.csv", r"reads one text \(text\), got 2"),
 }
 
 
@@ -275,7 +275,7 @@ def test_what_else_is_wrong_is_reported_in_one_line(fault: str, trained: Trained
 def test_an_output_without_rows_is_not_written(trained: Trained, tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("text\n \ngood,\n")
-    with pytest.raises(UserError, match="no row that can be used; run without"):
+    with pytest.raises(UserError, match=r"no row that can be used\. Run without"):
         classify(trained("classes") / "classifier", source, tmp_path / "out.csv", True, 64)
     assert list(tmp_path.iterdir()) == [source]
 
@@ -288,7 +288,7 @@ def test_a_directory_is_never_replaced(trained: Trained, tmp_path: Path, monkeyp
         directory.mkdir()
         (directory / "thesis").touch()
     for out in ("results.csv", "answered.jsonl"):
-        with pytest.raises(UserError, match=r"(results.csv|errors.jsonl) is a directory; name a file"):
+        with pytest.raises(UserError, match=r"(results.csv|errors.jsonl) is a directory\. Name a file"):
             classify(model, source, Path(out), out == "answered.jsonl", 64)
     assert Path("results.csv/thesis").exists() and Path("answered.errors.jsonl/thesis").exists()
     assert not Path("answered.jsonl").exists()
@@ -333,9 +333,9 @@ def test_standard_input_is_not_replaced_by_the_answers(trained: Trained, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--file", "in.csv", "--out", ""], "--out is empty; name a file"),
-        (["--file", "in.csv", "--batch-size", "0"], "--batch-size is 0; it must be 1 or more"),
-        (["--file", "-"], "several processes cannot share standard input; name a file"),
+        (["--file", "in.csv", "--out", ""], "--out must be the name of a file, and is empty."),
+        (["--file", "in.csv", "--batch-size", "0"], "--batch-size must be at least 1, got 0."),
+        (["--file", "-"], "--file must name a file if several processes share its rows, got - (standard input)."),
     ],
 )
 def test_an_argument_that_is_invalid_is_reported(
@@ -367,7 +367,7 @@ def test_a_model_for_a_gpu_answers_on_a_cpu(trained: Trained, tmp_path: Path, ca
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     classify(model, ["Boston"], tmp_path / "out.jsonl", False, 64)
-    assert "fp16, which this machine does not have" in caplog.text
+    assert "fp16, which this machine does not support" in caplog.text
 
 
 @pytest.mark.parametrize("precision", [None, "fp32", "bf16"])

@@ -113,8 +113,9 @@ def test_the_verdict_on_two_single_runs_is_only_whether_they_differ(sides: dict[
         accuracy = comparison.splits["test"].difference["accuracy"]
         value, low, high = (f"{100 * share:+.1f}" for share in (accuracy.value, accuracy.low, accuracy.high))
         assert value.startswith(direction)
-        assert comparison.verdict.startswith(
-            f"these two models differ: {value} points of test accuracy, 95% interval {low} to {high} points"
+        assert comparison.verdict == (
+            f"these two models differ: {value} points of test accuracy "
+            f"(95% confidence interval: {low} to {high} points)"
         )
         assert "python -m pipeline.seeds --n 5" in comparison.caveats[0]
         for text in (as_text(comparison), as_markdown(comparison)):
@@ -133,7 +134,9 @@ def test_the_text_has_columns_and_a_verdict(toy: Project, sides: dict[str, Side]
     detectable = f"A true difference of {100 * comparison.difference.detectable:.1f} points of test accuracy is "
     assert f"{detectable}detected about 80% of the time." in text
     lines, verdict = text.split("\nVerdict: ")
-    assert re.match(r"these two models differ: -[\d.]+ points of test accuracy, 95% interval -[\d.]+ to ", verdict)
+    assert re.match(
+        r"these two models differ: -[\d.]+ points of test accuracy \(95% confidence interval: -[\d.]+ to ", verdict
+    )
     assert max(len(line) for line in lines.splitlines() if "|code:" not in line) <= 100
 
 
@@ -167,7 +170,7 @@ def test_a_run_equals_itself_and_compare_changes_no_file(toy: Project) -> None:
     out = as_text(compared("HEAD", "workspace"))
     assert "B: workspace" in out
     assert "Verdict: no difference: the predictions are identical, and so are the parameters" in out
-    assert out.count("none differs") == 3
+    assert out.count(": identical\n") == 3
     assert files() == before
     assert toy.git("status", "--porcelain") == ""
 
@@ -181,7 +184,7 @@ def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
         row["prediction"], row["logit_1"] = row["label"], 2.0 * row["label"] - 1
     path.unlink()  # it may be a link into the cache
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
-    with pytest.raises(UserError, match=r'data/predictions .*dvc\.lock .*; run "dvc repro"$'):
+    with pytest.raises(UserError, match=r'data/predictions .*dvc\.lock .*\. Run "dvc repro"\.$'):
         compared("main", "workspace")
     with Repo() as repo:
         repo.commit(force=True)
@@ -191,8 +194,8 @@ def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
     assert (len(test.fixed), len(test.broken)) == (4, 0)
     assert test.difference["accuracy"].low > 0
     assert comparison.better is None
-    assert comparison.verdict.startswith("no evidence of a difference in test accuracy: 95% interval +")
-    assert comparison.verdict.endswith("; only 4 pairs changed")
+    assert comparison.verdict.startswith("no evidence of a difference in test accuracy (95% confidence interval: +")
+    assert comparison.verdict.endswith(", because only 4 pairs changed (at least 10 are needed)")
 
 
 def test_a_sentence_cannot_break_the_markdown(sides: dict[str, Side]) -> None:
@@ -251,12 +254,12 @@ def test_changed_pairs_of_groups_follow_the_mean_probability(sides: dict[str, Si
 def test_runs_of_different_tasks_are_rejected(sides: dict[str, Side], toy: Project) -> None:
     number = Side("number", runs("number"))
     assert number.runs[0].task.scored_splits == ["validation"], "its test set has no labels"
-    with pytest.raises(UserError, match=r"main and number have different tasks: .*name demo and stsb"):
+    with pytest.raises(UserError, match=r"main and number have different tasks: .*name \(demo and stsb\)"):
         compare(sides["main"], number)
 
 
 def test_a_group_cannot_be_compared_with_a_single_run(toy: Project) -> None:
-    with pytest.raises(UserError, match=r"low .*2 runs, workspace .*one run; .*low-1"):
+    with pytest.raises(UserError, match=r"low .*2 runs, but workspace .*single run\. .*low-1"):
         compared("low", "workspace")
 
 
@@ -276,11 +279,11 @@ def changed(field: str, **entries: Any) -> Callable[[Run], Run]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("parameters", **{"train.lr": 0.2}), r"low-1 and low-2 differ in train\.lr, 0\.0005 and 0\.2"),
-        (changed("environment", cpu="another"), "differ in cpu, a CPU and another"),
-        (changed("environment", MKL_CBWR="AVX2"), "differ in MKL_CBWR, - and AVX2"),
-        (changed("code", **{"training code": "01234567"}), r"differ in training code, 0{16} and 01234567"),
-        (changed("parameters", data="01234567"), r"differ in data, \w{8} and 01234567"),
+        (changed("parameters", **{"train.lr": 0.2}), r"low-1 and low-2 differ in train\.lr \(0\.0005 and 0\.2\)"),
+        (changed("environment", cpu="another"), r"differ in cpu \(a CPU and another\)"),
+        (changed("environment", MKL_CBWR="AVX2"), r"differ in MKL_CBWR \(- and AVX2\)"),
+        (changed("code", **{"training code": "01234567"}), r"differ in training code \(0{16} and 01234567\)"),
+        (changed("parameters", data="01234567"), r"differ in data \(\w{8} and 01234567\)"),
     ],
 )
 def test_a_group_of_two_configurations_is_rejected(
@@ -293,7 +296,7 @@ def test_a_group_of_two_configurations_is_rejected(
 
 def test_scores_of_different_things_are_not_averaged(sides: dict[str, Side]) -> None:
     first, second = sides["low"].runs
-    with pytest.raises(UserError, match=r"low-1 and low-2 are scores of different things.*: code 00000000 and 1"):
+    with pytest.raises(UserError, match=r"low-1 and low-2 cannot be averaged: .* code \(00000000 and 1\)\.$"):
         compare(sides["high"], Side("low", [first, changed("signature", code="1")(second)]))
 
 
@@ -319,7 +322,7 @@ def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
 def test_groups_are_compared_over_seeds_and_examples(sides: dict[str, Side]) -> None:
     low, high = sides["low"], sides["high"]
     comparison = compare(low, high)
-    assert comparison.seeds == "1, 2 of both, paired"
+    assert comparison.seeds == "1, 2 in both A and B, paired by seed"
     assert comparison.changes["parameters"] == {"train.lr": (5e-4, 2e-3)}
     assert comparison.better == "B"
     test = comparison.splits["test"]
@@ -327,7 +330,7 @@ def test_groups_are_compared_over_seeds_and_examples(sides: dict[str, Side]) -> 
     values = [single.splits["test"].difference["accuracy"].value for single in singles]
     assert test.difference["accuracy"].value == pytest.approx(np.mean(values))
     text = as_text(comparison)
-    assert "Seeds: 1, 2 of both, paired." in text
+    assert "Seeds: 1, 2 in both A and B, paired by seed." in text
     assert text.count("seed:1,2") == html.unescape(as_markdown(comparison)).count("seed:1,2") == 2
 
 
@@ -343,7 +346,7 @@ def test_runs_on_different_data_are_rejected(column: str, sides: dict[str, Side]
         values[7] += 1
         changed_split = dataclasses.replace(validation, **{column: values})
         other = run._replace(predictions=run.predictions | {"validation": changed_split})
-    message = rf"^main and worse .*{column} of validation .*100 and 100 pairs.*; compare runs on the same pairs$"
+    message = rf"^main and worse .*{column} of validation .*100 and 100 pairs.*\. Compare runs on the same pairs\.$"
     with pytest.raises(UserError, match=message):
         compare(sides["main"], Side("worse", [other]))
 
@@ -352,17 +355,19 @@ def test_missing_revisions_and_outputs_are_reported_in_one_line(
     toy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("nothing", "", "^HEAD"):
-        with pytest.raises(UserError, match=rf'^"{re.escape(name)}" is .*; see "git branch" and "dvc exp list -A"$'):
+        with pytest.raises(
+            UserError, match=rf'^"{re.escape(name)}" is .*\. Run "git branch" or "dvc exp list -A" .*\.$'
+        ):
             compared(name, "workspace")
-    with pytest.raises(UserError, match=r'^HEAD~1: dvc\.lock is missing; .*"dvc repro"'):
+    with pytest.raises(UserError, match=r'^HEAD~1: dvc\.lock is missing\. .*"dvc repro"'):
         compared("HEAD~1", "workspace")
     shutil.rmtree(toy.root / "data" / "predictions")
-    with pytest.raises(UserError, match=r'^workspace: data/predictions .* \(deleted\); run "dvc repro"'):
+    with pytest.raises(UserError, match=r'^workspace: data/predictions .* \(deleted\)\. Run "dvc repro"\.$'):
         compared("main", "workspace")
     restore(toy)
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"^git: .*; run in the directory that holds dvc\.yaml$"):
+    with pytest.raises(UserError, match=r"^git: .*\. Run this in the directory that contains dvc\.yaml\.$"):
         compared("main", "workspace")
 
 
@@ -375,7 +380,7 @@ def test_predictions_missing_from_the_cache_are_not_downloaded(
     remote = f"[core]\n    remote = near\n['remote \"near\"']\n    url = {toy.root}/.dvc/cache\n"
     (clone / ".dvc" / "config.local").write_text(remote)
     monkeypatch.chdir(clone)
-    with pytest.raises(UserError, match=r'^main: data/predictions .*cache; .*"dvc pull"'):
+    with pytest.raises(UserError, match=r'^main: data/predictions .*cache\. .*"dvc pull"'):
         compared("main", "main")
 
 
@@ -410,12 +415,12 @@ def test_predictions_of_an_outdated_model_are_rejected(toy: Project) -> None:
     model["md5"] = "0" * 32  # as after `dvc repro train` alone
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
     reason = r"two versions of models/classifier, so its stages did not run together"
-    with pytest.raises(UserError, match=rf'^workspace: dvc\.lock has {reason}; run "dvc repro"$'):
+    with pytest.raises(UserError, match=rf'^workspace: dvc\.lock has {reason}\. Run "dvc repro"\.$'):
         runs("workspace")
     restore(toy)
     Path("models", "classifier").unlink()  # it may be a link into the cache
     Path("models", "classifier").write_text("another model")
-    with pytest.raises(UserError, match=r'models/classifier .* \(modified\); run "dvc repro"$'):
+    with pytest.raises(UserError, match=r'models/classifier .* \(modified\)\. Run "dvc repro"\.$'):
         runs("workspace")
     restore(toy)
 
@@ -433,13 +438,13 @@ def test_a_stage_removed_from_dvc_yaml_is_ignored(toy: Project) -> None:
     [
         ("dvc.lock", "<<<<<<< HEAD\nstages:\n", r"dvc\.lock cannot be read: .* line \d+"),
         ("params.yaml", "train:\n<<<<<<< HEAD\n", r"params\.yaml cannot be read: .* line \d+"),
-        ("dvc.lock", "", r"dvc\.lock has no data/predictions"),
+        ("dvc.lock", "", r"dvc\.lock has no entry for data/predictions"),
         (
             "dvc.lock",
             "stages:\n  predict:\n    outs:\n    - path: data/predictions\n",
-            r"dvc\.lock is not complete",
+            r"dvc\.lock is incomplete",
         ),
-        ("dvc.lock", "stages:\n  predict:\n", r"dvc\.lock is not complete"),
+        ("dvc.lock", "stages:\n  predict:\n", r"dvc\.lock is incomplete"),
     ],
 )
 def test_a_file_with_a_merge_conflict_or_cut_short_is_reported_in_one_line(
@@ -447,7 +452,7 @@ def test_a_file_with_a_merge_conflict_or_cut_short_is_reported_in_one_line(
 ) -> None:
     Path(file).write_text(text)
     try:
-        with pytest.raises(UserError, match=rf'^workspace: {message}; run "dvc repro"$'):
+        with pytest.raises(UserError, match=rf'^workspace: {message}\. Run "dvc repro"\.$'):
             runs("workspace")
     finally:
         toy.git("checkout", "--quiet", file)
@@ -463,15 +468,15 @@ def gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ("low high", 0.5, "passes", r"The gate passes high: it is better$"),
         ("high low", 0.5, "fails", r"The gate fails low: it is worse$"),
-        ("high low", 40, "passes", r"The gate passes low: it does not lose 40 points or more$"),
-        ("high late", 0.5, "undecided", r"The gate is undecided about late: it may lose 0\.5 points or more$"),
+        ("high low", 40, "passes", r"The gate passes low: it is not worse by 40 points or more$"),
+        ("high late", 0.5, "undecided", r"The gate is undecided about late: it may be worse by 0\.5 points or more$"),
         (
             "main worse",
             0.5,
             "fails",
-            r"The gate fails worse \(\w{7}\): it is worse\. This is about these two models, not",
+            r"The gate fails worse \(\w{7}\): it is worse\. This holds for these two models only, and not",
         ),
-        ("high high", 0, "passes", r"The gate passes high: its predictions are those of A$"),
+        ("high high", 0, "passes", r"The gate passes high: its predictions are identical to those of A$"),
     ],
 )
 def test_the_gate_passes_fails_or_is_undecided(
@@ -504,7 +509,9 @@ def test_sides_that_give_almost_the_same_answers_are_not_judged(sides: dict[str,
     a = Side("high", sides["high"].runs[:runs_a_side])
     b = changed_predictions(a, "surer", lambda test: {"logits": 2 * test.logits})
     line = verdict_of_the_gate(a, b, 0.5)
-    assert re.search(r"undecided about surer.*: too few pairs changed to judge it \(0\)", line)
+    assert re.search(
+        r"undecided about surer.*: too few pairs changed to judge it \(0, but at least 10 are needed\)", line
+    )
 
 
 def test_a_degenerate_side_is_named(sides: dict[str, Side]) -> None:

@@ -127,9 +127,9 @@ def test_two_runs_of_every_kind(task_type: str, made: Callable[..., Side]) -> No
     on_validation = "test" not in task.scored_splits
     assert f" {task.verdict_split} " in comparison.verdict
     for output in (text, markdown):
-        assert ("rests on validation" in output) == on_validation
+        assert ("validation scores are used instead" in output) == on_validation
         assert ("probability" in output) == (task.problem_type != "regression")
-    assert ("errors as they are" in text) == (task_type == "error")
+    assert ("errors are in their own units" in text) == (task_type == "error")
     first = next(line.split()[0] for line in text.splitlines() if line.startswith(tuple(task.scored_splits)))
     assert first == task.verdict_split, "the split that decides comes first"
     assert json.loads(as_json(comparison))["splits"][task.verdict_split]["fixed"][0]["label"] == judged.fixed[0].label

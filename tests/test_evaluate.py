@@ -264,7 +264,7 @@ def test_a_metric_that_does_not_apply_is_rejected(
 
 
 def test_missing_predictions_name_the_stage_to_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'task\.json is missing; run "dvc repro predict"'):
+    with pytest.raises(UserError, match=r'task\.json is missing\. Run "dvc repro predict"'):
         evaluate(tmp_path / "nowhere", tmp_path / "metrics")
     assert not (tmp_path / "metrics").exists()
 
@@ -284,7 +284,7 @@ def test_the_signature_says_what_the_scores_are_of(
     assert first == {
         "task": "mrpc", "metrics": "accuracy+f1", "seed": "7", "checkpoint": "me/mine@01234567", "code": "fedcba98"
     }  # fmt: skip
-    line = f"signature: task:mrpc|metrics:accuracy+f1|test:{rows['test'][0]}|validation:{rows['validation'][0]}|seed:7"
+    line = f"task:mrpc|metrics:accuracy+f1|test:{rows['test'][0]}|validation:{rows['validation'][0]}|seed:7"
     assert f"{line}|checkpoint:me/mine@01234567|code:fedcba98" in caplog.text
     table = pq.read_table(predictions / "test.parquet")
     pq.write_table(table.take(np.arange(len(table))[::-1]), predictions / "test.parquet")

@@ -109,15 +109,15 @@ def test_int8_is_written_only_if_it_answers_like_fp32(trained: Callable[..., Pat
     save_file(tensors, weights, metadata={"format": "pt"})
     done = run(out, "-m", "pipeline.export", "--onnx", "another", "--int8")
     assert done.returncode == 1
-    assert re.search(r"^error: int8 agrees with fp32 on .*nothing is written", done.stderr, re.M)
+    assert re.search(r"^error: int8 agrees with fp32 on .*Nothing was written", done.stderr, re.M)
     assert not (out / "another").exists()
 
 
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ("models", "models exists; name a new directory"),
-        ("new", r"onnx is not installed; .*\[onnx\]'"),
+        ("models", r"models already exists\. Name a new directory"),
+        ("new", r"onnx is not installed\. .*\[onnx\]'"),
     ],
 )
 def test_an_existing_directory_and_a_missing_package_are_reported(out: str, message: str, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
 
 
 def test_wrong_weights_and_metrics_are_refused_in_one_line(run: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r'class_weights names "Paris"\. The classes are Boston, Chicago'):
+    with pytest.raises(UserError, match=r'class_weights must .* got "Paris"\. The classes are Boston, Chicago'):
         run("classes", "run", class_weights={"Paris": 2.0})
     with pytest.raises(UserError, match=r"train\.class_weights must be null for a regression"):
         run("number", "run", class_weights="balanced")

@@ -20,20 +20,20 @@ def curve(validation_loss: list[float], f1: list[float], train_loss: list[float 
 CURVES = {
     "one epoch": (curve([0.5], [0.8]), ["Too short"]),
     "better to the end": (curve([0.6, 0.5, 0.4], [0.82, 0.86, 0.89]), ["Still improving"]),
-    "better by less than half a point": (curve([0.6, 0.5, 0.4], [0.82, 0.886, 0.89]), ["Levelled off"]),
-    "F1 rises, but the loss too": (curve([0.5, 0.4, 0.41], [0.82, 0.86, 0.89]), ["Levelled off"]),
-    "best in the middle": (curve([0.5, 0.4, 0.41], [0.85, 0.9, 0.895]), ["Levelled off"]),
+    "better by less than half a point": (curve([0.6, 0.5, 0.4], [0.82, 0.886, 0.89]), ["Leveled off"]),
+    "F1 rises, but the loss too": (curve([0.5, 0.4, 0.41], [0.82, 0.86, 0.89]), ["Leveled off"]),
+    "best in the middle": (curve([0.5, 0.4, 0.41], [0.85, 0.9, 0.895]), ["Leveled off"]),
     "loss climbs from its minimum": (
         curve([0.5, 0.4, 0.45, 0.55], [0.85, 0.9, 0.9, 0.895]),
         ["Overfitting from epoch 3"],
     ),
     "loss climbs from the first epoch": (curve([0.4, 0.45, 0.55], [0.9, 0.9, 0.895]), ["Overfitting from epoch 2"]),
-    "loss climbs by less than 5 %": (curve([0.5, 0.4, 0.415], [0.85, 0.9, 0.9]), ["Levelled off"]),
-    "train loss climbs as well": (curve([0.5, 0.4, 0.55], [0.85, 0.9, 0.9], [0.5, 0.4, 0.6]), ["Levelled off"]),
-    "train loss was not logged": (curve([0.5, 0.4, 0.55], [0.85, 0.9, 0.9], [None] * 3), ["Levelled off"]),
+    "loss climbs by less than 5%": (curve([0.5, 0.4, 0.415], [0.85, 0.9, 0.9]), ["Leveled off"]),
+    "train loss climbs as well": (curve([0.5, 0.4, 0.55], [0.85, 0.9, 0.9], [0.5, 0.4, 0.6]), ["Leveled off"]),
+    "train loss was not logged": (curve([0.5, 0.4, 0.55], [0.85, 0.9, 0.9], [None] * 3), ["Leveled off"]),
     "F1 falls and rises again": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.87, 0.9, 0.9]), ["Erratic"]),
-    "F1 falls and rises a little": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.885, 0.9, 0.9]), ["Levelled off"]),
-    "F1 peaks": (curve([0.5, 0.49, 0.5, 0.5], [0.85, 0.9, 0.87, 0.87]), ["Levelled off"]),
+    "F1 falls and rises a little": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.885, 0.9, 0.9]), ["Leveled off"]),
+    "F1 peaks": (curve([0.5, 0.49, 0.5, 0.5], [0.85, 0.9, 0.87, 0.87]), ["Leveled off"]),
     "loss rises and falls again": (curve([0.5, 0.6, 0.45, 0.46], [0.9, 0.9, 0.9, 0.9]), ["Erratic"]),
     "erratic, and better in the end": (
         curve([0.5, 0.6, 0.5, 0.4], [0.85, 0.8, 0.86, 0.9]),
@@ -69,7 +69,7 @@ def test_a_model_that_always_says_the_same_gets_no_other_verdict() -> None:
 def test_a_verdict_has_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
     (verdict,) = judge(run, "f1", 4, False)
-    assert re.search(r"epoch 2, 0\.400.* 0\.550.*train loss .*0\.300 to 0\.150", verdict.text)
+    assert re.search(r"epoch 2, .*0\.400 to 0\.550, .*training loss .*0\.300 to 0\.150", verdict.text)
 
 
 def test_a_rise_within_two_standard_errors_is_only_perhaps_overfitting() -> None:
@@ -110,5 +110,5 @@ def test_an_error_swings_by_a_share_of_its_lowest_value() -> None:
     def run(*errors: float) -> list[Epoch]:
         return [Epoch(number, 1 / number, {"loss": 0.5, "rmse": error}) for number, error in enumerate(errors, 1)]
 
-    for errors, name in (((0.2, 0.23, 0.2), "Erratic"), ((2.0, 2.15, 2.0), "Levelled off")):
+    for errors, name in (((0.2, 0.23, 0.2), "Erratic"), ((2.0, 2.15, 2.0), "Leveled off")):
         assert [verdict.name for verdict in judge(run(*errors), "rmse", 3, degenerate=False)] == [name]

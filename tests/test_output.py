@@ -116,7 +116,7 @@ def test_a_file_never_replaces_a_directory(tmp_path: Path) -> None:
     (tmp_path / "out" / "thesis").touch()
     (tmp_path / "link").symlink_to("out")
     for target in (tmp_path / "out", tmp_path / "link"):
-        with pytest.raises(UserError, match=rf"{target} is a directory; name a file"):
+        with pytest.raises(UserError, match=rf"{target} is a directory\. Name a file"):
             write_json(target, {})
     assert {path.name for path in tmp_path.rglob("*")} == {"out", "thesis", "link"}
     assert (tmp_path / "link").is_symlink()

@@ -213,7 +213,7 @@ def test_two_processes_end_when_one_is_killed_or_stopped_and_resume_to_the_same_
         out = ended(process, ok=False)
         assert not re.search(r"exitcode *: 128\b", out), "all end with the status of the signal"
         assert time.monotonic() - killed < 20
-        assert ("lost the others" if name == "kill" else "stopped at step") in out
+        assert ("lost the connection" if name == "kill" else "stopped at step") in out
         assert not (tmp_path / "stopped" / "models" / "classifier").exists()
     out = ended(start("stopped", TORCHRUN, **settings))
     assert "resuming from" in out
@@ -269,7 +269,7 @@ def test_two_machines_train_together_and_resume_after_a_network_failure(
         assert all(process.poll() is None for process in cut), [process.communicate() for process in cut]
         time.sleep(0.01)
     ip("-n", machines[1], "link", "set", "cable", "down")
-    assert all("lost the others" in ended(process, ok=False) for process in cut)
+    assert all("lost the connection to the others" in ended(process, ok=False) for process in cut)
     ip("-n", machines[1], "link", "set", "cable", "up")
     first, _second = (ended(process) for process in both())
     assert "resuming from" in first

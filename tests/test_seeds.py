@@ -70,7 +70,10 @@ def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     assert [mean, lowest, highest] == pytest.approx([np.mean(scores), min(scores), max(scores)], abs=0.01)
     assert deviation == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=0.01)
     assert high - mean == pytest.approx(mean - low, abs=0.02)
-    assert f"Degenerate, one prediction for all of validation: 1 of 2 ({group}-2), counted above" in table
+    assert (
+        f"Degenerate runs (the same prediction for all of validation): 1 of 2 ({group}-2), included in the table"
+        in table
+    )
     assert re.search(r"^Signature: task:demo\|.*\|seed:1,2\|checkpoint:a checkpoint@", table, re.M)
     assert f"python -m pipeline.compare {group} OTHER" in table
 
@@ -83,7 +86,7 @@ def test_the_table_of_a_regression_without_test_labels(toy: Project, capsys: pyt
     run_seeds(2, overrides, 1)
     table = capsys.readouterr().out
     assert numbers(table, "validation Spearman correlation")[0] == 2
-    assert "In percent.\nThere are no test labels: this rests on validation" in table
+    assert "Scores are in percent.\nNo test labels are available, so the validation scores are used instead" in table
 
 
 def test_a_groups_name_depends_on_all_that_determines_its_results_but_the_seed(
@@ -154,13 +157,13 @@ def test_experiments_with_other_code_in_a_sub_package_are_not_reused(toy: Projec
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.lrr=1", r"^-S train\.lrr=1: .* key=value, .*key of params\.yaml; "),
-        ("train.lr", r"^-S train\.lr: .* key=value, .*key of params\.yaml; "),
-        ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: .* key=value, .*key of params\.yaml; "),
-        ("train.batch_size=range(1,4)", r"^-S train\.batch_size=range\(1,4\): .* key=value, "),
-        ("train.lr=${train.nope}", r"^-S train\.lr=\$\{train\.nope\}: .* key=value, "),
+        ("train.lrr=1", r"^-S train\.lrr=1: .* key=value with a key of params\.yaml\. "),
+        ("train.lr", r"^-S train\.lr: .* key=value with a key of params\.yaml\. "),
+        ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: .* key=value with a key of params\.yaml\. "),
+        ("train.batch_size=range(1,4)", r"^-S train\.batch_size=range\(1,4\): .* key=value "),
+        ("train.lr=${train.nope}", r"^-S train\.lr=\$\{train\.nope\}: .* key=value "),
         ("train.lr=fast", r'^params\.yaml with train\.lr=fast: train\.lr must be a number .*, got "fast"\.$'),
-        ("train.seed=3", r"^-S train\.seed=3: .*chosen for each run; leave it out$"),
+        ("train.seed=3", r"^-S train\.seed=3: .*chosen for each run\. Remove it\.$"),
     ],
 )
 def test_a_bad_override_is_rejected_before_anything_runs(override: str, message: str, toy: Project) -> None:
@@ -198,7 +201,9 @@ def test_a_directory_of_a_repository_is_refused(tmp_path: Path, monkeypatch: pyt
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "inner" / ".dvc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "inner")
-    with pytest.raises(UserError, match=r"^dvc\.yaml must be at the top of a git repository, and is in inner/; "):
+    with pytest.raises(
+        UserError, match=r"^dvc\.yaml must be at the top level of a git repository, but it is in inner/\. "
+    ):
         experiments("seeds-00000000")
 
 
@@ -223,7 +228,7 @@ def test_several_runs_at_a_time_keep_their_own_parameters(toy: Project) -> None:
         lines = []
         for line in process.stderr or ():
             lines.append(line)
-            if "another process uses DVC; trying again until it is free" in line:
+            if "another process is using DVC; trying again until it has finished" in line:
                 taken.close()
     assert process.returncode == 0, lines
     assert sorted(line for line in lines if line.endswith(": done\n")) == [
@@ -274,7 +279,7 @@ def test_runs_of_a_killed_command_go_on_and_are_not_repeated(toy: Project) -> No
         process.kill()
     out = seeds(toy, *arguments)
     for seed in (1, 2):
-        assert f"seed {seed} of 2: already running, from another command; waiting for its end" in out
+        assert f"seed {seed} of 2: already running, started by another command; waiting for it" in out
         assert f"seed {seed} of 2: done" in out
     assert "Running stage" not in out
     assert list(experiments(group_name(arguments[5::2]))) == [1, 2]
@@ -286,11 +291,11 @@ def test_without_a_git_user_nothing_runs(
 ) -> None:
     monkeypatch.setenv("HOME", toy.env["HOME"])
     toy.git("config", "--unset", "user.email")
-    with pytest.raises(UserError, match=r'user\.email.*; git config user\.email "\.\.\."$'):
+    with pytest.raises(UserError, match=r'user\.email.* Run: git config user\.email "\.\.\."$'):
         run_seeds(2, ["train.epochs=4"], 1)
     toy.git("config", "user.email", "a@example.org")
     assert not [message for message in caplog.messages if message.startswith("seed 1")]
 
 
 def test_a_single_seed_is_rejected(toy: Project) -> None:
-    assert re.match("error: --n is 1; .*at least 2", seeds(toy, "--n", "1", ok=False))
+    assert re.match("error: --n must be at least 2, got 1", seeds(toy, "--n", "1", ok=False))

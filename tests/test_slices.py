@@ -34,9 +34,9 @@ def slice_name(assign: Callable[..., Assignment], *texts: str) -> str:
     [
         ("It fell .", "It rose .", "no numbers"),
         ("It fell by 1,000 points .", "By 1000 points it fell .", "the same numbers"),
-        ("It fell by 0.4 percent .", "It fell .", "a number in one only"),
-        ("It fell by 0.4 percent .", "It fell by 4 percent .", "a number in one only"),
-        ("3 of 12 fell .", "12 fell .", "a number in one only"),
+        ("It fell by 0.4 percent .", "It fell .", "different numbers"),
+        ("It fell by 0.4 percent .", "It fell by 4 percent .", "different numbers"),
+        ("3 of 12 fell .", "12 fell .", "different numbers"),
     ],
 )
 def test_slices_by_numbers(first: str, second: str, name: str) -> None:
@@ -47,12 +47,12 @@ def test_slices_by_numbers(first: str, second: str, name: str) -> None:
     ("first", "second", "name"),
     [
         ("He said so .", "He noted it , another nothingness .", "no negation"),
-        ("He did not say so .", "NO , he said .", "negation in both"),
-        ("He did not say so .", "He said so .", "negation in one only"),
-        ("He said so .", "He didn 't say so .", "negation in one only"),
-        ("He said so .", "He did n't say so .", "negation in one only"),
-        ("He said so .", "He didn’t say so .", "negation in one only"),  # noqa: RUF001
-        ("He cannot go .", "He can go without a coat .", "negation in both"),
+        ("He did not say so .", "NO , he said .", "negation in both texts"),
+        ("He did not say so .", "He said so .", "negation in only one text"),
+        ("He said so .", "He didn 't say so .", "negation in only one text"),
+        ("He said so .", "He did n't say so .", "negation in only one text"),
+        ("He said so .", "He didn’t say so .", "negation in only one text"),  # noqa: RUF001
+        ("He cannot go .", "He can go without a coat .", "negation in both texts"),
     ],
 )
 def test_slices_by_negation(first: str, second: str, name: str) -> None:
@@ -62,11 +62,11 @@ def test_slices_by_negation(first: str, second: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "name"),
     [
-        ("a b c d", "A , B ; C . D !", "over 60 % shared"),
-        ("a b c", "a b d e", "up to 40 % shared"),  # 2 of 5
-        ("a b c d", "a b c e", "40 to 60 % shared"),  # 3 of 5
-        ("a b", "c d", "up to 40 % shared"),
-        ("...", "!", "up to 40 % shared"),
+        ("a b c d", "A , B ; C . D !", "over 60% shared"),
+        ("a b c", "a b d e", "up to 40% shared"),  # 2 of 5
+        ("a b c d", "a b c e", "40% to 60% shared"),  # 3 of 5
+        ("a b", "c d", "up to 40% shared"),
+        ("...", "!", "up to 40% shared"),
     ],
 )
 def test_slices_by_word_overlap(first: str, second: str, name: str) -> None:
@@ -90,7 +90,7 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
     sliced = slices(PAIRS, make_rows(first, second, leakage=leakage.tolist()), predictions_for(labels, predictions))
     for criterion in ("Length", "Negation", "Numbers", "Word overlap", "Leakage"):
         assert sum(part.n for part in sliced if part.criterion == criterion) == 200
-    one_text = next(part for part in sliced if part.name == "negation in one only")
+    one_text = next(part for part in sliced if part.name == "negation in only one text")
     members = [("not" in a or "never" in a) != ("not" in b or "never" in b) for a, b in zip(first, second, strict=True)]
     assert one_text.n == sum(members)
     assert one_text.positive == labels[members].mean()
@@ -107,7 +107,7 @@ def test_slices_without_pairs_are_left_out() -> None:
         ("Length", "up to 4 words"),
         ("Negation", "no negation"),
         ("Numbers", "no numbers"),
-        ("Word overlap", "over 60 % shared"),
+        ("Word overlap", "over 60% shared"),
         ("Leakage", "no text in train"),
     ]
 
@@ -119,7 +119,7 @@ def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) ->
     scored = {part.name: part.scores for part in sliced if part.criterion == "Numbers"}
     assert scored == {
         "no numbers": {"accuracy": 1, "f1": 1},
-        "a number in one only": {"accuracy": 1 - prediction},
+        "different numbers": {"accuracy": 1 - prediction},
     }
     assert [list(part.intervals) for part in sliced if part.criterion == "Numbers"] == [
         ["accuracy", "f1"],
@@ -132,7 +132,7 @@ def test_a_slice_without_any_label_has_no_f1() -> None:
     rows = make_rows(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
     sliced = slices(TASKS["several"], rows, predictions_for(labels, labels))
     scored = {part.name: list(part.scores) for part in sliced if part.criterion == "Numbers"}
-    assert scored == {"no numbers": ["f1_micro", "f1_macro"], "a number in one only": []}
+    assert scored == {"no numbers": ["f1_micro", "f1_macro"], "different numbers": []}
 
 
 def test_single_texts_have_no_overlap_and_may_be_in_train() -> None:

@@ -124,14 +124,14 @@ def test_a_length_outside_the_models_limits_is_rejected(
     tokenize(raw, tiny(model_type), tmp_path / "out", params(128), 1)
     least = 5 if model_type == "bert" else 6  # special tokens and a token of each sentence
     for length in (129, least - 1):
-        with pytest.raises(UserError, match=rf"tokenize\.max_length is {length}; .*{least} to 128"):
+        with pytest.raises(UserError, match=rf"tokenize\.max_length must be .* {least} and 128 .*, got {length}\."):
             tokenize(raw, tiny(model_type), tmp_path / "out", params(length), 1)
 
 
 def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'nowhere.task\.json is missing; run "dvc repro download"'):
+    with pytest.raises(UserError, match=r'nowhere.task\.json is missing\. Run "dvc repro download"'):
         tokenize(tmp_path / "nowhere", tiny(), tmp_path / "out", params(), 1)
-    with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro pretrained"'):
+    with pytest.raises(UserError, match=r'nothing is missing\. Run "dvc repro pretrained"'):
         tokenize(raw, tmp_path / "nothing", tmp_path / "out", params(), 1)
     broken = tmp_path / "broken"
     shutil.copytree(raw, broken)

@@ -419,9 +419,9 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
 
 def test_a_missing_input_names_the_stage_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
-    with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro tokenize"'):
+    with pytest.raises(UserError, match=r'nothing is missing\. Run "dvc repro tokenize"'):
         train(nothing, tiny(), tmp_path / "out", tmp_path, tmp_path, *sections(params))
-    with pytest.raises(UserError, match=r'nothing is missing; run "dvc repro train"'):
+    with pytest.raises(UserError, match=r'nothing is missing\. Run "dvc repro train"'):
         predict(nothing, nothing, tmp_path / "out", tmp_path, params.predict, "fp32", 1)
     assert list(tmp_path.iterdir()) == []
 
@@ -432,7 +432,7 @@ def test_a_checkpoint_that_does_not_load_leaves_no_file(
     shutil.copytree(tiny(), tmp_path / "broken")
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"\x80\x04 a pickle under another name")
     outputs = [tmp_path / name for name in ("classifier", "metrics", "checkpoints")]
-    with pytest.raises(UserError, match="broken does not load: "):
+    with pytest.raises(UserError, match="broken cannot be loaded: "):
         train(tokenized(tiny()), tmp_path / "broken", *outputs, *sections(params))
     assert not [path for output in outputs for path in output.rglob("*") if path.is_file()]
 
@@ -448,7 +448,7 @@ def test_a_checkpoint_that_does_not_load_leaves_no_file(
 def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
     trained: Trained, change: dict[str, Any]
 ) -> None:
-    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type fails: ") as error:
+    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type cannot be used: ") as error:
         trained(**change)
     assert "\n" not in str(error.value)
 

@@ -75,11 +75,11 @@ def test_a_csv_leads_to_a_report_and_all_commands_work_in_a_repository_with_the_
     assert "yes" in report
 
     out = make("verify", ok=False)  # the data are committed, the run on them is not
-    assert re.search(r'^error: HEAD .*data/custom.*run "dvc repro" and commit', out, re.M)
+    assert re.search(r'^error: HEAD .*data/custom.*Run "dvc repro", and commit', out, re.M)
     assert "Running stage" not in out
     run("git", "commit", "--quiet", "--all", "--message", "Settings for my data")
     out = make("verify")
-    assert re.search(r"All \d+ outputs are the committed ones, byte for byte\.", out)
+    assert re.search(r"All \d+ outputs match the committed ones byte for byte\.", out)
     assert "DIFFERS" not in out
     python = ".venv/bin/python"
     assert "Running stage" not in run(python, "-m", "dvc", "repro"), "what was typed stays in params.yaml"

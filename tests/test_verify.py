@@ -74,7 +74,7 @@ def test_identical_results_are_reported_as_the_same(
     compare(committed.result(), reproduced.result())
     out = capsys.readouterr().out
     assert out.count("same\n") == 8
-    assert "All 8 outputs are the committed ones, byte for byte." in out
+    assert "All 8 outputs match the committed ones byte for byte." in out
 
 
 def test_on_another_cpu_the_scores_are_compared_and_differences_reported(
@@ -85,7 +85,7 @@ def test_on_another_cpu_the_scores_are_compared_and_differences_reported(
     reproduced.scores["validation"]["f1"] -= 0.0299
     compare(committed.result(), reproduced.result())
     out = capsys.readouterr().out
-    assert "from another environment than this one:" in out
+    assert "comes from a different environment:" in out
     assert re.search(r"^cpu +a CPU +another CPU$", out, re.M)
     assert not re.search("^torch", out, re.M), "it is the same"
     assert re.search(r"^test accuracy +86\.00 +86\.60 +\+0\.60$", out, re.M)
@@ -111,7 +111,7 @@ def test_data_checkpoint_and_tokens_must_be_the_same_on_every_cpu(
 ) -> None:
     on_another_cpu(reproduced)
     reproduced.hashes[path] = "0" * 32
-    with pytest.raises(UserError, match=rf"^{path} differs .* on every CPU; .*make setup"):
+    with pytest.raises(UserError, match=rf"^{path} differs .* on every CPU\. .*make setup"):
         compare(committed.result(), reproduced.result())
 
 
@@ -135,7 +135,7 @@ def test_committed_text_forges_no_line(
     committed: Checkout, reproduced: Checkout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     on_another_cpu(reproduced)
-    committed.environment["cpu"] = "x\x1b[2K\nAll 8 outputs are the committed ones, byte for byte."
+    committed.environment["cpu"] = "x\x1b[2K\nAll 8 outputs match the committed ones byte for byte."
     compare(committed.result(), reproduced.result())
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isprintable() for line in lines)
@@ -143,10 +143,10 @@ def test_committed_text_forges_no_line(
 
 
 def test_without_a_committed_result_there_is_nothing_to_verify(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cannot be cloned; verify runs at the top of a git repository with a commit"):
+    with pytest.raises(UserError, match=r"cannot be cloned\. Run verify at the top of a git repository with a commit"):
         verify(tmp_path / "nowhere")
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    with pytest.raises(UserError, match=r'HEAD has no dvc\.lock to compare with; run "dvc repro"'):
+    with pytest.raises(UserError, match=r'HEAD has no dvc\.lock to compare with\. Run "dvc repro"'):
         verify(tmp_path)
 
 
@@ -235,7 +235,7 @@ def test_head_is_run_in_a_clone_and_compared(copying: Path) -> None:
     command = [sys.executable, "-m", "pipeline.verify"]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "All 4 outputs are the committed ones, byte for byte." in done.stdout
+    assert "All 4 outputs match the committed ones byte for byte." in done.stdout
     assert git("status", "--porcelain") == ""
 
 
@@ -250,7 +250,7 @@ def test_an_output_that_differs_or_a_run_that_fails_is_an_error(
     hashes = re.search(r"corpus\.txt +(\w{12}) +(\w{12}) +DIFFERS", capsys.readouterr().out)
     assert hashes and hashes[1] != hashes[2]
     corpus.unlink()
-    with pytest.raises(UserError, match="dvc repro fails in a fresh clone of HEAD"):
+    with pytest.raises(UserError, match="dvc repro failed in a fresh clone of HEAD"):
         verify(copying)
 
 
@@ -279,6 +279,6 @@ def test_a_commit_without_a_run_is_reported_before_anything_runs(
     commit()
     capfd.readouterr()
     changes = "changed command of stage score, corpus.txt, metrics/evaluation.json, mirrored.py, packages.lock"
-    with pytest.raises(UserError, match=rf'records: {changes}, train\.lr in params\.yaml; run "dvc repro" and commit'):
+    with pytest.raises(UserError, match=rf'lock: {changes}, train\.lr in params\.yaml\. Run "dvc repro", and commit'):
         verify(copying)
     assert "Running stage" not in capfd.readouterr().out

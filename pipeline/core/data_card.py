@@ -1,4 +1,4 @@
-"""The data card: what download counted in the data. It opens the log and the report."""
+"""The data card: counts and warnings about the data. Download writes and logs them, and the report shows them."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -9,19 +9,19 @@ from pipeline.core.output import write_json
 from pipeline.core.paths import require
 
 DATA_CARD = "data_card.json"
-LEAKAGE = "leakage"  # column of data/raw: 2 if train has the whole row, 1 if train has one of its texts, otherwise 0
+LEAKAGE = "leakage"  # a column in data/raw: 2 if train has the whole row, 1 if train has one of its texts, otherwise 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCard:
-    """The rows of a split.
+    """Counts of the rows of a split.
 
     Attributes:
-        labels: How many rows have each class or label; empty for a regression and without labels.
-        numbers: The mean, std, min and max of the targets of a regression.
+        labels: How many rows have each class or label. Empty for a regression, and if the split has no labels.
+        numbers: The mean, std, min and max of the labels of a regression. Otherwise empty.
         repeated: How many rows also occur earlier in the split.
-        contradictory: How many of these have another label there.
-        identical: How many pairs are a text with itself.
+        contradictory: How many of the repeated rows also occur earlier with a different label.
+        identical: How many pairs consist of the same text twice.
     """
 
     rows: int
@@ -34,12 +34,12 @@ class SplitCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """What two splits share.
+    """The overlap between two splits.
 
     Attributes:
         rows: How many rows of the split `later` are also in the split `earlier`.
         texts: How many rows of `later` have a text that is in `earlier`.
-        contradictory: How many of `rows` have another label in `earlier`.
+        contradictory: How many of `rows` have a different label in `earlier`.
     """
 
     later: str
@@ -51,11 +51,11 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """Whether the labels of a split are distributed as those of train.
+    """The result of a test of whether the labels of a split have the same distribution as the labels of train.
 
     Attributes:
-        p: The p-value of the hypothesis that they are.
-        label: The class or label whose proportion differs most; None for a regression.
+        p: The p-value. If it is small, the distributions differ.
+        label: The class or label whose proportion differs most. None for a regression.
     """
 
     p: float
@@ -68,10 +68,10 @@ class Shift:
 
 @dataclass(frozen=True, kw_only=True)
 class DataCard:
-    """What to know about the data before training.
+    """Counts and warnings that a user should see before training.
 
     Attributes:
-        warnings: Lines with counts and the first rows.
+        warnings: One line for each problem, with the number of rows and the first of them.
     """
 
     splits: dict[str, SplitCard]
@@ -95,4 +95,4 @@ def read_data_card(directory: Path) -> DataCard:
             warnings=content["warnings"],
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f'{path} is not a data card ({error}); run "dvc repro -f download"') from None
+        raise UserError(f'{path} is not a valid data card ({error}). Run "dvc repro --force download".') from None

@@ -1,4 +1,4 @@
-"""Messages to people: the log, and errors that a user can fix."""
+"""The log, and the class of errors that a user can fix."""
 
 import logging
 
@@ -6,9 +6,9 @@ log = logging.getLogger("pipeline")
 
 
 class UserError(Exception):
-    """An error that the user can fix. Its text is one line: the key or file, what was found, what to do."""
+    """An error that the user can fix. Its message is one line: the key or file, what was found, and what to do."""
 
 
 def printable(text: str) -> str:
-    """Replace line breaks and control characters by spaces, so that untrusted text cannot forge lines of output."""
+    """Replace line breaks and control characters with spaces, so that untrusted text cannot forge lines of output."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,4 +1,4 @@
-"""Atomic output: files and directories appear complete or not at all. Locks on directories."""
+"""Write files and directories so that they appear complete or not at all, and lock directories."""
 
 import errno
 import glob
@@ -17,26 +17,26 @@ from filelock import FileLock, Timeout
 
 from pipeline.core.messages import UserError
 
-LOCK_FILE = ".lock"  # in a directory that has been locked
-_DRAFT = ".draft"  # the suffix that tells drafts from hidden directories of the user
-_YOUNG_SECONDS = 60  # A draft that has just been made may not be locked yet.
+LOCK_FILE = ".lock"  # in every directory that has been locked
+_DRAFT = ".draft"  # a suffix, so that hidden directories of the user are not taken for drafts
+_YOUNG_SECONDS = 60  # A draft may not be locked yet right after it was created.
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # Reading an input never raises these.
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[bool]:
-    """Lock a directory for the block, and yield whether that worked.
+    """Lock a directory for the block, and yield whether the lock was acquired.
 
-    It does not if another process has locked the directory, or if there is no such directory. The lock ends with the
-    process, and a forked child, such as a data loader's worker, does not inherit it.
+    It is not acquired if another process holds it or if the directory does not exist. The lock is released when the
+    process ends. A forked child, such as a worker of a data loader, does not inherit it.
 
     Raises:
         UserError: The lock file cannot be written.
     """
     lock = FileLock(directory / LOCK_FILE, blocking=False)
     acquired = False
-    if directory.is_dir():  # FileLock would create it.
+    if directory.is_dir():  # FileLock would create a missing directory.
         with output_errors(directory), suppress(Timeout):
             lock.acquire()
             acquired = True
@@ -63,10 +63,10 @@ def output_errors(target: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_output(target: Path) -> Iterator[Path]:
-    """Yield a path for a file or directory, which becomes `target` if the block succeeds, and is removed if it fails.
+    """Yield the path of a draft, which becomes `target` if the block succeeds and is removed if the block fails.
 
-    The draft is in a hidden directory next to `target`, so that the last step is a rename within one file system.
-    Drafts that killed processes have left there are removed.
+    The block writes a file or a directory to this path. It is in a hidden directory next to `target`, so that the last
+    step is a rename within one file system. Drafts that killed processes have left there are removed.
 
     Raises:
         UserError: `target` cannot be written, or it is a directory and the block wrote a file.
@@ -91,24 +91,24 @@ def atomic_output(target: Path) -> Iterator[Path]:
             if target.is_dir():  # A rename does not replace a directory that has files in it.
                 target.rename(previous)
             draft.replace(target)
-        except BaseException:  # also when a signal comes
+        except BaseException:  # A signal raises SystemExit, which is not an Exception.
             if previous.exists() and not target.exists():
                 previous.rename(target)
             raise
 
 
 def require_file_path(path: Path) -> None:
-    """Raise UserError if `path`, where a file is to be written, is a directory."""
+    """Raise UserError if `path` cannot become a file because it is a directory."""
     if path.is_dir():
-        raise UserError(f"{path} is a directory; name a file")
+        raise UserError(f"{path} is a directory. Name a file.")
 
 
 def require_different_files(paths: Sequence[Path]) -> None:
-    """Raise UserError if two paths are the same file, also by way of a symbolic or a hard link."""
+    """Raise UserError if two paths lead to the same file, directly or through a symbolic or hard link."""
     for first, second in combinations(paths, 2):
         linked = first.exists() and second.exists() and first.samefile(second)
-        if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails for a loop of links.
-            raise UserError(f"{second} is the same file as {first}, which it would replace; name another file")
+        if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails if links form a loop.
+            raise UserError(f"{second} is the same file as {first} and would replace it. Name another file.")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -118,12 +118,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: dict[str, Any] | list[dict[str, Any]]) -> None:
-    """Write JSON for people and git: sorted keys, two spaces, floats as by `rounded`."""
+    """Write JSON that is easy to read and to diff: sorted keys, an indentation of two spaces, and `rounded` floats."""
     write_text(path, json.dumps(_with_rounded_floats(content), indent=2, sort_keys=True) + "\n")
 
 
 def rounded(value: float) -> float:
-    """Round to 6 places, or to 6 digits if it is below 0.1: the errors of a regression may be tiny."""
+    """Round to 6 decimal places, or to 6 significant digits if the absolute value is below 0.1.
+
+    The errors of a regression may be tiny.
+    """
     return round(value, 6) if abs(value) >= 0.1 else float(f"{value:.6g}")
 
 

@@ -1,7 +1,8 @@
 """The packages that determine results. Lock files pin their versions, and the stages depend on these files.
 
-compute.lock pins the packages that compute. Every stage except `pretrained` depends on it. requirements.lock pins all
-other packages. `report` depends on it too, because it draws with some of them.
+compute.lock pins the packages that compute, and every stage except `pretrained` depends on it. requirements.lock pins
+all other packages. `report` depends on it because it draws charts with some of them, and `check` because it checks
+them.
 """
 
 import re
@@ -23,28 +24,28 @@ def locked(lock: Path = COMPUTE) -> dict[str, str]:
 
 
 def installed() -> dict[str, str]:
-    """Return the installed version of each package in compute.lock, "none" if it is missing."""
+    """Return the installed version of each package in compute.lock, or "none" if the package is missing."""
     return {name: _version(name) for name in locked()}
 
 
 def require_locked(lock: Path = COMPUTE, names: Collection[str] = ()) -> None:
     """Raise UserError if the installed version of a package is not the locked version.
 
-    DVC records the lock file, so it would record a result of other versions as one of the locked versions.
+    DVC only sees the lock file, so it would record results of other versions as results of the locked versions.
 
     Args:
-        names: The packages to check; all packages in the lock file if it is empty.
+        names: The packages to check. If it is empty, all packages in the lock file are checked.
     """
     expected = locked(lock)
     actual = {name: _version(name) for name in names or expected}
-    # torch appends its build after a plus sign. CPU and GPU builds share one lock file.
+    # torch appends the name of its build after a plus sign, but CPU and GPU builds share one lock file.
     different = [name for name in actual if actual[name].partition("+")[0] != expected[name]]
     if different:
         versions = ", ".join(f"{name} {actual[name]} (locked: {expected[name]})" for name in different)
         raise UserError(
-            f"{lock.name}: installed is {versions}; install the locked versions with "
-            f'"rm -f .venv/ready && make setup", or write yours into {lock.name}: the stages that depend on it '
-            "then run again"
+            f"{lock.name}: the installed versions differ from the locked ones: {versions}. Install the locked versions "
+            f'with "rm -f .venv/ready && make setup", or write your versions to {lock.name}, which reruns the stages '
+            "that depend on it."
         )
 
 

@@ -20,7 +20,7 @@ def read_split(directory: Path, split: str, producer: str) -> pa.Table:
     """
     path = require(directory / f"{split}.parquet", producer)
     try:
-        path.open("rb").close()  # A PermissionError of pyarrow would not name the file.
+        path.open("rb").close()  # This raises a PermissionError that names the file. pyarrow's does not.
         return pq.read_table(path)
     except pa.ArrowException as error:
         raise incomplete(path, producer, error) from None
@@ -33,6 +33,6 @@ def incomplete(path: Path, producer: str, error: Exception) -> UserError:
 
 
 def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Convert a column of numbers to an array of shape (n,), or one of lists to shape (n, length)."""
+    """Convert a column of numbers to an array of shape (n,), or a column of lists to an array of shape (n, length)."""
     values = column.to_numpy()
     return np.stack(values) if values.dtype == object else values

@@ -1,4 +1,4 @@
-"""Paths of the artefacts that flow from stage to stage."""
+"""Paths of the files and directories that stages write and later stages read."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ RUNS = Path("runs")
 
 TOKENIZATION = "tokenization.json"  # in data/tokenized: the section `tokenize` of params.yaml
 SETTINGS = "inference.json"  # in models/classifier: how to use the model
-PROVENANCE = "provenance.json"  # in models/classifier and data/predictions: what the model was made from
+PROVENANCE = "provenance.json"  # in models/classifier and data/predictions: data, code and parameters of the model
 SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums
 SWAPPED = "_swapped"  # suffix of a split: the same pairs with their texts swapped
 
@@ -26,14 +26,14 @@ SWAPPED = "_swapped"  # suffix of a split: the same pairs with their texts swapp
 def require(path: Path, producer: str) -> Path:
     """Return `path`, an output of the stage `producer`. Raises UserError if it does not exist."""
     if not path.exists():
-        raise UserError(f'{path} is missing; run "dvc repro {producer}"')
+        raise UserError(f'{path} is missing. Run "dvc repro {producer}".')
     return path
 
 
 def users_path(text: str | Path) -> Path:
-    """Resolve a path that the user gave, relative to the user's repository.
+    """Resolve a path from the user, who may write it relative to the repository.
 
     DVC runs queued and temporary experiments in another directory, and sets DVC_ROOT to the repository.
     """
-    # Path.expanduser raises RuntimeError for the home of an unknown user.
+    # Path.expanduser raises a RuntimeError if the user in "~user" is unknown.
     return Path(os.environ.get("DVC_ROOT", ""), os.path.expanduser(text))  # noqa: PTH111

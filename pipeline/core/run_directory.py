@@ -1,4 +1,4 @@
-"""Directories of checkpoints, keyed so that the next run with the same inputs finds its own."""
+"""Directories for checkpoints, named so that the next run with the same inputs finds its checkpoints again."""
 
 import hashlib
 import json
@@ -17,18 +17,18 @@ _STALE_SECONDS = 7 * 24 * 3600
 _RETRY_SECONDS = 0.5
 _FINISHED = "finished"
 _PACKAGE = Path(__file__).parents[1]
-# Every command imports these, and no stage depends on them. The parameters are part of the key anyway.
+# Every command imports these modules, and no stage depends on them. The parameters are part of the key anyway.
 _FOUNDATIONS = {_PACKAGE / name for name in ("__init__.py", "cli.py", "params.py")}
 
 
 def code_digest() -> str:
-    """Hash the modules of this package that have been imported so far, and that a stage depends on."""
+    """Hash the imported modules of this package, except those that no stage depends on."""
     modules = {Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()}
     return _digest(b"", [file for file in modules - _FOUNDATIONS if file.is_relative_to(_PACKAGE)])
 
 
 def run_key(provenance: dict[str, Any], directories: list[Path]) -> str:
-    """Hash all that determines the weights: the provenance, and the files in `directories`."""
+    """Hash everything that determines the weights: the provenance, and the files in `directories`."""
     files = [file for directory in directories for file in directory.rglob("*") if file.is_file()]
     return _digest(json.dumps(provenance, sort_keys=True).encode(), files)
 
@@ -45,7 +45,7 @@ def _digest(prefix: bytes, files: list[Path]) -> str:
 def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
     """Lock and yield the directory `root/<key>`, and mark it as finished when the block succeeds.
 
-    If another process is training with the same inputs, this one waits, and then resumes at the other one's last step.
+    If another process is training with the same inputs, this process waits for it, and then resumes at its last step.
 
     Args:
         fresh: Whether to remove the checkpoints of an interrupted run first.
@@ -64,7 +64,7 @@ def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
                 log.info("another process is training with the same inputs; waiting for it to end")
             waiting = True
             time.sleep(_RETRY_SECONDS)
-            home.mkdir(parents=True, exist_ok=True)  # If the other process has failed, it has removed the directory.
+            home.mkdir(parents=True, exist_ok=True)  # The other process may have failed and removed the directory.
         if fresh:
             _empty(home)
         (home / _FINISHED).unlink(missing_ok=True)
@@ -72,7 +72,7 @@ def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
             yield home
         except BaseException:
             if [path.name for path in home.iterdir()] != [LOCK_FILE]:
-                log.info("checkpoints are kept in %s; the next run resumes there", home)
+                log.info("the checkpoints stay in %s, and the next run with the same inputs resumes from them", home)
             else:
                 _remove(home)
             raise
@@ -82,11 +82,11 @@ def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
 def remove_finished(root: Path, keep: str = "") -> None:
     """Remove the directories of finished runs, and of runs that nobody has resumed for a week.
 
-    A run does not remove its own directory. DVC records the model after the stage, and if that fails (killed, disk
-    full), it runs the stage again, which then resumes from the last step.
+    A run does not remove its own directory, because DVC records the model only after the stage has ended. If that fails
+    (killed, disk full), DVC runs the stage again, which then resumes from the last step.
 
     Args:
-        keep: The key of a run whose directory stays.
+        keep: The key of a run whose directory is not removed.
     """
     for home in root.glob("*/"):
         finished = (home / _FINISHED).exists()
@@ -97,7 +97,7 @@ def remove_finished(root: Path, keep: str = "") -> None:
                 size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
                 _remove(home)
                 if not finished:
-                    log.info("removed %s: checkpoints unused for a week, %.1f MB", home, size / 1e6)
+                    log.info("removed %s: its checkpoints were not used for a week, %.1f MB", home, size / 1e6)
 
 
 def _is_stale(home: Path) -> bool:
@@ -116,6 +116,6 @@ def _empty(home: Path) -> None:
 
 
 def _remove(home: Path) -> None:
-    """Remove a locked directory, the lock file last. Otherwise another run could lock a directory half removed."""
+    """Remove a locked directory, its lock file last, so that no other run can lock it when it is half removed."""
     _empty(home)
     shutil.rmtree(home, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The signals that ask a command to end."""
+"""Signals that ask a command to end."""
 
 import signal
 import sys
@@ -8,19 +8,19 @@ _RETRY_SECONDS = 1  # long enough to remove the drafts of outputs, which a secon
 _received: list[int] = []
 
 ENDING = [signal.SIGINT, signal.SIGTERM]
-# It means that the terminal is gone. Windows has no such signal, and nohup ignores it.
+# SIGHUP means that the terminal was closed. Windows does not have it, and nohup makes a command ignore it.
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
     ENDING.append(signal.SIGHUP)
 
 
 def exit_on_signals() -> None:
-    """Make each of the signals end the process with the status 128 plus its number."""
+    """Make each signal in ENDING end the process, with a status of 128 plus the number of the signal."""
     for number in ENDING:
         signal.signal(number, _exit)
 
 
 def end_of_command() -> None:
-    """Leave later signals to the system. Exit if an earlier one has arrived, even if the command ran to its end."""
+    """Restore the default handling of signals. Exit if a signal has arrived, even if the command ran to its end."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_REAL, 0)
     for number in ENDING:
@@ -30,10 +30,10 @@ def end_of_command() -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    """Raise SystemExit now, and once more every second until the command has ended.
+    """Raise SystemExit now, and again every second until the command has ended.
 
-    Python swallows the exception if the signal interrupts a destructor or a callback of a weak reference, which every
-    import has, and so does code with a bare `except:`.
+    A single exception may get lost. Python ignores it in a destructor and in the callback of a weak reference, which
+    every import uses, and code with a bare `except:` catches it.
     """
     _received.append(number)
     if sys.platform != "win32":  # Windows has no timer.

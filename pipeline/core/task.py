@@ -14,23 +14,23 @@ TASK = "task.json"  # in data/raw, data/tokenized and data/predictions
 TRAIN = "train"
 NO_LABEL = -100  # ignored by the losses of torch and by the Trainer
 
-# The names of transformers' config.
+# The values of `problem_type` in the config of a transformers model.
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What the examples are, and what to predict for them.
+    """The columns of the examples, and what to predict for them.
 
     Attributes:
         name: The value of `data.task`.
-        text_columns: One column, or two for pairs.
-        labels: The names of the classes, in the order of the model's outputs; empty for a regression.
-        metrics: Names in `evaluation.metrics`. Verdicts rest on the first one.
-        metric_for_best_model: The metric that chooses the epoch.
+        text_columns: One column with texts, or two columns for pairs of texts.
+        labels: The names of the classes, in the order of the model's outputs. Empty for a regression.
+        metrics: Keys of `evaluation.metrics.METRICS`. Verdicts are based on the first one.
+        metric_for_best_model: The metric, or "loss", by which the best epoch is chosen.
         predicted_splits: All splits except train, validation first.
-        unlabeled_splits: The splits whose labels are not known, so that they have no scores.
-        slice_columns: Further columns. The report has scores for each of their values.
+        unlabeled_splits: The splits without known labels. They have no scores.
+        slice_columns: Additional columns. The report has scores for each of their values.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Task:
 
     @property
     def verdict_split(self) -> str:
-        """The split on which verdicts rest: test if it has labels, because validation has chosen the epoch."""
+        """The split that verdicts are based on: test if it has labels, because the epoch was chosen on validation."""
         return "test" if "test" in self.scored_splits else "validation"
 
     @property
@@ -62,22 +62,26 @@ class Task:
 
     @property
     def noun(self) -> str:
-        """What messages call the examples."""
+        """The word for the examples in messages, in the plural."""
         return "pairs" if self.pairs else "texts"
 
     @property
     def binary(self) -> bool:
-        """Whether there are two classes; the second is the positive one."""
+        """Whether the task has exactly two classes. The second one is the positive class."""
         return self.problem_type == "single_label_classification" and len(self.labels) == 2
 
     @property
     def baseline(self) -> str:
-        """What a model that ignores its input predicts: the majority, of the classes or for each label, or the mean."""
+        """What the baseline, which ignores the texts, predicts.
+
+        It is "mean" for a regression. Otherwise it is "majority": the most frequent class, or for each label the more
+        frequent of 0 and 1.
+        """
         return "mean" if self.problem_type == "regression" else "majority"
 
     @property
     def outputs(self) -> int:
-        """How many numbers the model returns for an example."""
+        """The number of values that the model returns for an example."""
         return len(self.labels) or 1
 
     def write(self, directory: Path) -> None:
@@ -91,4 +95,4 @@ def read_task(directory: Path, producer: str) -> Task:
         content: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))
         return Task(**content)  # type: ignore[arg-type]
     except (ValueError, TypeError) as error:
-        raise UserError(f'{path} is not a task ({error}); run "dvc repro -f {producer}"') from None
+        raise UserError(f'{path} is not a valid task ({error}). Run "dvc repro --force {producer}".') from None

@@ -8,40 +8,41 @@ from typing import Any, Literal
 
 from pipeline.core.messages import printable
 
-# The ASCII punctuation that can mean something in Markdown, and the dot of an address; "_" only at the edge of a word.
+# ASCII punctuation with a meaning in Markdown, and the dot, which makes links of addresses. "_" has a meaning only at
+# the edge of a word.
 _MARKUP = re.compile(r"[!-&*+.:-@\[-^`{-~]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """Format a fraction in percent, without the percent sign."""
+    """Format a fraction as a percentage, without the percent sign."""
     return f"{100 * fraction:.{digits}f}"
 
 
 def points(difference: float, digits: int = 1) -> str:
-    """Format a difference between fractions in percentage points, with its sign; zero is "+0.0"."""
+    """Format a difference between fractions in percentage points, with its sign. Zero is "+0.0"."""
     return f"{round(100 * difference, digits) + 0.0:+.{digits}f}"  # Adding 0.0 turns "-0.0" into "+0.0".
 
 
 def quoted(value: Any, longest: int = 60) -> str:
-    """Format a value of params.yaml as JSON in one line, cut to a readable length."""
+    """Format a value of params.yaml as JSON in one line, shortened to a readable length."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def literal(value: object) -> str:
-    """Format a value of a data file as a Python literal, which shows invisible characters, cut to a readable length."""
+    """Format a value of a data file as a short Python literal, which makes invisible characters visible."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def listing(names: Iterable[object], most: int = 10) -> str:
-    """Return the first names for a message, and how many more there are."""
+    """Join the first names for a message, and say how many more there are."""
     shortened = [f"{name}"[:60] for name in names]
     return ", ".join(shortened[:most]) + (f" and {len(shortened) - most} more" if len(shortened) > most else "")
 
 
 def closest_match(name: str, choices: Collection[str]) -> str | None:
-    """Find the choice that the user may have meant."""
+    """Return the choice that the user most likely meant, or None."""
     # By edit distance alone, "adam" is closer to "adagrad" than to "adamw_torch".
     completions = [choice for choice in choices if name and choice.startswith(name)]
     return next(iter(completions or difflib.get_close_matches(name, choices, n=1)), None)
@@ -51,9 +52,9 @@ def aligned(rows: list[list[str]], side: Literal["left", "right"]) -> list[str]:
     """Format a table for a terminal, without control characters.
 
     Args:
-        side: The alignment of all columns but the first one, which is aligned to the left.
+        side: The alignment of all columns except the first one, which is aligned to the left.
     """
-    from tabulate import tabulate  # It is too slow for `check`, which uses other functions of this module.
+    from tabulate import tabulate  # This import is too slow for `check`, which uses other functions.
 
     cells = [[printable(cell) for cell in row] for row in rows]
     alignment = ["left", *[side] * (len(rows[0]) - 1)]
@@ -61,10 +62,10 @@ def aligned(rows: list[list[str]], side: Literal["left", "right"]) -> list[str]:
 
 
 def code(text: str) -> str:
-    """Escape untrusted text for Markdown, also for a table cell: no markup, no @mention, no line break."""
+    """Format untrusted text as code in Markdown, so that it adds no markup, @mention or line break, even in a table."""
     return f"<code>{_MARKUP.sub(lambda match: f'&#{ord(match[0])};', printable(text))}</code>"
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Format a Markdown table. Its cells are Markdown, so pass untrusted text through `code`."""
+    """Format a Markdown table. The cells are Markdown, so pass untrusted text through `code` first."""
     return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]

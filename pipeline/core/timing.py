@@ -1,4 +1,4 @@
-"""Wall clock time and peak memory of stages, for metrics/timing.json, which is not an output of any stage."""
+"""The wall-clock time and peak memory of stages, for metrics/timing.json, which is not an output of any stage."""
 
 import json
 import sys
@@ -9,10 +9,10 @@ from pipeline.core.output import write_json
 
 
 class Stopwatch:
-    """Time a `with` block, in seconds of wall clock time.
+    """Measure the wall-clock time of a `with` block.
 
     Attributes:
-        seconds: Seconds of the block, when it has ended.
+        seconds: The duration of the block. It is set when the block has ended.
     """
 
     def __enter__(self) -> "Stopwatch":
@@ -23,11 +23,11 @@ class Stopwatch:
         self.seconds = time.perf_counter() - self._started
 
     def write(self, path: Path, stage: str, samples: int) -> None:
-        """Write the entry of a stage into the JSON file `path`, next to the entries of other stages."""
+        """Write the entry of a stage to the JSON file `path`, and keep the entries of other stages."""
         try:
             entries = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
-            entries = {}  # The file is missing, or git has left conflict marks in it.
+            entries = {}  # The file is missing or has conflict markers of git.
         entries[stage] = {
             "peak_memory_mib": round(_peak_memory() / 2**20),
             "samples_per_second": round(samples / self.seconds, 1),
@@ -37,7 +37,7 @@ class Stopwatch:
 
 
 def _peak_memory() -> int:
-    """Return the peak memory so far in bytes: of the GPU if there is one, otherwise of this process."""
+    """Return the peak memory so far in bytes, for the GPU if there is one, otherwise for this process."""
     import torch
 
     if torch.cuda.is_available():
@@ -48,5 +48,5 @@ def _peak_memory() -> int:
         return int(psutil.Process().memory_info().peak_wset)
     import resource
 
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, and Linux counts KiB.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,4 +1,4 @@
-"""YAML 1.2, the version that DVC reads and writes. PyYAML alone reads 1.1, where 3e-05 is text and `no` is false."""
+"""Read YAML 1.2, like DVC. PyYAML alone reads YAML 1.1, in which 3e-05 is text and `no` is false."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a file. Raises UserError if it is missing or not YAML."""
+    """Read a YAML file. Raises UserError if it is missing or not valid YAML."""
     try:
         return load_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -22,25 +22,29 @@ def read_yaml(path: Path) -> Any:
 
 
 def load_yaml(text: str) -> Any:
-    """Read a document. Raises ValueError with the reason in one line, also if a mapping has a key twice."""
+    """Parse a YAML document.
+
+    Raises:
+        ValueError: The document is invalid or has a duplicate key. The message is one line.
+    """
     try:
         return yaml.load(text, Loader=_CoreSchemaLoader)
     except RecursionError:
         reason = "it is nested too deeply"
     except yaml.MarkedYAMLError as error:
         reason = f"{error.problem} in line {error.problem_mark.line + 1}" if error.problem_mark else str(error)
-    except (ValueError, LookupError, AttributeError, yaml.YAMLError) as error:  # such as of "!!bool x"
+    except (ValueError, LookupError, AttributeError, yaml.YAMLError) as error:  # for example for "!!bool x"
         reason = str(error)
     raise ValueError(" ".join(reason.split())[:300])
 
 
 class _CoreSchemaLoader(yaml.SafeLoader):
-    """Read the core schema of YAML 1.2 and nothing else: there are no dates, 12:30 is text, and 010 is ten."""
+    """Load the core schema of YAML 1.2 only, so that dates and 12:30 are text, and 010 is ten."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         names: set[str] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if key.tag == f"{_TAG}int":  # as in {0: negative, 1: positive}
+            if key.tag == f"{_TAG}int":  # for example in {0: negative, 1: positive}
                 key.tag = f"{_TAG}str"
             if key.tag != f"{_TAG}str":
                 raise yaml.MarkedYAMLError(
@@ -58,7 +62,7 @@ class _CoreSchemaLoader(yaml.SafeLoader):
 
 _CoreSchemaLoader.yaml_implicit_resolvers = {}
 _CoreSchemaLoader.add_constructor(f"{_TAG}int", _CoreSchemaLoader.construct_int)
-# https://yaml.org/spec/1.2.2/#1032-tag-resolution, with the characters that a scalar may begin with
+# See https://yaml.org/spec/1.2.2/#1032-tag-resolution. The lists have the characters that such a scalar may begin with.
 for _name, _pattern, _first in (
     ("null", r"(null|Null|NULL|~|)$", ["", *"~nN"]),
     ("bool", r"(true|True|TRUE|false|False|FALSE)$", [*"tTfF"]),

@@ -1,4 +1,4 @@
-"""What is behind the scores: confidence, calibration, each class, the decision threshold; and the data of the plots."""
+"""Diagnostics that explain the scores, such as calibration and the scores of each class, and the data of the plots."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from pipeline.evaluation.metrics import (
 )
 from pipeline.evaluation.predictions import Predictions
 
-# The files of the plots, each with its columns after `split`. If a plot does not apply, its file has only a header.
+# The columns of each plot file after `split`. If a plot does not apply to the task, its file has only a header.
 PLOTS = {
     "confusion": ("actual", "predicted", "n"),
     "precision_recall": ("recall", "precision"),
@@ -27,11 +27,11 @@ PLOTS = {
     "residuals": ("label", "prediction"),
     "roc": ("false_positive_rate", "true_positive_rate"),
 }
-_MOST_POINTS = 2000  # of a split in a plot: git keeps them
+_MOST_POINTS = 2000  # The limit per split and plot, because git tracks these files.
 
 
 def best_threshold(predictions: Predictions) -> float:
-    """Return the probability of class 1, of two classes, from which predicting it gives the best F1."""
+    """Return the threshold on the probability of class 1 that gives the best F1. There must be two classes."""
     assert predictions.probability is not None
     return calibration.best_threshold(predictions.labels, predictions.probability[:, 1])
 
@@ -40,15 +40,16 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
     """Compute numbers about the predictions of a split that people read but do not compare.
 
     Args:
-        threshold: with two classes, the probability of class 1 from which `at_threshold` predicts it.
+        threshold: The probability of class 1 from which `at_threshold` predicts class 1. None unless there are two
+            classes.
 
     Returns:
         `scores`: all metrics that apply to the task. For a regression, the `mean_error` (prediction minus label) and
         the `mean_absolute_error`. Otherwise the mean `confidence`, the expected `calibration_error`, and what a
-        perfectly calibrated model would show. With two classes, accuracy, F1, precision and recall `at_half` and
-        `at_threshold`; with more, F1, precision and recall of each of the `classes`. If predict has scored the pairs
-        with their texts swapped, `order_consistency`: the proportion with the same prediction in both orders, or the
-        correlation of the two.
+        perfectly calibrated model would show (`if_calibrated`). With two classes, accuracy, F1, precision and recall
+        `at_half` and `at_threshold`. Otherwise, F1, precision and recall of each class or label in `classes`. If
+        predict has also scored the pairs with their texts swapped, `order_consistency`: the proportion of answers that
+        are the same in both orders, or the correlation between both orders for a regression.
     """
     labels, predicted = split.labels, split.predicted
     entries: dict[str, Any] = {"scores": scores(applicable_metrics(task), labels, predicted, split.probability)}
@@ -71,15 +72,15 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
             entries["classes"] = class_scores(labels, predicted, task.outputs)
     if split.swapped is not None:
         regression = split.probability is None
-        same = pearson(predicted, split.swapped) if regression else float(np.mean(predicted == split.swapped))
-        entries["order_consistency"] = same
+        consistency = pearson(predicted, split.swapped) if regression else float(np.mean(predicted == split.swapped))
+        entries["order_consistency"] = consistency
     return entries
 
 
 def class_scores(labels: Values, predictions: Values, classes: int = 2) -> list[dict[str, float | None]]:
-    """Return how well each class or label is told from the rest.
+    """Return the scores of each class or label against the rest.
 
-    Precision is None if the class is never predicted, and recall if no example has it.
+    Precision is None if the class is never predicted, and recall is None if no example has the class.
     """
     counts = (column.tolist() for column in class_counts(labels, predictions, classes))
     return [
@@ -94,7 +95,7 @@ def class_scores(labels: Values, predictions: Values, classes: int = 2) -> list[
 
 
 def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
-    """Return the rows of a split's plots, with the columns of `PLOTS`."""
+    """Return the rows of a split for each plot that applies, with the columns of `PLOTS`."""
     if split.probability is None:
         return {"residuals": _thinned(list(zip(split.labels.tolist(), split.predicted.tolist(), strict=True)))}
     correct = (split.labels == split.predicted).ravel()
@@ -112,5 +113,5 @@ def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _thinned(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return at most _MOST_POINTS of the points, evenly spread, with the first and the last."""
+    """Return at most _MOST_POINTS of the points, evenly spaced, including the first and the last one."""
     return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]

@@ -1,4 +1,4 @@
-"""Metrics: one plain function each, and one list for every kind of task. Also the losses and the baseline."""
+"""Metrics, each a plain function with an entry in the list `METRICS`, and the losses and the baseline."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
-# The labels or the predictions of n examples. Shape (n,): class numbers, or the numbers of a regression. With several
-# labels per example: 0 or 1, shape (n, labels).
+# The labels or the predictions of n examples. Shape (n,) for class numbers and for the numbers of a regression, and
+# shape (n, labels) with 0 or 1 if an example can have several labels.
 Values = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Score:
-    """How people read a metric or the loss.
+    """How to show a metric or the loss to people.
 
     Attributes:
-        title: its name in tables and sentences.
-        scale: "proportion", from 0 to 1; "correlation", from -1 to 1; or "error", from 0, where less is better.
+        title: The name in tables and sentences.
+        scale: "proportion" (0 to 1), "correlation" (-1 to 1), or "error" (0 or more, where less is better).
     """
 
     title: str
@@ -35,16 +35,16 @@ class Score:
 
     @property
     def sign(self) -> int:
-        """1 if more is better, -1 if less is."""
+        """1 if higher values are better, and -1 if lower values are better."""
         return -1 if self.scale == "error" else 1
 
     def format(self, value: float, digits: int = 1) -> str:
-        """Format a value: proportions and correlations in percent, errors as they are."""
+        """Format a proportion or a correlation in percent, and an error in its own units."""
         return f"{value:.{digits + 2}f}" if self.scale == "error" else percent(value, digits)
 
     def format_difference(self, difference: float, digits: int = 1) -> str:
-        """Format a difference with its sign: in points, or in the units of an error."""
-        return f"{difference + 0.0:+.{digits + 2}f}" if self.scale == "error" else points(difference, digits)
+        """Format a difference with its sign, in percentage points, or in the units of an error."""
+        return f"{round(difference, digits + 2) + 0.0:+.{digits + 2}f}" if self.scale == "error" else points(difference, digits)
 
 
 def _always(labels: Values) -> bool:
@@ -52,12 +52,12 @@ def _always(labels: Values) -> bool:
 
 
 def _has_class_1(labels: Values) -> bool:
-    """Return whether an example has class 1, or any label."""
+    """Return whether any example has class 1 or, with several labels per example, any label."""
     return bool(np.any(labels == 1))
 
 
 def _has_class_or_label(labels: Values) -> bool:
-    """Return whether an example has a class, which is always true, or any label, which is not."""
+    """Return True for single classes. With several labels per example, return whether any example has a label."""
     return labels.ndim == 1 or _has_class_1(labels)
 
 
@@ -70,12 +70,12 @@ class Metric(Score):
     """A score of the predictions.
 
     Attributes:
-        problem_types: the tasks that it applies to.
-        compute: the score from the labels, the predictions (both as `Values`) and the probabilities, shape
+        problem_types: The types of tasks that the metric applies to.
+        compute: Compute the score from the labels, the predictions (both as `Values`), and the probabilities, shape
             (n, outputs). A regression has no probabilities.
-        is_defined: whether the score depends on the predictions if these are the labels. F1, for example, is 0 without
+        is_defined: Return whether the score for these labels depends on the predictions. F1, for example, is 0 without
             an example of class 1, regardless of the predictions.
-        only_two_classes: whether it does not apply to more classes.
+        only_two_classes: Whether the metric applies only to tasks with exactly two classes.
     """
 
     problem_types: tuple[ProblemType, ...]
@@ -90,19 +90,23 @@ def accuracy(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def is_correct(labels: Values, predictions: Values) -> NDArray[np.bool_]:
-    """Return whether each prediction equals the label, in all its parts. Shape (n,)."""
+    """Return whether each prediction equals the label, shape (n,). If there are several labels, all must be equal."""
     correct: NDArray[np.bool_] = (labels == predictions).reshape(len(labels), -1).all(axis=1)
     return correct
 
 
 def balanced_accuracy(labels: Values, predictions: Values, *_: Any) -> float:
-    """Return the mean recall of the classes that occur."""
+    """Return the mean recall over the classes that occur in the labels."""
     correct, _predicted, actual = class_counts(labels, predictions)
     return float(np.mean(correct[actual > 0] / actual[actual > 0]))
 
 
 def class_counts(labels: Values, predictions: Values, classes: int = 2) -> tuple[Ints, Ints, Ints]:
-    """Count how often each class, or each label, is correctly predicted, predicted, and true. classes: the fewest."""
+    """Count the correct predictions, all predictions, and the actual examples of each class or label.
+
+    Args:
+        classes: The minimum number of classes to count; ignored if an example can have several labels.
+    """
     if labels.ndim == 2:
         return (labels * predictions).sum(axis=0), predictions.sum(axis=0), labels.sum(axis=0)
     classes = max(classes, int(labels.max()) + 1, int(predictions.max()) + 1)
@@ -121,22 +125,22 @@ def f1(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def f1_macro(labels: Values, predictions: Values, *_: Any) -> float:
-    """Return the mean F1 of the classes, or the labels, that occur or are predicted."""
+    """Return the mean F1 over the classes or labels that occur or are predicted."""
     correct, predicted, actual = class_counts(labels, predictions)
     total = predicted + actual
     return float((2 * correct / np.maximum(total, 1)).sum() / max(np.count_nonzero(total), 1))
 
 
 def f1_micro(labels: Values, predictions: Values, *_: Any) -> float:
-    """Return the F1 of all labels together."""
+    """Return the F1 computed from the counts of all labels together."""
     correct, predicted, actual = class_counts(labels, predictions)
     return float(2 * correct.sum() / max(predicted.sum() + actual.sum(), 1))
 
 
 def matthews_correlation(labels: Values, predictions: Values, *_: Any) -> float:
-    """Return the correlation for any number of classes (Gorodkin 2004, equation 8).
+    """Return the Matthews correlation for any number of classes (Gorodkin 2004, equation 8).
 
-    It is 0 if the labels or the predictions are all of one class.
+    It is 0 if all labels, or all predictions, are the same class.
     """
     correct, predicted, actual = (counts.astype(float) for counts in class_counts(labels, predictions))
     n = len(labels)
@@ -146,21 +150,31 @@ def matthews_correlation(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def roc_auc(labels: Values, predictions: Values, probabilities: Floats) -> float:
-    """Return the area under the ROC curve of class 1, or its mean over classes or labels; 0.5 if none has a curve."""
+    """Return the area under the ROC curve of class 1.
+
+    With more than two classes, or several labels per example, return the mean over the classes or labels that have both
+    positive and negative examples. The result is 0.5 if none has both.
+    """
     curves = [threshold_counts(positive, column) for positive, column in one_vs_rest(labels, probabilities)]
     areas = [np.trapezoid(tp, fp) / (tp[-1] * fp[-1]) for tp, fp, _ in curves if tp[-1] and fp[-1]]
     return float(np.mean(areas)) if areas else 0.5
 
 
 def average_precision(labels: Values, predictions: Values, probabilities: Floats) -> float:
-    """Return the area under the precision-recall curve of class 1, or its mean over the labels that occur."""
+    """Return the area under the precision-recall curve of class 1.
+
+    With more than two classes, or several labels per example, return the mean over the classes or labels that occur.
+    """
     curves = [threshold_counts(positive, column) for positive, column in one_vs_rest(labels, probabilities)]
     areas = [(np.diff(tp) * tp[1:] / (tp + fp)[1:]).sum() / tp[-1] for tp, fp, _ in curves if tp[-1]]
     return float(np.mean(areas)) if areas else 0.0
 
 
 def one_vs_rest(labels: Values, probabilities: Floats) -> Iterator[tuple[Ints, Floats]]:
-    """Yield each class or label, as 0 and 1, with its probability, each of shape (n,). With two classes, only 1."""
+    """Yield the labels (0 or 1) and the probabilities of each class or label against the rest, both of shape (n,).
+
+    With two classes, yield only class 1.
+    """
     if labels.ndim == 2:
         yield from zip(labels.T, probabilities.T, strict=True)
     elif probabilities.shape[1] == 2:
@@ -171,24 +185,29 @@ def one_vs_rest(labels: Values, probabilities: Floats) -> Iterator[tuple[Ints, F
 
 
 def threshold_counts(positive: Ints, probability: Floats) -> tuple[Ints, Ints, Floats]:
-    """Count the true and the false positives at each threshold; examples are called positive from it on.
+    """Count the true and false positives at each threshold, if examples at or above the threshold are called positive.
 
-    positive, probability: shape (n,). Returns true positives, false positives and the thresholds: infinity, then each
-    distinct probability, highest first.
+    Args:
+        positive: Shape (n,), 0 or 1.
+        probability: Shape (n,).
+
+    Returns:
+        The true positives, the false positives and the thresholds. The first threshold is infinity, and the others are
+        the distinct probabilities in descending order.
     """
     order = np.argsort(-probability)
-    last = np.append(np.flatnonzero(np.diff(probability[order])), len(order) - 1)  # of equal probabilities
+    last = np.append(np.flatnonzero(np.diff(probability[order])), len(order) - 1)  # the last of equal probabilities
     true_positives = np.append(0, np.cumsum(positive[order])[last])
     return true_positives, np.append(0, last + 1) - true_positives, np.append(np.inf, probability[order][last])
 
 
 def pearson(labels: Values, predictions: Values, *_: Any) -> float:
-    """Return Pearson's correlation. It is 0 if all labels, or all predictions, are equal."""
+    """Return Pearson's correlation. It is 0 if all labels or all predictions are equal."""
     if not (np.ptp(labels) and np.ptp(predictions)):
         return 0.0
     x, y = labels - labels.mean(), predictions - predictions.mean()
     correlation = (x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum())
-    return float(np.clip(correlation, -1, 1))  # with few examples, rounding may go beyond the bounds
+    return float(np.clip(correlation, -1, 1))  # With few examples, rounding errors may exceed the bounds.
 
 
 def spearmanr(labels: Values, predictions: Values, *_: Any) -> float:
@@ -197,7 +216,7 @@ def spearmanr(labels: Values, predictions: Values, *_: Any) -> float:
 
 
 def _ranks(values: Values) -> Floats:
-    """Rank the values from 1. Equal values share the mean of their ranks."""
+    """Rank the values from 1. Equal values all get the mean of their ranks."""
     _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[position]
     return ranks
@@ -212,7 +231,7 @@ _CLASSES: tuple[ProblemType, ...] = ("single_label_classification",)
 _LABELS: tuple[ProblemType, ...] = ("multi_label_classification",)
 _NUMBERS: tuple[ProblemType, ...] = ("regression",)
 
-# To add a metric, write a function and add an entry. Metrics have the names of scikit-learn or of the package evaluate.
+# To add a metric, write a function and add an entry. The keys are the names in scikit-learn or the package evaluate.
 METRICS = {
     "accuracy": Metric("accuracy", "proportion", _CLASSES + _LABELS, accuracy),
     "average_precision": Metric("average precision", "proportion", _CLASSES + _LABELS, average_precision, _has_class_1),
@@ -230,12 +249,12 @@ SCORES: dict[str, Score] = {**METRICS, "loss": Score("loss", "error")}
 
 
 def sign(name: str) -> int:
-    """Return 1 if more of a metric, or of the loss, is better, and -1 if less is."""
+    """Return 1 if higher values of a metric or of the loss are better, and -1 if lower values are better."""
     return SCORES[name].sign
 
 
 def title(name: str) -> str:
-    """Return the name of a metric, or of the loss, for people."""
+    """Return the name of a metric or of the loss for people."""
     return SCORES[name].title
 
 
@@ -249,10 +268,13 @@ def applicable_metrics(task: Task) -> list[str]:
 
 
 def compared_by(task: Task, names: list[str] | None) -> Task:
-    """Return the task with other metrics to compare models by, as in `evaluate.metrics`; None keeps its own.
+    """Return the task with the metrics of `evaluate.metrics`, by which models are compared.
+
+    Args:
+        names: The value of `evaluate.metrics`. None leaves the task as it is.
 
     Raises:
-        UserError: There are no metrics, or one does not apply to the task.
+        UserError: The list is empty, or a metric does not apply to the task.
     """
     if names is None:
         return task
@@ -264,7 +286,10 @@ def compared_by(task: Task, names: list[str] | None) -> Task:
 
 
 def choosing_by(task: Task, name: str | None) -> Task:
-    """Return the task with another metric, or the loss, to choose the epoch by; None keeps its own.
+    """Return the task with the metric of `train.metric_for_best_model`, which chooses the epoch.
+
+    Args:
+        name: The name of a metric, or "loss". None leaves the task as it is.
 
     Raises:
         UserError: The metric does not apply to the task.
@@ -277,7 +302,7 @@ def choosing_by(task: Task, name: str | None) -> Task:
 
 
 def require_known(names: list[str]) -> None:
-    """Raise UserError if one of `evaluate.metrics` applies to no task. The stage evaluate knows which ones apply."""
+    """Raise UserError if a metric does not exist. Only the stage evaluate knows which metrics apply to the task."""
     for name in names:
         _require_applicable("evaluate.metrics", name, list(METRICS))
 
@@ -293,18 +318,18 @@ def _require_applicable(key: str, name: str, applicable: list[str]) -> None:
 def scores(
     names: Iterable[str], labels: Values, predictions: Values, probabilities: Floats | None = None
 ) -> dict[str, float]:
-    """Compute metrics by their names. See `Metric.compute` for the arguments.
+    """Compute the metrics with these names. See `Metric.compute` for the other arguments.
 
     Raises:
         ValueError: There are no labels.
     """
     if len(labels) == 0:
-        raise ValueError("nothing to score: no labels")
+        raise ValueError("There are no labels to score.")
     return {name: METRICS[name].compute(labels, predictions, probabilities) for name in names}
 
 
 def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
-    """Return the metrics in an evaluation.json with their values, by a title such as "test F1". Test comes first."""
+    """Return the metrics of an evaluation.json and their values, keyed by titles such as "test F1", test first."""
     return {
         f"{split} {metric.title}": (metric, evaluation[split][name])
         for split in sorted(evaluation)
@@ -314,16 +339,20 @@ def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[M
 
 
 def compute_metrics(task: Task, logits: Floats, labels: Values) -> dict[str, float]:
-    """Return the task's metrics and the mean loss, for the Trainer or the course's loop. logits: shape (n, outputs)."""
-    predictions, chances = answers(task.problem_type, logits)
-    metrics = task_metric(task).compute(predictions=predictions, references=labels, probabilities=chances)
+    """Return the task's metrics and the mean loss, for the Trainer or the course's loop.
+
+    Args:
+        logits: Shape (n, outputs).
+    """
+    predictions, probabilities = answers(task.problem_type, logits)
+    metrics = task_metric(task).compute(predictions=predictions, references=labels, probabilities=probabilities)
     return {**metrics, "loss": loss(task.problem_type, logits, labels)}
 
 
 def task_metric(task: Task) -> "evaluate.Metric":
     """Return the task's metrics as an `evaluate.Metric`.
 
-    It is not `evaluate.load("glue", "mrpc")`, which downloads a script from the Hub and runs it.
+    This replaces `evaluate.load("glue", "mrpc")`, which would download a script from the Hub and run it.
     """
     import datasets
     import evaluate
@@ -346,13 +375,21 @@ def task_metric(task: Task) -> "evaluate.Metric":
 
 
 def answers(problem_type: ProblemType, logits: Floats) -> tuple[Values, Floats | None]:
-    """Return the predictions and the probabilities, as `Metric.compute` takes them. logits: shape (n, outputs)."""
-    chances = None if problem_type == "regression" else logits_to_probabilities(problem_type, logits)
-    return logits_to_predictions(problem_type, logits), chances
+    """Return the predictions and the probabilities in the form that `Metric.compute` expects.
+
+    Args:
+        logits: Shape (n, outputs).
+    """
+    probabilities = None if problem_type == "regression" else logits_to_probabilities(problem_type, logits)
+    return logits_to_predictions(problem_type, logits), probabilities
 
 
 def logits_to_predictions(problem_type: ProblemType, logits: Floats) -> Values:
-    """Return what a model predicts. logits: shape (n, outputs)."""
+    """Return the predictions as `Values`.
+
+    Args:
+        logits: Shape (n, outputs).
+    """
     if problem_type == "regression":
         return logits[:, 0].astype(np.float64)
     if problem_type == "multi_label_classification":
@@ -362,9 +399,9 @@ def logits_to_predictions(problem_type: ProblemType, logits: Floats) -> Values:
 
 
 def logits_to_probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
-    """Return the probability of each class, or of each label by itself. Shape (n, outputs), as `logits`.
+    """Return the probability of each class, or of each label independently, with the same shape as `logits`.
 
-    They are rounded to six places, so that scores do not depend on the last bits of `exp`.
+    The probabilities are rounded to six decimals, so that scores do not depend on the last bits of `exp`.
     """
     if problem_type == "multi_label_classification":
         return np.round(1 / (1 + np.exp(-logits)), 6)
@@ -372,10 +409,10 @@ def logits_to_probabilities(problem_type: ProblemType, logits: Floats) -> Floats
 
 
 def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[Values, Floats | None]:
-    """Return predictions and probabilities of the best model that sees no text, as `Values` and of shape (n, outputs).
+    """Return the predictions and probabilities of the best model that ignores the texts.
 
-    It predicts the majority class (the last one, if several are as frequent) or the mean, always with the same
-    probabilities: the proportions of the classes.
+    It always predicts the majority class (the last one in a tie), the majority for each label, or the mean. Its
+    probabilities are always the proportions of the classes or labels.
     """
     n = len(labels)
     if problem_type == "regression":
@@ -390,9 +427,13 @@ def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[V
 
 
 def loss(problem_type: ProblemType, logits: Floats, labels: Values) -> float:
-    """Return the mean loss: cross-entropy in nats (binary, with several labels per example) or squared error.
+    """Return the mean loss: cross-entropy in nats, or the squared error of a regression.
 
-    logits: shape (n, outputs). labels: as `Values`.
+    With several labels per example, it is the binary cross-entropy, averaged over the labels too.
+
+    Args:
+        logits: Shape (n, outputs).
+        labels: See `Values`.
     """
     return float(np.mean(losses(problem_type, logits, labels)))
 
@@ -409,7 +450,7 @@ def losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """Compute the log softmax over the last axis, in float64, without overflow."""
+    """Compute the log softmax over the last axis in float64, without overflow."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     normalized: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return normalized

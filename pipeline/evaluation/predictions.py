@@ -1,4 +1,4 @@
-"""The predictions of a split: the only reader of `data/predictions`."""
+"""The predictions of a split. No other module reads the Parquet files in `data/predictions`."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +18,11 @@ class Predictions:
     """What a model predicts for the n examples of a split.
 
     Attributes:
-        idx: the ids of the examples, shape (n,).
-        labels, predicted: as `metrics.Values`.
-        logits: shape (n, outputs).
-        probability: the probability of each class, or label, of the same shape; None for a regression.
-        swapped: what is predicted for pairs with their texts swapped; None if predict has not scored them.
+        idx: The ids of the examples, shape (n,).
+        labels, predicted: See `metrics.Values`.
+        logits: Shape (n, outputs).
+        probability: The probability of each class or label, shape (n, outputs). None for a regression.
+        swapped: The predictions for the pairs with their texts swapped. None if predict has not scored them.
     """
 
     idx: Ints
@@ -34,12 +34,12 @@ class Predictions:
 
     @property
     def right(self) -> NDArray[np.bool_]:
-        """Whether each prediction is correct; with several labels per example, all of them. Shape (n,)."""
+        """Whether each prediction is correct, shape (n,). With several labels per example, all must be correct."""
         return is_correct(self.labels, self.predicted)
 
     @property
     def confidence(self) -> Floats:
-        """The probability of the predicted class, shape (n,); of each predicted 0 or 1, shape (n, labels)."""
+        """The probability of the predicted class, shape (n,), or of each predicted 0 or 1, shape (n, labels)."""
         assert self.probability is not None
         if self.predicted.ndim == 2:
             return np.where(self.predicted == 1, self.probability, 1 - self.probability)
@@ -53,10 +53,10 @@ class Predictions:
 
 
 def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
-    """Read `directory/split.parquet`, and `directory/split_swapped.parquet` if there is one.
+    """Read `directory/split.parquet`, and also `directory/split_swapped.parquet` if it exists.
 
     Raises:
-        UserError: The first is missing, or one is not a Parquet file.
+        UserError: The first file is missing, or one of the files is incomplete.
     """
     table = read_split(directory, split, "predict")
     logits = np.column_stack([to_numpy(table[f"logit_{output}"]) for output in range(task.outputs)])

@@ -1,6 +1,6 @@
-"""The signature of a score, in one line: scores are comparable if only the seed and the compared setting differ.
+"""A one-line signature of a score, modeled on sacreBLEU (Post 2018, https://aclanthology.org/W18-6319).
 
-After the signatures of sacreBLEU (Post 2018, https://aclanthology.org/W18-6319).
+Two scores are comparable if their signatures differ only in the seed and in the setting that is being compared.
 """
 
 import hashlib
@@ -21,10 +21,11 @@ _FIRST, _LAST = ("task", "metrics"), (_SEED, "checkpoint", "code")
 
 
 def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) -> Signature:
-    """Sign the scores on some splits of a directory of predictions.
+    """Return the signature of the scores in a directory of predictions.
 
-    Each split has its number of examples and a hash of the corpus and of their ids and labels, in any order. The code
-    is that of the modules that trained the model.
+    The entry of each split consists of the number of examples, and a hash of the corpus, the text columns, and the ids
+    and labels of the examples. The order of the examples does not matter. The entry `code` is a hash of the modules
+    that trained the model.
 
     Raises:
         UserError: The provenance is missing.
@@ -49,17 +50,20 @@ def _digest(*content: Any) -> str:
 
 
 def joined(signatures: Mapping[str, Signature]) -> Signature:
-    """Return the signature of a mean over runs, from those of the runs by their names.
+    """Return the signature of a mean over runs.
+
+    Args:
+        signatures: The signatures of the runs, keyed by the names of the runs.
 
     Raises:
-        UserError: They differ in more than the seed.
+        UserError: The signatures differ in more than the seed.
     """
     (first, reference), *rest = signatures.items()
     for name, entries in rest:
         keys = [key for key in {**reference, **entries} if key != _SEED and reference.get(key) != entries.get(key)]
         if keys:
-            differences = ", ".join(f"{key} {reference.get(key)} and {entries.get(key)}" for key in keys)
-            raise UserError(f"{first} and {name} are scores of different things, and have no mean: {differences}")
+            differences = ", ".join(f"{key} ({reference.get(key)} and {entries.get(key)})" for key in keys)
+            raise UserError(f"{first} and {name} cannot be averaged: their score signatures differ in {differences}.")
     return {**reference, _SEED: ",".join(entries[_SEED] for entries in signatures.values())}
 
 

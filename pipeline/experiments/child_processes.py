@@ -1,4 +1,4 @@
-"""Child processes that save their work when this command is interrupted."""
+"""Child processes that can save their work when this command is interrupted."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ from pipeline.core.signals import ENDING
 
 
 class ChildProcesses:
-    """Processes that receive each signal of this command once; see `forwarding_signals`.
+    """Child processes that receive each signal sent to this command once. See `forwarding_signals`.
 
     Attributes:
-        signals: the signals that came so far.
+        signals: The signals received so far.
     """
 
     def __init__(self) -> None:
@@ -26,19 +26,19 @@ class ChildProcesses:
         self._lock = threading.RLock()  # Reentrant, because a signal may interrupt `start` in the main thread.
 
     def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-        """Start a process in a process group of its own, which a terminal's Ctrl-C does not reach."""
+        """Start a process in its own process group, which a terminal's Ctrl-C does not reach."""
         with self._lock:
             process = subprocess.Popen(command, process_group=0, **options)
             self._processes.append(process)
         return process
 
     def forward(self, number: int, _: FrameType | None) -> None:
-        """Handle a signal."""
+        """Handle a signal by interrupting all children that are still running."""
         with self._lock:
             self.signals.append(number)
             for process in self._processes:
                 if sys.platform != "win32" and process.poll() is None:
-                    # Windows has sent Ctrl-C to all processes of the console.
+                    # On Windows, Ctrl-C already reached all processes of the console.
                     with suppress(ProcessLookupError):
                         # SIGTERM would end dvc before its stage has saved a checkpoint.
                         os.killpg(process.pid, signal.SIGINT)
@@ -46,9 +46,9 @@ class ChildProcesses:
 
 @contextmanager
 def forwarding_signals() -> Iterator[ChildProcesses]:
-    """Forward the signals that end a command to the children for the block; then exit with the status of the first one.
+    """Forward the signals that end a command to the children, and exit with the status of the first signal at the end.
 
-    At the first signal the stage train saves a checkpoint; at a second one it ends at once.
+    At the first signal, the train stage saves a checkpoint. At a second one, it ends at once.
     """
     children = ChildProcesses()
     previous = {number: signal.signal(number, children.forward) for number in ENDING}

@@ -1,4 +1,4 @@
-"""Compare the predictions of two sides, each a run or a seed group: differences with their intervals, and a verdict."""
+"""Compare two sides, each a run or a seed group: differences of their scores with intervals, and a verdict."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,27 +18,27 @@ from pipeline.experiments.identity import SEED
 from pipeline.experiments.revisions import Run, runs
 from pipeline.params import load_params
 
-# With fewer changed examples, an interval may be too narrow: see tests/test_uncertainty.py.
+# With fewer changed examples, an interval may be too narrow. See tests/test_uncertainty.py.
 FEWEST_CHANGED = 10
 OPTIMISTIC = (
-    "There are no test labels: this rests on validation. The epoch is chosen on validation too, so its scores are "
-    "slightly optimistic."
+    "No test labels are available, so the validation scores are used instead. The epoch was chosen on validation too, "
+    "so these scores are slightly optimistic."
 )
 _TWO_RUNS = (
-    "Two runs say nothing about other seeds. To see which configuration is better, run each over seeds "
-    "(python -m pipeline.seeds --n 5 -S key=value), and compare the groups."
+    "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
+    "several seeds (python -m pipeline.seeds --n 5 -S key=value) and compare the two seed groups."
 )
 
 
 class Side(NamedTuple):
-    """A or B: one run, or a seed group."""
+    """A or B: a single run, or a seed group."""
 
     name: str
     runs: list[Run]
 
     @property
     def title(self) -> str:
-        """The name, with the commit that it stands for."""
+        """The name. If it is a branch, tag or experiment, the commit follows."""
         commit = self.runs[0].commit
         if len(self.runs) > 1 or commit is None or commit.startswith(self.name):
             return self.name
@@ -50,7 +50,7 @@ class Side(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the runs. A group has a list of seeds."""
+        """The parameters of the runs. A seed group has a list of seeds."""
         first = self.runs[0].parameters  # The other runs differ from it only in the seed.
         return first | {SEED: self.seeds} if len(self.runs) > 1 else first
 
@@ -64,8 +64,8 @@ class ChangedExample:
     """An example that changed between A and B.
 
     Attributes:
-        a, b: the probability of its label (with several labels, of exactly these), or the prediction of a regression.
-            Means over runs.
+        a, b: The probability of its label (with several labels, of this exact combination of labels), or the prediction
+            of a regression. Seed groups have the mean over runs.
     """
 
     idx: int
@@ -80,13 +80,15 @@ class SplitComparison:
     """The scores of one split, and the examples that changed.
 
     Attributes:
-        n: the number of examples.
-        a, b: the mean scores over runs, by name of the metric.
-        difference: B minus A, by name of the metric.
-        fixed, broken: the examples that only B, or only A, gets right, in the order of B's confidence. For seed groups:
-            examples whose mean probability crosses the threshold. For a regression: examples whose prediction is closer
-            to the label in B, or further from it, the largest change first.
-        changed: the number of examples that the sides answer differently.
+        n: The number of examples.
+        a, b: The mean scores over runs, keyed by metric.
+        difference: The score of B minus that of A, keyed by metric.
+        fixed, broken: The examples that only B (fixed) or only A (broken) gets right, those that B is most confident
+            about first. For seed groups, the mean probability over runs decides which side is right. For a regression,
+            they are the examples whose prediction is closer to the label in B (fixed) or farther from it (broken),
+            the largest change first.
+        changed: The number of examples that one side gets right in a larger proportion of its runs, for at least one
+            label. In a regression, all examples count as changed.
     """
 
     n: int
@@ -103,11 +105,13 @@ class Comparison:
     """The result of `compare`.
 
     Attributes:
-        signatures: of A and of B.
-        seeds: of both sides, as a phrase; None for two runs.
-        changes: the "parameters", "environment" and "code" (or packages) that differ, with the values of A and of B.
-        identical: whether the models' outputs are equal to the last bit.
-        degenerate: a phrase for each side that has runs with a single prediction for all examples.
+        a, b: The titles of the sides.
+        signatures: The score signatures of A and B.
+        seeds: A phrase about the seeds of both sides. None for two single runs.
+        changes: The "parameters", "environment" and "code" (or packages) that differ, with the values in A and in B.
+        identical: Whether the models' outputs are equal to the last bit.
+        degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
+            examples.
     """
 
     a: str
@@ -122,12 +126,12 @@ class Comparison:
 
     @property
     def metric(self) -> Metric:
-        """The metric of the verdict."""
+        """The metric that the verdict is about."""
         return METRICS[self.task.metrics[0]]
 
     @property
     def judged(self) -> SplitComparison:
-        """The split of the verdict."""
+        """The split that the verdict is about."""
         return self.splits[self.task.verdict_split]
 
     @property
@@ -141,7 +145,7 @@ class Comparison:
 
     @property
     def better(self) -> str | None:
-        """A or B; None if there is no evidence, or for two runs, because another seed might swap them."""
+        """A or B. None if there is no evidence, and for two single runs, because another seed might reverse them."""
         if not self.significant or self.seeds is None:
             return None
         return "B" if self.metric.sign * self.difference.value > 0 else "A"
@@ -152,22 +156,24 @@ class Comparison:
         score = f"{self.task.verdict_split} {metric.title}"
         points = "" if metric.scale == "error" else " points"
         low, high = metric.format_difference(difference.low), metric.format_difference(difference.high)
-        interval = f"95% interval {low} to {high}{points}"
+        interval = f"95% confidence interval: {low} to {high}{points}"
         if self.identical:
             changed = [name for name, entries in self.changes.items() if entries]
-            also = f"although A and B differ in {' and '.join(changed)}" if changed else "and so are the parameters"
-            return f"no difference: the predictions are identical, {also}"
+            suffix = f"although A and B differ in {' and '.join(changed)}" if changed else "and so are the parameters"
+            return f"no difference: the predictions are identical, {suffix}"
         if not self.significant:
-            verdict = f"no evidence of a difference in {score}: {interval}"
-            few = self.judged.changed < FEWEST_CHANGED
-            return f"{verdict}; only {self.judged.changed} {self.task.noun} changed" if few else verdict
+            verdict = f"no evidence of a difference in {score} ({interval})"
+            if self.judged.changed >= FEWEST_CHANGED:
+                return verdict
+            counts = f"{self.judged.changed} {self.task.noun} changed (at least {FEWEST_CHANGED} are needed)"
+            return f"{verdict}, because only {counts}"
         subject = {"A": "B is worse", "B": "B is better", None: "these two models differ"}[self.better]
         value = f"{metric.format_difference(difference.value)}{points}"
-        return f"{subject}: {value} {'of' if points else 'in'} {score}, {interval}"
+        return f"{subject}: {value} {'of' if points else 'in'} {score} ({interval})"
 
     @property
     def caveats(self) -> list[str]:
-        """Sentences that belong to the verdict."""
+        """Sentences to show next to the verdict."""
         caveats = []
         if not self.identical:
             if self.task.verdict_split == "validation":
@@ -180,13 +186,13 @@ class Comparison:
 
 
 def read_side(name: str) -> Side:
-    """Read a run, or a seed group, to compare it by the metrics that params.yaml has now."""
+    """Read a run or a seed group, to be compared by the metrics that params.yaml has now."""
     metrics = load_params().evaluate.metrics
     return Side(name, [judged_by(run, metrics) for run in runs(name)])
 
 
 def judged_by(run: Run, metrics: list[str] | None) -> Run:
-    """Return the run with other metrics to compare it by, see `metrics.compared_by`."""
+    """Return the run with other metrics to compare it by. See `metrics.compared_by`."""
     task = compared_by(run.task, metrics)
     return run._replace(task=task, signature={**run.signature, "metrics": "+".join(task.metrics)})
 
@@ -194,20 +200,21 @@ def judged_by(run: Run, metrics: list[str] | None) -> Run:
 def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two seed groups.
 
-    They differ if the interval of the difference in the task's first metric excludes 0, and at least FEWEST_CHANGED
-    examples changed. This is judged on test, since validation has chosen the epoch and is optimistic; on validation if
-    the labels of test are not known. If two groups differ, one is better; with two runs, another seed might swap them.
+    The sides differ if the interval of the difference in the task's first metric excludes 0, and if at least
+    FEWEST_CHANGED examples changed. The verdict is about test, because the epoch was chosen on validation, which makes
+    the validation scores optimistic. If the test labels are not available, it is about validation. If two seed groups
+    differ, one of them is better. If two single runs differ, another seed might still reverse them.
 
     Raises:
-        UserError: The sides were scored on different data, one is a group and the other a run, or a group is
-            not one configuration with several seeds.
+        UserError: The sides were scored on different data, only one of them is a seed group, or the runs of a seed
+            group differ in more than the seed.
     """
     groups = len(a.runs) > 1
     if groups != (len(b.runs) > 1):
         group, single = (a, b) if groups else (b, a)
         raise UserError(
-            f"{group.name} is a group of {len(group.runs)} runs, {single.name} is one run; compare it with "
-            f"{group.runs[0].name}, or run it over seeds too (python -m pipeline.seeds)"
+            f"{group.name} is a seed group of {len(group.runs)} runs, but {single.name} is a single run. Compare "
+            f"{single.name} with {group.runs[0].name}, or run it with several seeds too (python -m pipeline.seeds)."
         )
     a, b = (Side(side.name, sorted(side.runs, key=lambda run: run.seed)) for side in (a, b))
     for side in (a, b):
@@ -233,32 +240,32 @@ def compare(a: Side, b: Side) -> Comparison:
 
 
 def _require_same_configuration(side: Side) -> None:
-    """Raise UserError if the runs of a side differ in anything but the seed, or if two have the same seed."""
+    """Raise UserError if the runs of a side differ in anything but the seed, or if two runs have the same seed."""
     for left, right in pairwise(side.runs):
-        both = f"{left.name} and {right.name}"
+        names = f"{left.name} and {right.name}"
         changes = _changes(*(run.parameters | run.environment | run.code for run in (left, right)))
         if SEED not in changes:
-            problem = f"{both} have the same {SEED}, {left.seed}"
+            problem = f"{names} have the same {SEED}, {left.seed}"
         elif len(changes) > 1:
             key, (old, new) = next(entry for entry in changes.items() if entry[0] != SEED)
-            problem = f"{both} differ in {key}, {old} and {new}"
+            problem = f"{names} differ in {key} ({old} and {new})"
         else:
             continue
         raise UserError(
-            f"{side.name} is not one configuration over seeds: {problem}. Remove the runs that do not belong to it "
-            '("dvc exp remove"), and run "python -m pipeline.seeds" again.'
+            f"{side.name} is not one configuration with several seeds: {problem}. Remove the runs that do not belong "
+            'to it ("dvc exp remove"), and run "python -m pipeline.seeds" again.'
         )
 
 
 def _require_same_examples(runs: Sequence[Run]) -> None:
-    """Raise UserError if the runs were not scored for the same task on the same examples."""
+    """Raise UserError if the runs were not scored on the same task and the same examples."""
     first, *rest = runs
     for run in rest:
-        both = f"{first.name} and {run.name}"
+        names = f"{first.name} and {run.name}"
         if run.task != first.task:
             changes = _changes(asdict(first.task), asdict(run.task))
-            differences = ", ".join(f"{key} {left} and {right}" for key, (left, right) in changes.items())
-            raise UserError(f"{both} have different tasks: {differences}; compare runs of the same task")
+            differences = ", ".join(f"{key} ({left} and {right})" for key, (left, right) in changes.items())
+            raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
         for split in first.task.scored_splits:
             left, right = first.predictions[split], run.predictions[split]
             equal = {
@@ -268,13 +275,13 @@ def _require_same_examples(runs: Sequence[Run]) -> None:
             }
             if different := [column for column, same in equal.items() if not same]:
                 raise UserError(
-                    f"{both} were scored on different data: the {different[0]} of {split} differ ({len(left.idx)} and "
-                    f"{len(right.idx)} {first.task.noun}); compare runs on the same {first.task.noun}"
+                    f"{names} were scored on different data: the {different[0]} of {split} differ ({len(left.idx)} and "
+                    f"{len(right.idx)} {first.task.noun}). Compare runs on the same {first.task.noun}."
                 )
 
 
 def _changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the entries that differ, by key, with a dash for a missing one."""
+    """Return the entries that differ, by key. The value of a missing entry is a dash."""
     pairs = {key: (a.get(key, "-"), b.get(key, "-")) for key in sorted(a.keys() | b.keys())}
     return {key: (left, right) for key, (left, right) in pairs.items() if left != right}
 
@@ -306,12 +313,12 @@ def _compare_split(split: str, side_a: Side, side_b: Side) -> SplitComparison:
 def _changed_examples(
     task: Task, a: Sequence[Predictions], b: Sequence[Predictions], texts: Sequence[tuple[str, ...]]
 ) -> tuple[list[ChangedExample], list[ChangedExample]]:
-    """Return the fixed and the broken examples, as in `SplitComparison`. a, b: of each run, on the same examples."""
+    """Return the fixed and the broken examples of a split. See `SplitComparison`."""
     (quality_a, mean_a), (quality_b, mean_b) = _mean_predictions(task, a), _mean_predictions(task, b)
     gain = quality_b - quality_a
     examples = a[0]
 
-    def listed(rows: Values) -> list[ChangedExample]:
+    def changed_examples(rows: Values) -> list[ChangedExample]:
         return [
             ChangedExample(
                 idx=int(examples.idx[row]),
@@ -325,11 +332,11 @@ def _changed_examples(
 
     best_first = np.argsort(-gain if task.problem_type == "regression" else -mean_b, kind="stable")
     worst_first = best_first[::-1]
-    return listed(best_first[gain[best_first] > 0]), listed(worst_first[gain[worst_first] < 0])
+    return changed_examples(best_first[gain[best_first] > 0]), changed_examples(worst_first[gain[worst_first] < 0])
 
 
 def _count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
-    """Count the examples that the sides answer differently: all of them in a regression."""
+    """Count the changed examples. See `SplitComparison.changed`."""
     n = len(a[0].idx)
     if task.problem_type == "regression":
         return n
@@ -341,8 +348,8 @@ def _mean_predictions(task: Task, runs: Sequence[Predictions]) -> tuple[Floats, 
     """Average the predictions of the runs of a side.
 
     Returns:
-        How good the mean prediction is for each example: 1 if correct, else 0; or minus the error of a regression. And
-        the mean itself, as `ChangedExample.a`. Both of shape (n,).
+        Two arrays of shape (n,). The first has the quality of the mean prediction for each example: 1 if it is correct
+        and 0 if not, or minus the error of a regression. The second has the mean itself, as in `ChangedExample.a`.
     """
     labels = runs[0].labels
     if task.problem_type == "regression":
@@ -367,13 +374,13 @@ def _label(task: Task, label: Values) -> str:
 
 
 def _degenerate(side: Side) -> str:
-    """Name the runs of a side that predict the same for all examples; empty if there are none."""
+    """Describe the runs of a side that give the same prediction for all examples. Empty if there are none."""
     task, split = side.runs[0].task, side.runs[0].task.verdict_split
     names = [run.name for run in side.runs if len(np.unique(run.predictions[split].predicted, axis=0)) == 1]
     if not names:
         return ""
     runs = f" in {len(names)} of {len(side.runs)} runs ({', '.join(names)})" if len(side.runs) > 1 else ""
-    return f"{side.name} is degenerate{runs}, with one prediction for all {split} {task.noun}"
+    return f"{side.name} is degenerate{runs}, with the same prediction for all {split} {task.noun}"
 
 
 def _identical(a: Side, b: Side) -> bool:
@@ -386,4 +393,4 @@ def _identical(a: Side, b: Side) -> bool:
 
 def _seeds(a: list[int], b: list[int]) -> str:
     seeds_a, seeds_b = (", ".join(map(str, seeds)) for seeds in (a, b))
-    return f"{seeds_a} of both, paired" if a == b else f"{seeds_a} of A, {seeds_b} of B, not paired"
+    return f"{seeds_a} in both A and B, paired by seed" if a == b else f"{seeds_a} in A and {seeds_b} in B, not paired"

@@ -1,4 +1,4 @@
-"""DVC of this environment, whether the environment is active or not."""
+"""Run the DVC of this Python environment, even if the environment is not activated."""
 
 import os
 import sys
@@ -8,5 +8,5 @@ DVC = (sys.executable, "-m", "dvc")
 
 
 def dvc_environ() -> dict[str, str]:
-    """The environment variables for DVC: the stages' `python` is the one that runs now."""
+    """Return the environment variables for DVC, which make the stages run the current Python as `python`."""
     return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}

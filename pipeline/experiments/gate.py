@@ -1,4 +1,4 @@
-"""The verdict that a script can act on: is a candidate at least as good as the baseline, except for a margin?"""
+"""The gate, a verdict for scripts: is a candidate at least as good as the baseline, up to a margin?"""
 
 from typing import Literal, NamedTuple
 
@@ -16,23 +16,24 @@ class Decision(NamedTuple):
 
 
 def decide(comparison: Comparison, margin: float) -> Decision:
-    """Judge B by the 95% interval of the difference that the verdict is about.
+    """Judge B by the 95% confidence interval of the difference that the verdict is about.
 
     Args:
-        margin: the loss that is accepted, in points, or in the units of an error.
+        margin: The loss to accept, in points, or in the units of an error.
     """
     metric, changed = comparison.metric, comparison.judged.changed
     low, high = comparison.difference.low, comparison.difference.high
-    if metric.sign < 0:  # Less is better: the gain is minus the difference.
+    if metric.sign < 0:  # Lower is better, so the gain is minus the difference.
         low, high = -high, -low
     accepted = margin if metric.scale == "error" else margin / 100
     loss = f"{margin:g}{'' if metric.scale == 'error' else ' points'} or more"
     if comparison.identical:
-        return Decision("passes", "its predictions are those of A")
+        return Decision("passes", "its predictions are identical to those of A")
     if changed < FEWEST_CHANGED:
-        return Decision("undecided", f"too few {comparison.task.noun} changed to judge it ({changed})")
+        counts = f"{changed}, but at least {FEWEST_CHANGED} are needed"
+        return Decision("undecided", f"too few {comparison.task.noun} changed to judge it ({counts})")
     if low > -accepted:
-        return Decision("passes", "it is better" if low > 0 else f"it does not lose {loss}")
+        return Decision("passes", "it is better" if low > 0 else f"it is not worse by {loss}")
     if high < 0:
         return Decision("fails", "it is worse")
-    return Decision("undecided", f"it may lose {loss}")
+    return Decision("undecided", f"it may be worse by {loss}")

@@ -1,4 +1,4 @@
-"""Seed groups: one configuration with several seeds, and the table of their scores."""
+"""Seed groups: repeat one configuration with several seeds, and show a table of the scores."""
 
 from contextlib import closing
 from statistics import mean, stdev
@@ -16,15 +16,15 @@ from pipeline.experiments.running import Experiment, run_all
 
 
 def group_name(overrides: list[str]) -> str:
-    """Return `seeds-<identity>`. Raises UserError as `identity` does."""
+    """Return `seeds-<identity>`. Raises UserError if `identity` does."""
     return f"seeds-{identity(overrides)}"
 
 
 def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
-    """Run the seeds 1 to n that have no experiment yet, `jobs` at a time, and print the table.
+    """Run the seeds from 1 to n that are not finished, `jobs` at a time, and print the table of scores.
 
     Raises:
-        UserError: A run fails. Other runs that are under way end first.
+        UserError: A run failed. The other runs that have started end first.
     """
     group = group_name(overrides)
     finished = experiments(group)
@@ -39,7 +39,7 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
 
 
 def _summary(group: str, n: int) -> list[str]:
-    """Return the lines of the table over the seeds 1 to n, and of what to type next."""
+    """Return the lines of the table over the seeds from 1 to n, and what to type next."""
     evaluations, degenerate, signatures = [], [], {}
     for seed, commit in experiments(group).items():
         if seed <= n:
@@ -49,7 +49,7 @@ def _summary(group: str, n: int) -> list[str]:
             if read_metrics(commit, "train")["degenerate"]:
                 degenerate.append(name)
     signature = as_line(joined(signatures))
-    rows = [["", "n", "mean", "std. dev.", "lowest", "highest", "95% interval of the mean"]]
+    rows = [["", "seeds", "mean", "std. dev.", "lowest", "highest", "95% confidence interval of the mean"]]
     for title, (metric, _) in evaluations[0].items():
         scores = [evaluation[title][1] for evaluation in evaluations]
         statistics = (mean(scores), stdev(scores), min(scores), max(scores))
@@ -59,8 +59,8 @@ def _summary(group: str, n: int) -> list[str]:
         *aligned(rows, "right"),
         in_units(metric for metric, _ in evaluations[0].values()),
         *([] if any(title.startswith("test ") for title in evaluations[0]) else [OPTIMISTIC]),
-        f"Degenerate, one prediction for all of validation: {len(degenerate)} of {n}"
-        + (f" ({', '.join(degenerate)}), counted above" if degenerate else ""),
+        f"Degenerate runs (the same prediction for all of validation): {len(degenerate)} of {n}"
+        + (f" ({', '.join(degenerate)}), included in the table" if degenerate else ""),
         f"Signature: {signature}",
-        f"To compare: python -m pipeline.compare {group} OTHER",
+        f"To compare with another group: python -m pipeline.compare {group} OTHER",
     ]

@@ -1,6 +1,6 @@
 """A name derived from everything that can change a result.
 
-Finished runs are found again by this name, and never confused with others.
+Finished runs are found again by this name, and are never confused with others.
 """
 
 import functools
@@ -18,8 +18,8 @@ from pipeline.params import PARAMS, Params, load_params
 
 SEED = "train.seed"
 _PIPELINE, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
-_OUTPUTS = ("outs", "metrics", "plots")  # of a stage in dvc.yaml
-_CODE = {".py", ".jinja", ".js"}  # the files of a sub-package that DVC tracks: see .dvcignore
+_OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage in dvc.yaml
+_CODE = {".py", ".jinja", ".js"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
 
 def identity(overrides: list[str]) -> str:
@@ -29,7 +29,7 @@ def identity(overrides: list[str]) -> str:
     environment of this machine.
 
     Args:
-        overrides: as for `dvc exp run -S`.
+        overrides: Parameters as for `dvc exp run -S`.
 
     Raises:
         UserError: DVC or `load_params` rejects an override.
@@ -42,7 +42,7 @@ def identity(overrides: list[str]) -> str:
     del params["train"]["seed"]
     params["runtime"] = params["runtime"]["launcher"]  # The other keys cannot change a result.
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
-    if users_path(params["model"]["checkpoint"]).is_dir():  # Its files may change without a new name.
+    if users_path(params["model"]["checkpoint"]).is_dir():  # The files may change while the name stays the same.
         digest.update(_base_model().encode())
     files = _code()
     if params["data"]["task"] == "custom":
@@ -55,7 +55,7 @@ def identity(overrides: list[str]) -> str:
 
 @functools.cache
 def _file_hash(file: Path, size: int, modified: int) -> str:
-    """Hash a file, once for each size and time of its last change.
+    """Hash a file, but only once for each size and modification time.
 
     A search needs the identity of hundreds of trials, and the data may be large.
     """
@@ -67,24 +67,24 @@ def overridden(overrides: list[str]) -> Params:
     """Return params.yaml with the overrides of a run.
 
     Raises:
-        UserError: As for `identity`.
+        UserError: DVC or `load_params` rejects an override.
     """
     from dvc.utils.hydra import apply_overrides  # Private to DVC: no public function applies -S without a run.
 
-    load_params()  # An error in the file itself is not blamed on an override.
+    load_params()  # An error in the file itself must not be blamed on an override.
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, PARAMS)
         shutil.copyfile(PARAMS, copy)
         for override in overrides:
             if re.match(rf"\+*{re.escape(SEED)}=", override):
-                raise UserError(f"-S {override}: {SEED} is chosen for each run; leave it out")
+                raise UserError(f"-S {override}: {SEED} is chosen for each run. Remove it.")
             try:
                 apply_overrides(copy, [override])
-            except Exception as error:  # DVC's own, and those of its parser and its writer.
+            except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
                 reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
                 raise UserError(
-                    f"-S {override}: {reason}; use key=value, with a key of {PARAMS}; put quotes around unusual text, "
-                    "and a plus before a new key, such as +train.training_args.NAME=value"
+                    f"-S {override}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual text, "
+                    "and a plus before a new key, such as +train.training_args.NAME=value."
                 ) from None
         try:
             return load_params(copy)
@@ -93,9 +93,10 @@ def overridden(overrides: list[str]) -> Params:
 
 
 def _code() -> list[Path]:
-    """List dvc.yaml and the files that its stages depend on and no stage writes: the code, and the locked packages.
+    """List dvc.yaml, and the dependencies of its stages that no stage writes: the code and the locked packages.
 
-    The stages check and report change no result, and params.yaml has the seed.
+    The stages check and report are left out because they cannot change a result, and params.yaml because it contains
+    the seed.
     """
     stages = read_yaml(_PIPELINE)["stages"]
     outputs = [entry for stage in stages.values() for key in _OUTPUTS for entry in stage.get(key, [])]
@@ -117,6 +118,6 @@ def _base_model() -> str:
 
 
 def _data_files(directory: Path) -> list[Path]:
-    """List the files of `data.directory`, except for those of git and DVC."""
+    """List the files of `data.directory`, except for the files of git and DVC."""
     files = [file for file in directory.rglob("*") if file.is_file()]
     return sorted(file for file in files if not file.name.startswith(".") and file.suffix != ".dvc")

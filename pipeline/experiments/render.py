@@ -1,4 +1,4 @@
-"""A comparison as text, Markdown or JSON."""
+"""Format a comparison as text, Markdown or JSON."""
 
 import json
 import textwrap
@@ -13,14 +13,18 @@ from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import ChangedExample, Comparison, SplitComparison
 from pipeline.experiments.gate import Decision
 
-_EXAMPLES = 3  # shown of those that were fixed, and of those that were broken
-_CHANGES = {"parameters": "parameter", "environment": "environment", "code": "code or packages"}
+_EXAMPLES = 3  # of the fixed examples, and of the broken ones
+_CHANGES = {"parameters": "parameters", "environment": "environment", "code": "code or packages"}
 
 
 def in_units(metrics: Iterable[Metric], more: str = "") -> str:
-    """Return the sentence that says in which units scores are. more: what follows "In percent"."""
-    errors = ", but errors as they are" if any(metric.scale == "error" for metric in metrics) else ""
-    return f"In percent{more}{errors}."
+    """Return the sentence about the units of the scores.
+
+    Args:
+        more: The continuation of "Scores are in percent".
+    """
+    errors = ", but errors are in their own units" if any(metric.scale == "error" for metric in metrics) else ""
+    return f"Scores are in percent{more}{errors}."
 
 
 def as_text(comparison: Comparison) -> str:
@@ -28,10 +32,10 @@ def as_text(comparison: Comparison) -> str:
     lines = []
     for side, name, signature in zip("AB", (comparison.a, comparison.b), comparison.signatures, strict=True):
         lines += [f"{side}: {name}", f"   {as_line(signature)}"]
-    lines += ["", *aligned([["", "A", "B", "B - A", "95% interval"], *_score_rows(comparison)], "right")]
+    lines += ["", *aligned([["", "A", "B", "B - A", "95% confidence interval"], *_score_rows(comparison)], "right")]
     lines += [*_notes(comparison), ""]
     for title, rows in _change_rows(comparison):
-        lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: none differs"]), ""]
+        lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: identical"]), ""]
     for heading, examples in _changed_examples(comparison):
         lines.append(heading)
         for example in examples:
@@ -47,12 +51,12 @@ def as_text(comparison: Comparison) -> str:
 def as_markdown(comparison: Comparison) -> str:
     """Format a comparison for a pull request on GitHub."""
     lines = [f"**{comparison.verdict[0].upper()}{comparison.verdict[1:]}**", "", *comparison.caveats, ""]
-    header = ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95% interval"]
+    header = ["", f"A: {code(comparison.a)}", f"B: {code(comparison.b)}", "B - A", "95% confidence interval"]
     lines += [*table(header, _score_rows(comparison)), "", *_notes(comparison), ""]
     lines += [f"{side}: {code(as_line(entry))}\n" for side, entry in zip("AB", comparison.signatures, strict=True)]
     for title, rows in _change_rows(comparison):
         cells = [[code(cell) for cell in row] for row in rows]
-        lines += [*(table([title, "A", "B"], cells) if rows else [f"{title.capitalize()}: none differs"]), ""]
+        lines += [*(table([title, "A", "B"], cells) if rows else [f"{title.capitalize()}: identical"]), ""]
     for heading, examples in _changed_examples(comparison):
         if not examples:
             lines += [heading, ""]
@@ -62,13 +66,13 @@ def as_markdown(comparison: Comparison) -> str:
              "<br>".join(code(text) for text in example.texts)]
             for example in examples
         ]  # fmt: skip
-        header = ["idx", "label", f"{_value_name(comparison)} in A", "in B", "text"]
+        header = ["idx", "label", *(f"{_value_name(comparison)} in {side}" for side in "AB"), "text"]
         lines += ["<details>", f"<summary>{heading}</summary>", "", *table(header, rows), "", "</details>", ""]
     return "\n".join(lines).rstrip()
 
 
 def as_json(comparison: Comparison) -> str:
-    """Format a comparison for machines. Scores and differences are fractions, not percent."""
+    """Format a comparison for machines. Scores and differences are fractions, not percentages."""
     content = asdict(comparison)
     content |= content.pop("changes")
     content |= {"better": comparison.better, "verdict": comparison.verdict, "caveats": comparison.caveats}
@@ -81,10 +85,10 @@ def as_json(comparison: Comparison) -> str:
 
 
 def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -> str:
-    """Format several candidates next to one baseline for a terminal."""
+    """Format several candidates, each compared with the same baseline, for a terminal."""
     first = comparisons[0]
     split, name, metric = first.task.verdict_split, first.task.metrics[0], first.metric
-    rows = [["", "", "B - A", "95% interval", "detectable", "gate"]]
+    rows = [["", "", "B - A", "95% confidence interval", "detectable", "gate"]]
     rows.append([f"A: {first.a}", metric.format(first.judged.a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
         _, score, *difference = _score_cells(comparison.judged, name)
@@ -92,32 +96,34 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
     signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
     lines = [
-        f"{split} {metric.title}, {in_units([metric]).lower()}",
+        f"Candidates (B) compared with A by {split} {metric.title}. "
+        + in_units([metric], ", differences in percentage points"),
         "",
         *aligned(rows, "right"),
         *(f"{side}: {as_line(signature)}" for side, signature in signatures.items()),
         "",
-        "Detectable: the true difference that is detected about 80% of the time (60% with 2 seeds, 70% with 3 or 4).",
-        f"Each candidate is judged by itself: the best of {len(comparisons)} may look better by chance.",
+        "Detectable: a true difference of this size is detected about 80% of the time "
+        + "(60% with 2 seeds, 70% with 3 or 4).",
+        f"Each candidate is judged on its own, so the best of {len(comparisons)} may look better by chance.",
         *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
     ]
     return "\n".join(map(printable, lines))
 
 
 def as_gate(comparison: Comparison, decision: Decision) -> str:
-    """Return the line that explains the exit status to a script's reader."""
+    """Return the line that explains the exit status to people who read the output of a script."""
     outcome = {"passes": "The gate passes", "undecided": "The gate is undecided about", "fails": "The gate fails"}
     line = "; ".join([f"{outcome[decision.outcome]} {comparison.b}: {decision.reason}", *comparison.degenerate])
-    return line if comparison.seeds else f"{line}. This is about these two models, not about other seeds."
+    return line if comparison.seeds else f"{line}. This holds for these two models only, and not for other seeds."
 
 
 def _splits(comparison: Comparison) -> list[tuple[str, SplitComparison]]:
-    """Return the splits by name, with the split of the verdict first."""
+    """Return the splits by name, starting with the split of the verdict."""
     return sorted(comparison.splits.items(), key=lambda entry: entry[0] != comparison.task.verdict_split)
 
 
 def _score_cells(split: SplitComparison, name: str) -> list[str]:
-    """Return the score of A, that of B, the difference and its interval."""
+    """Return the score of A, the score of B, the difference, and its interval."""
     metric, difference = METRICS[name], split.difference[name]
     low, high = metric.format_difference(difference.low, 2), metric.format_difference(difference.high, 2)
     scores = [metric.format(split.a[name], 2), metric.format(split.b[name], 2)]
@@ -133,20 +139,23 @@ def _score_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """Return the lines below the scores."""
+    """Return the lines to show below the scores."""
     task, metric = comparison.task, comparison.metric
-    examples = " and ".join(f"{split.n} {name}" for name, split in _splits(comparison)) + f" {task.noun}"
+    examples = " and ".join(f"{split.n:,} {name}" for name, split in _splits(comparison)) + f" {task.noun}"
     metrics = [METRICS[name] for name in task.metrics]
     if comparison.seeds is None:
-        notes = [in_units(metrics, f"; differences in points, with intervals over {examples}")]
+        notes = [
+            in_units(metrics, ", differences in percentage points"),
+            f"The intervals reflect the choice of examples ({examples}), not of seeds.",
+        ]
     else:
         notes = [
-            in_units(metrics, ", means over runs; differences in points"),
-            f"Intervals over seeds and {examples}.",
+            in_units(metrics, ", averaged over runs; differences are in percentage points"),
+            f"The intervals reflect the choice of seeds and of examples ({examples}).",
             f"Seeds: {comparison.seeds}.",
         ]
-    if detectable := comparison.difference.detectable:  # 0: identical predictions
-        # Few seeds say little about the variance between seeds: tests/test_statistics.py
+    if detectable := comparison.difference.detectable:  # It is 0 if the predictions are identical.
+        # Few seeds say little about the variance between seeds. See tests/test_statistics.py.
         power = {2: 60, 3: 70, 4: 70}.get(comparison.difference.runs, 80)
         size = f"{metric.format(detectable)} {'in' if metric.scale == 'error' else 'points of'}"
         score = f"{task.verdict_split} {metric.title}"
@@ -155,7 +164,7 @@ def _notes(comparison: Comparison) -> list[str]:
 
 
 def _change_rows(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
-    """Return a title and rows for the parameters, the environment and the code that differ."""
+    """Return a title for the parameters, the environment and the code, each with a row for every entry that differs."""
 
     def cell(value: Any) -> str:
         return value if isinstance(value, str) else json.dumps(value)
@@ -167,25 +176,25 @@ def _change_rows(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
 
 
 def _changed_examples(comparison: Comparison) -> list[tuple[str, list[ChangedExample]]]:
-    """Return a heading and the first examples of the split of the verdict that were fixed, and that were broken."""
+    """Return headings, each with the first fixed or broken examples of the split that the verdict is about."""
     task, judged = comparison.task, comparison.judged
     if task.problem_type == "regression":
-        mean, first = "prediction", "most"
-        groups = {"closer to the label in B": judged.fixed, "further from the label in B": judged.broken}
+        mean, first = "prediction", "The largest changes"
+        groups = {"Closer to the label in B": judged.fixed, "Farther from the label in B": judged.broken}
     else:
-        mean, first = "probability", "surest"
-        groups = {"fixed: wrong in A, right in B": judged.fixed, "broken: right in A, wrong in B": judged.broken}
-    headed = []
+        mean, first = "probability", "The most confident ones in B"
+        groups = {"Fixed (wrong in A, right in B)": judged.fixed, "Broken (right in A, wrong in B)": judged.broken}
+    headings = []
     for change, examples in groups.items():
-        heading = f"{len(examples)} {task.verdict_split} {task.noun} {change}"
+        heading = f"{change}: {len(examples):,} {task.verdict_split} {task.noun}"
         if comparison.seeds is not None:
             heading += f", by the mean {mean} over runs"
         if examples:
-            heading += f"; the {first}:"
-        headed.append((heading, examples[:_EXAMPLES]))
-    return headed
+            heading += f". {first}:"
+        headings.append((heading, examples[:_EXAMPLES]))
+    return headings
 
 
 def _value_name(comparison: Comparison) -> str:
-    """Name the values `ChangedExample.a` and `.b`."""
+    """Return the name of the values `ChangedExample.a` and `ChangedExample.b`."""
     return "predicted" if comparison.task.problem_type == "regression" else "probability"

@@ -1,4 +1,4 @@
-"""The results of a revision, read from git and from DVC's cache without a checkout. No remote is asked."""
+"""Read the results of a revision from git and from DVC's cache, without a checkout and without asking a remote."""
 
 import hashlib
 import json
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from dvc.api import DVCFileSystem
 
 WORKSPACE = "workspace"
-# DVC keeps experiments in refs/exps/<first 2 digits of the commit that it started from>/<the other 38>/<name>. They are
-# read from git, because "dvc exp list" gives neither full hashes next to the names nor the order of creation.
+# DVC keeps an experiment in refs/exps/<2 digits>/<38 digits>/<name>. The digits are the hash of the commit that it
+# started from. Git lists the experiments here, because "dvc exp list" shows neither full hashes next to the names nor
+# the order of creation.
 EXPERIMENTS = "refs/exps/[0-9a-f][0-9a-f]/*/*"
 _LOCK = Path("dvc.lock")
-_STAGES = ("download", "pretrained", "tokenize", "train", "predict")  # that lead to predictions
+_STAGES = ("download", "pretrained", "tokenize", "train", "predict")  # the stages that lead to predictions
 
 
 class Run(NamedTuple):
@@ -36,12 +37,12 @@ class Run(NamedTuple):
 
     Attributes:
         commit: None for the workspace.
-        parameters: those in dvc.lock, because params.yaml may have been edited since; and hashes of the data and of the
-            base model, because the same parameter may name other content.
-        code: a hash of the modules that trained the model.
-        environment: of the training.
-        signature: of the scores.
-        predictions, texts: by split, sorted by `idx`.
+        parameters: The parameters in dvc.lock, because params.yaml may have been edited since. Also hashes of the data
+            and of the base model, because a parameter may refer to different content under the same name.
+        code: A hash of the modules that trained the model.
+        environment: The environment of the training.
+        signature: The score signature.
+        predictions, texts: Keyed by split, sorted by `idx`.
     """
 
     name: str
@@ -60,10 +61,10 @@ class Run(NamedTuple):
 
 
 def runs(name: str) -> list[Run]:
-    """Read the run of a revision, or the runs of a seed group in the order of the seeds.
+    """Read the run of a revision, or the runs of a seed group in the order of their seeds.
 
     Args:
-        name: a branch, tag, commit, experiment or seed group, or "workspace".
+        name: A branch, tag, commit, experiment or seed group, or "workspace".
 
     Raises:
         UserError: There is no such run, or a result is incomplete.
@@ -76,13 +77,14 @@ def runs(name: str) -> list[Run]:
     group = experiments(name)
     if not group:
         raise UserError(
-            f'"{name}" is not a branch, tag, commit, experiment or seed group; see "git branch" and "dvc exp list -A"'
+            f'"{name}" is not a branch, tag, commit, experiment or seed group. '
+            'Run "git branch" or "dvc exp list -A" to list them.'
         )
     return [_read_run(f"{name}-{seed}", commit) for seed, commit in group.items()]
 
 
 def experiment_commits() -> dict[str, str]:
-    """Return the commit of each experiment by its name; with several of one name, that of the newest."""
+    """Return the commit of each experiment, keyed by name. If several have the same name, the newest one counts."""
     _require_repository()
     listing = _git("for-each-ref", "--sort=creatordate", "--format=%(objectname) %(refname)", EXPERIMENTS) or ""
     references = [line.split(" ", 1) for line in listing.splitlines()]
@@ -90,7 +92,7 @@ def experiment_commits() -> dict[str, str]:
 
 
 def experiments(group: str) -> dict[int, str]:
-    """Return the commits of the experiments named `group-<seed>`, by seed."""
+    """Return the commits of the experiments named `group-<seed>`, keyed by seed."""
     matches = {
         re.fullmatch(rf"{re.escape(group)}-(\d+)", name): commit for name, commit in experiment_commits().items()
     }
@@ -98,40 +100,45 @@ def experiments(group: str) -> dict[int, str]:
 
 
 def read_metrics(commit: str, name: str) -> dict[str, Any]:
-    """Read `metrics/name.json` of an experiment, a metric or details. Raises UserError if it is missing or damaged."""
+    """Read `metrics/name.json` of an experiment, metrics or details. Raises UserError if it is missing or damaged."""
     file = (METRICS_DIR / f"{name}.json").as_posix()
     try:
         text = _git("show", f"{commit}:{file}")
         if text is None:
-            raise ValueError("missing")
+            raise ValueError("it is missing")
         content: dict[str, Any] = json.loads(text) if name == "evaluation" else parse_details(text)
     except ValueError as error:
-        raise UserError(f"{commit[:7]}: {file} cannot be read: {error}. Remove the experiment and run again.") from None
+        raise UserError(
+            f'{commit[:7]}: {file} cannot be read: {error}. Remove the experiment ("dvc exp remove") and run it again.'
+        ) from None
     return content
 
 
 def _commit(name: str) -> str | None:
-    """Return the commit of a name that git knows, or of the newest experiment with this name; None if there is none."""
+    """Return the commit of a name that git knows, or of the newest experiment with this name, or None."""
     experiment = experiment_commits().get(name)
     commit = (_git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") or "").strip()
-    return commit if re.fullmatch("[0-9a-f]{40,64}", commit) else experiment  # "^main" gives another form
+    return commit if re.fullmatch("[0-9a-f]{40,64}", commit) else experiment  # For "^main", git prints a "^" first.
 
 
 def _git(*arguments: str) -> str | None:
-    """Return what a git command prints, None if it fails."""
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
-    return None if done.returncode else done.stdout
+    """Return what a git command prints, or None if it fails."""
+    result = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    return None if result.returncode else result.stdout
 
 
 def _require_repository() -> None:
-    """Raise UserError unless the working directory is the top of a git repository with DVC."""
-    done = subprocess.run(["git", "rev-parse", "--show-prefix"], capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"git: {done.stderr.splitlines()[0]}; run in the directory that holds dvc.yaml")
+    """Raise UserError unless the working directory is the top level of a git repository that uses DVC."""
+    result = subprocess.run(["git", "rev-parse", "--show-prefix"], capture_output=True, text=True)
+    if result.returncode:
+        raise UserError(f"git: {result.stderr.splitlines()[0]}. Run this in the directory that contains dvc.yaml.")
     if not Path(".dvc").is_dir():
-        raise UserError("there is no .dvc here; run in the directory that holds dvc.yaml")
-    if prefix := done.stdout.strip():
-        raise UserError(f"dvc.yaml must be at the top of a git repository, and is in {prefix}; give it one of its own")
+        raise UserError(".dvc is missing. Run this in the directory that contains dvc.yaml.")
+    if prefix := result.stdout.strip():
+        raise UserError(
+            f"dvc.yaml must be at the top level of a git repository, but it is in {prefix}. "
+            "Move its directory to a repository of its own."
+        )
 
 
 def _read_run(name: str, commit: str | None) -> Run:
@@ -144,8 +151,8 @@ def _read_run(name: str, commit: str | None) -> Run:
     from dvc.repo import Repo
 
     with closing(Repo()) as workspace:
-        cache = workspace.cache.local_cache_dir  # A commit may name another one, or a path that starts elsewhere.
-    # Without a remote, it does not wait for files that are missing from the cache.
+        cache = workspace.cache.local_cache_dir  # The commit may name another cache, or a relative path to it.
+    # Without a remote, DVC does not wait for files that are missing from the cache.
     config = {"core": {"remote": ""}, "cache": {"dir": cache}}
     with closing(DVCFileSystem(rev=commit, config=config)) as files, tempfile.TemporaryDirectory() as scratch:
         return _Revision(name, commit, files, Path(scratch)).run()
@@ -155,7 +162,7 @@ class _Revision(NamedTuple):
     """The files of a commit, or of the workspace.
 
     Attributes:
-        scratch: a directory for copies of files in the cache.
+        scratch: A directory for copies of files from the cache.
     """
 
     name: str
@@ -186,7 +193,7 @@ class _Revision(NamedTuple):
         )
 
     def _recorded(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return what dvc.lock records: the parameters, by keys such as "train.lr", and the hashes of files, by path.
+        """Return what dvc.lock records: parameters with keys such as "train.lr", and the hashes of files, by path.
 
         Raises:
             UserError: dvc.lock mixes two runs, for example after `dvc repro train` alone.
@@ -202,31 +209,31 @@ class _Revision(NamedTuple):
                         reason = f"{_LOCK} has two versions of {entry['path']}, so its stages did not run together"
                         raise self._error(reason)
         except (AttributeError, KeyError, TypeError):  # DVC was killed while it wrote the file.
-            raise self._error(f"{_LOCK} is not complete") from None
+            raise self._error(f"{_LOCK} is incomplete") from None
         if str(PREDICTIONS) not in hashes:
-            raise self._error(f"{_LOCK} has no {PREDICTIONS}")
+            raise self._error(f"{_LOCK} has no entry for {PREDICTIONS}")
         return parameters, hashes
 
     def _require_recorded_outputs(self, hashes: dict[str, str]) -> None:
-        """Raise UserError if the workspace has other outputs than dvc.lock."""
+        """Raise UserError if outputs in the workspace differ from dvc.lock."""
         from dvc.exceptions import DvcException
         from dvc.repo import Repo
 
         try:
             with closing(Repo()) as workspace:
                 changes = workspace.data_status(with_renames=False)["uncommitted"]
-        except DvcException as error:  # for example, a merge conflict in dvc.yaml
-            raise UserError(f"{WORKSPACE}: {error}; see dvc data status") from None
+        except DvcException as error:  # For example, dvc.yaml has a merge conflict.
+            raise UserError(f'{WORKSPACE}: {error}; see "dvc data status"') from None
         for state, paths in changes.items():
             for path in paths:
                 if Path(path).as_posix() in hashes:
-                    raise self._error(f"{Path(path).as_posix()} is not what {_LOCK} records ({state})")
+                    raise self._error(f"{Path(path).as_posix()} differs from what {_LOCK} records ({state})")
 
     def _warn_of_edits(self, parameters: dict[str, Any]) -> None:
         current = _by_key(self._yaml(PARAMS))
         if edited := [key for key, value in parameters.items() if current.get(key) != value]:
             log.warning(
-                "%s: %s has a different %s than the run in %s, which made these predictions",
+                "%s: %s differs in %s from the run recorded in %s, which made these predictions",
                 self.name, PARAMS, ", ".join(edited), _LOCK,
             )  # fmt: skip
 
@@ -235,22 +242,23 @@ class _Revision(NamedTuple):
         # With predict.max_samples, only the first examples have predictions.
         columns = table.slice(0, len(predictions.idx)).sort_by("idx").to_pydict()
         if columns["idx"] != predictions.idx.tolist():
-            raise self._error(f"{PREDICTIONS} and {RAW} hold different {split} {task.noun}")
+            raise self._error(f"{PREDICTIONS} and {RAW} contain different {split} {task.noun}")
         return list(zip(*(columns[name] for name in task.text_columns), strict=True))
 
     def _fetch(self, directory: Path, *names: str) -> Path:
-        """Copy files of one of DVC's directories, and return the directory of the copies."""
+        """Copy files from one of DVC's directories, and return the directory of the copies."""
         copies = self.scratch / directory
         copies.mkdir(parents=True, exist_ok=True)
         for name in names:
             path = f"/{directory}/{name}"
             try:
-                if not self.files.isfile(path):  # The list of the directory's files is not in the cache.
+                if not self.files.isfile(path):  # The list of the files in the directory is not in the cache.
                     raise FileNotFoundError
                 self.files.get_file(path, str(copies / name))
             except FileNotFoundError:
                 raise UserError(
-                    f'{self.name}: {directory} is not in the cache; check it out and run "dvc pull", or "dvc repro"'
+                    f"{self.name}: {directory} is not in the DVC cache. Check out this revision, and run "
+                    '"dvc pull" if you have a remote, or "dvc repro".'
                 ) from None
         return copies
 
@@ -263,12 +271,13 @@ class _Revision(NamedTuple):
             raise self._error(f"{path} cannot be read: {error}") from None
 
     def _error(self, reason: str) -> UserError:
-        remedy = 'run "dvc repro"' if self.commit is None else 'it needs a committed result: "dvc repro", "git commit"'
-        return UserError(f"{self.name}: {reason}; {remedy}")
+        repro = 'Run "dvc repro".'
+        remedy = repro if self.commit is None else 'Check out this revision, run "dvc repro", and commit the result.'
+        return UserError(f"{self.name}: {reason}. {remedy}")
 
 
 def _by_key(sections: dict[str, Any]) -> dict[str, Any]:
-    """Flatten {"train": {"lr": 0.1}, "train.precision": "bf16"}, as DVC records sections and single keys."""
+    """Flatten {"train": {"lr": 0.1}, "train.precision": "bf16"}. DVC records both sections and single keys."""
     values: dict[str, Any] = {}
     for key, value in sections.items():
         if isinstance(value, dict) and "." not in key:

@@ -1,7 +1,7 @@
-"""Search for better parameters: each trial is a DVC experiment up to train, ranked by its score on validation.
+"""Search for better parameters. Each trial is a DVC experiment up to train, ranked by its validation score.
 
-No trial scores test. Finished trials are found by their names, so that the same command after a kill asks for the same
-trials and runs only the missing ones.
+Trials do not score the test split. Finished trials are found by name, so after a kill the same command proposes the
+same trials and runs only the missing ones.
 """
 
 import json
@@ -21,7 +21,7 @@ from pipeline.experiments.revisions import experiment_commits, read_metrics
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
-_FIRST_SEED, _SECOND_SEED = 101, 102  # The verdict uses 1 to 5.
+_FIRST_SEED, _SECOND_SEED = 101, 102  # The verdict uses the seeds 1 to 5.
 _METRIC, _ROWS = "train.metric_for_best_model", "predict.max_samples"
 
 
@@ -30,8 +30,8 @@ class Trial:
     """A point of the search space.
 
     Attributes:
-        overrides: its values as text, by key.
-        scores: on validation, by seed; None if the run failed.
+        overrides: The values of the point as text, by key.
+        scores: The validation scores, by seed. None if the run failed.
     """
 
     number: int
@@ -40,12 +40,12 @@ class Trial:
 
     @property
     def settings(self) -> list[str]:
-        """The overrides as for `dvc exp run -S`."""
+        """The overrides in the form of `dvc exp run -S`."""
         return [f"{key}={value}" for key, value in self.overrides.items()]
 
     @property
     def score(self) -> float | None:
-        """The mean over the seeds; None if a run failed."""
+        """The mean score over the seeds. None if a run failed."""
         scores = [score for score in self.scores.values() if score is not None]
         return mean(scores) if len(scores) == len(self.scores) else None
 
@@ -54,7 +54,7 @@ class Study:
     """A search.
 
     Attributes:
-        metric: chooses the epoch and ranks the trials; known after the first run.
+        metric: The metric that chooses the epoch and ranks the trials. It is known after the first run.
     """
 
     def __init__(self, directory: Path, sampler: Sampler, jobs: int) -> None:
@@ -64,13 +64,13 @@ class Study:
         self._sampler, self._jobs = sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
-        """Run `n` trials, all points of a smaller grid, and a second seed for the best third.
+        """Run `n` trials, or all points of a smaller grid, and a second seed for the best third of them, at least two.
 
         Returns:
-            The trials with two seeds, the best one first; then the other ones, and those that failed.
+            The trials with two seeds, the best one first, then the trials with one seed, then the failed ones.
 
         Raises:
-            UserError: The study began with other jobs or another optuna, or all trials fail.
+            UserError: The study began with another number of jobs or another version of optuna, or all trials failed.
         """
         self._require_same_study()
         n = min(n, self._sampler.size or n)
@@ -82,24 +82,30 @@ class Study:
                 self._sampler.tell(trial.number, self._goodness(trial))
         scored = [trial for trial in self._trials if trial.score is not None]
         if not scored:
-            raise UserError(f"no trial has a score; {self._failures} says why: correct that, and remove the file")
+            raise UserError(
+                f"{self._failures}: no trial has a score. Fix the errors in this file, remove it, and search again."
+            )
         self._run(self._ranked(scored)[: max(2, len(scored) // 3)], _SECOND_SEED)
         return self._ranked(self._trials)
 
     def _require_same_study(self) -> None:
-        """Record what decides which trials are proposed, apart from the command's other arguments."""
+        """Record what the proposed trials depend on in addition to the command's other arguments.
+
+        Raises:
+            UserError: The study began with other values.
+        """
         current = {"jobs": self._jobs, "optuna": optuna.__version__}
         begun = json.loads(self._record.read_text(encoding="utf-8")) if self._record.exists() else current
         if begun != current:
             raise UserError(
                 f"{self._record}: the study began with --jobs {begun['jobs']} and optuna {begun['optuna']}. With "
-                f"--jobs {self._jobs} and optuna {optuna.__version__} it may propose other trials. Continue as it "
-                f"began, or remove {self._record} to begin a new study, which finds the finished trials."
+                f"--jobs {self._jobs} and optuna {optuna.__version__} it may propose other trials. Continue with the "
+                f"original values, or remove {self._record} to begin a new study, which reuses the finished trials."
             )
         write_json(self._record, current)
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
-        """Sort by the number of seeds, then by the score, the best one first. Failed trials come last."""
+        """Sort by the number of seeds, then by the score, the best trial first. Failed trials come last."""
         scored = [trial for trial in trials if trial.score is not None]
         failed = [trial for trial in trials if trial.score is None]
         scored.sort(key=lambda trial: (len(trial.scores), self._goodness(trial) or 0.0), reverse=True)
@@ -107,11 +113,11 @@ class Study:
         return scored + failed
 
     def _goodness(self, trial: Trial) -> float | None:
-        """The score, with the sign that makes more better."""
+        """Return the score, negated if lower is better."""
         return None if trial.score is None else sign(self.metric) * trial.score
 
     def _run(self, trials: Sequence[Trial], seed: int) -> None:
-        """Run the trials that have not been run with this seed, and read the scores of all."""
+        """Run the trials that have not been run with this seed, and read the scores of all trials."""
         experiments = [
             Experiment(
                 f"trial-{identity(trial.settings)}-{seed}", [*trial.settings, f"{SEED}={seed}"],
@@ -121,12 +127,12 @@ class Study:
         ]  # fmt: skip
         failures = json.loads(self._failures.read_text(encoding="utf-8")) if self._failures.exists() else {}
         finished = experiment_commits()
-        # A sampler may propose a point twice.
+        # A sampler may propose the same point twice.
         missing = {run.name: run for run in experiments if run.name not in finished and run.name not in failures}
         for outcome in run_all(list(missing.values()), self._jobs):
             if outcome.error:
                 log.warning("%s", outcome.error)
-            if outcome.reason:  # A run without a reason was killed, and the next call tries again.
+            if outcome.reason:  # A run without a reason was killed. The next call tries again.
                 failures[outcome.name] = outcome.reason
                 write_json(self._failures, failures)
         finished = experiment_commits()
@@ -140,7 +146,7 @@ class Study:
 
 
 def trial_table(trials: Sequence[Trial], score_title: str) -> pd.DataFrame:
-    """Return a row for each trial."""
+    """Return a table with one row per trial."""
     return pd.DataFrame(
         {"trial": trial.number, score_title: trial.score, "seeds": len(trial.scores), **trial.overrides}
         for trial in trials
@@ -148,9 +154,11 @@ def trial_table(trials: Sequence[Trial], score_title: str) -> pd.DataFrame:
 
 
 def require_comparable(space: Sequence[Parameter]) -> None:
-    """Raise UserError if trials would have scores of different metrics, or of different rows."""
+    """Raise UserError if the trials would be scored by different metrics, or on different examples."""
     for parameter in space:
         if parameter.key == _METRIC:
-            raise UserError(f"{_METRIC} chooses the score by which trials are ranked; leave it out")
+            raise UserError(f"{_METRIC} chooses the score that ranks the trials, so it cannot be searched. Remove it.")
         if parameter.key.startswith("data.") or parameter.key == _ROWS:
-            raise UserError(f"{parameter.key} decides which rows are scored, and trials need the same; leave it out")
+            raise UserError(
+                f"{parameter.key} decides which examples are scored, so it must be the same in all trials. Remove it."
+            )

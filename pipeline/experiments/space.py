@@ -1,4 +1,4 @@
-"""search.yaml: which parameters to search, and where."""
+"""The search space: which parameters to search, and in which ranges, as read from search.yaml."""
 
 import itertools
 import json
@@ -18,22 +18,22 @@ from pipeline.core.yaml12 import read_yaml
 from pipeline.params import PARAMS
 
 SAMPLERS = ("tpe", "random", "grid")
-_STARTUP = 8  # trials that TPE draws at random
+_STARTUP = 8  # The number of random trials before TPE uses the results.
 _FORM = re.compile(r"(log|uniform|int)\(\s*([^,\s]+)\s*,\s*([^,\s]+)\s*\)")
-_HOW = "write log(1e-5, 1e-4), uniform(0, 0.2), int(1, 5), or a list of values"
+_SYNTAX = "Write log(1e-5, 1e-4), uniform(0, 0.2), int(1, 5), or a list of values."
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A key of params.yaml and the values to search; the choices of a list are texts."""
+    """A key of params.yaml and the values to search. The choices of a list are texts."""
 
     key: str
     distribution: BaseDistribution
 
     def text(self, value: str | int | float) -> str:
-        """Write a value as in `dvc exp run -S key=text`.
+        """Format a value for `dvc exp run -S key=text`.
 
-        Numbers have four digits, because more would only change the names of runs.
+        Floats have four digits, because more digits would only make the names of runs differ.
         """
         return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
@@ -45,16 +45,16 @@ class Parameter:
         return [self.text(self.distribution.low), self.text(self.distribution.high)]
 
     def grid_values(self) -> Sequence[Any]:
-        """Return all values. Raises UserError for a range of fractions."""
+        """Return all values. Raises UserError for a range of floats."""
         if isinstance(self.distribution, CategoricalDistribution):
             return self.distribution.choices
         if isinstance(self.distribution, IntDistribution):
             return range(self.distribution.low, self.distribution.high + 1)
-        raise UserError(f"A grid needs values to choose from, and {self.key} has a range. Give it a list of values.")
+        raise UserError(f"{self.key} has a range, but a grid needs values to choose from. Give it a list of values.")
 
 
 def _hydra(value: Any) -> str:
-    """Write a value for Hydra, which DVC uses: https://hydra.cc/docs/advanced/override_grammar/basic/"""
+    """Format a value for Hydra, which DVC uses: https://hydra.cc/docs/advanced/override_grammar/basic/"""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_hydra(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list):
@@ -65,12 +65,13 @@ def _hydra(value: Any) -> str:
 
 
 def read_space(path: Path) -> list[Parameter]:
-    """Read the parameters of a search.yaml, sorted by their keys. Raises UserError if it makes no sense."""
-    if path.suffix not in (".yaml", ".yml"):  # The results go to a directory with the name of the file without suffix.
-        raise UserError(f"{path} must be a YAML file; name it {path}.yaml")
+    """Read the parameters of a search.yaml, sorted by key. Raises UserError if the file is not valid."""
+    # The results go to a directory that has the name of the file without its suffix.
+    if path.suffix not in (".yaml", ".yml"):
+        raise UserError(f"{path} must be a YAML file, such as {path}.yaml.")
     content = read_yaml(path)
     if not isinstance(content, dict) or not content:
-        raise UserError(f"{path} has no keys; {_HOW} for each one, such as train.lr: log(1e-5, 1e-4)")
+        raise UserError(f"{path} must have a line for each parameter, such as train.lr: log(1e-5, 1e-4). {_SYNTAX}")
     return [_parameter(path, str(key), value) for key, value in sorted(content.items())]
 
 
@@ -79,27 +80,27 @@ def _parameter(path: Path, key: str, value: Any) -> Parameter:
         choices = [_hydra(choice) for choice in value]
         if len(set(choices)) < max(2, len(choices)):
             raise UserError(
-                f"{path}: {key} is {_hydra(value)}; a list must have two or more different values: add one, or set "
-                f"the value in {PARAMS} and remove the key from {path}"
+                f"{path}: {key} must be a list of two or more different values, got {_hydra(value)}. Correct the list, "
+                f"or set the value in {PARAMS} and remove the key from {path}."
             )
         return Parameter(key, CategoricalDistribution(choices))
     form = _FORM.fullmatch(value.strip()) if isinstance(value, str) else None
     try:
         if form is None:
-            raise ValueError("no such form")
+            raise ValueError("unknown form")
         name, low, high = form.groups()
         if name == "int":
             return Parameter(key, IntDistribution(int(low), int(high)))
         return Parameter(key, FloatDistribution(float(low), float(high), log=name == "log"))
     except ValueError as error:
-        raise UserError(f"{path}: {key} is {value} ({error}); {_HOW}") from None
+        raise UserError(f"{path}: {key} must be a valid range or list, got {value} ({error}). {_SYNTAX}") from None
 
 
 class Sampler:
-    """Proposes trials. The same results in the same order lead to the same proposals."""
+    """Proposes trials. The same results in the same order always lead to the same proposals."""
 
     def __init__(self, space: Sequence[Parameter], name: str) -> None:
-        """Raises UserError if a grid has a range of fractions."""
+        """Create a sampler. Raises UserError if a key of a grid has a range of floats."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = {parameter.key: parameter for parameter in space}
         sampler: optuna.samplers.BaseSampler
@@ -110,7 +111,7 @@ class Sampler:
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 sampler = optuna.samplers.QMCSampler(qmc_type="sobol", scramble=True, seed=0)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        self.size: int | None = None  # of a grid
+        self.size: int | None = None  # The number of points of a grid.
         if name == "grid":
             points = list(itertools.product(*(parameter.grid_values() for parameter in space)))
             for point in points:
@@ -118,12 +119,12 @@ class Sampler:
             self.size = len(points)
 
     def ask(self) -> tuple[int, dict[str, str]]:
-        """Return the number of a new trial, from 1, and its values as text by key."""
+        """Return the number of a new trial, starting at 1, and its values as text, keyed by parameter."""
         trial = self._study.ask({key: parameter.distribution for key, parameter in self._space.items()})
         return trial.number + 1, {key: self._space[key].text(value) for key, value in trial.params.items()}
 
     def tell(self, number: int, goodness: float | None) -> None:
-        """Record how good a trial is (more is better), or None if it failed."""
+        """Record how good a trial is (higher is better), or None if it failed."""
         if goodness is None:
             self._study.tell(number - 1, state=TrialState.FAIL)
         else:

@@ -1,4 +1,4 @@
-"""A fine-tuned model as a function of texts."""
+"""Load a fine-tuned model and score texts with it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ class Scored(NamedTuple):
 
     Attributes:
         logits: Shape (examples, outputs).
-        truncated: How many examples were cut to `max_length`.
+        truncated: The number of examples that were truncated to `max_length`.
     """
 
     logits: NDArray[np.float64]
@@ -31,12 +31,12 @@ class Scored(NamedTuple):
 
 
 class Classifier:
-    """A model directory that the stage train has written.
+    """A fine-tuned model, loaded from a directory that the stage train wrote.
 
-    Its logits are those of the stage predict, up to the noise of the precision.
+    It gives the same logits as the stage predict, up to rounding in the chosen precision.
 
     Attributes:
-        settings: What the model reads and answers.
+        settings: How to use the model, for example its text columns, labels and maximum length.
     """
 
     def __init__(self, directory: Path, batch_size: int, precision: Literal["auto", Precision] | None = None) -> None:
@@ -44,10 +44,10 @@ class Classifier:
 
         Args:
             batch_size: Examples per forward pass.
-            precision: None is the one in which the model's scores were measured, if this machine supports it.
+            precision: None means the precision in which the model's scores were measured, if this machine supports it.
 
         Raises:
-            UserError: The model does not load, or the device does not support the precision.
+            UserError: The model cannot be loaded, or the device does not support the precision.
         """
         self._directory = directory
         with reading_model(directory):
@@ -57,17 +57,19 @@ class Classifier:
             model: Any = load_classifier(directory, self._device.type, trained=True)
             shortest, longest = length_range(directory, self._tokenizer, len(settings.text_columns))
             if not shortest <= settings.max_length <= longest:
-                raise ValueError(f"{SETTINGS} has max_length {settings.max_length}; it must be {shortest} to {longest}")
+                raise ValueError(
+                    f"{SETTINGS}: max_length must be between {shortest} and {longest}, got {settings.max_length}"
+                )
         self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)
 
     def score(self, texts: Sequence[Sequence[str]]) -> Scored:
         """Score new examples.
 
         Args:
-            texts: For each text column, the texts of the examples.
+            texts: One sequence per text column, with the text of each example.
 
         Raises:
-            UserError: Memory runs out, or the model gives NaN.
+            UserError: Memory runs out, or a logit is NaN or infinite.
         """
         settings = self.settings
         columns: dict[str, Any] = dict(zip(settings.text_columns, texts, strict=True))

@@ -1,4 +1,4 @@
-"""The device that this machine computes with, its threads, and the precisions that it supports."""
+"""Detect and set up the device of this machine, its CPU threads and its precisions."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import psutil
 from pipeline.core.messages import UserError, log
 from pipeline.params import Precision
 
-# Values of ONEDNN_MAX_CPU_ISA that leave oneDNN no instructions for bf16, and those that leave it only AVX-512's:
+# With these values of ONEDNN_MAX_CPU_ISA, oneDNN uses no bf16 instructions at all, or only those of AVX-512 (no AMX):
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
 _WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
 _WITHOUT_AMX = {"AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512", "AVX10_2_512"}
@@ -19,10 +19,10 @@ _SETTING = "params.yaml: train.precision"
 
 
 class Device(NamedTuple):
-    """What a stage computes with.
+    """The device and the precision that a stage computes with.
 
     Attributes:
-        type: The name that torch has for it, such as "cpu".
+        type: The device's name in torch, such as "cpu".
         precision: The precision of the matrix products.
     """
 
@@ -31,12 +31,12 @@ class Device(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """What this machine has.
+    """The device of this machine and its precisions.
 
     Attributes:
-        type: The name that torch has for the device, such as "cpu".
-        name: A name for people.
-        precisions: The precisions that the device computes in. The first one is the choice of `auto`.
+        type: The device's name in torch, such as "cpu".
+        name: A name to show to the user.
+        precisions: The precisions that the device supports. `auto` means the first one.
     """
 
     type: str
@@ -45,7 +45,10 @@ class Hardware(NamedTuple):
 
 
 def set_up_device(precision: Literal["auto", Precision], num_threads: int | None, setting: str = _SETTING) -> Device:
-    """Set CPU threads and memory allocation, log the device, and return it as `usable_device` does."""
+    """Set the number of CPU threads and the memory allocation, log the device, and return it.
+
+    See `usable_device` for the arguments and the errors.
+    """
     import torch
 
     from pipeline.modeling.cpu import keep_memory
@@ -59,9 +62,9 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         name = f"{threads} {'thread' if threads == 1 else 'threads'}"
         keep_memory()
         if device.precision == "bf16" and not cpu_bf16():
-            log.warning(  # measured with benchmarks/cpus.py
-                "this CPU emulates bf16: training takes about 14 times (AVX2) or 3 times (AVX-512) as long "
-                "as in fp32, and scoring takes longer too. Set train.precision to auto to use fp32 on this machine."
+            log.warning(  # The factors were measured with benchmarks/cpus.py.
+                "this CPU emulates bf16. Training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
+                "and scoring is slower, too. Set train.precision to auto to use fp32 on this machine."
             )
     reason = f" ({setting.removeprefix('params.yaml: ')} is auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.type, name, device.precision, reason)
@@ -69,15 +72,15 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
 
 
 def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING) -> Device:
-    """Return the device that this machine computes with, and its precision.
+    """Return the device of this machine, with the precision that it will compute in.
 
     Args:
-        precision: `auto` is the fastest precision of the device that trains well.
-        setting: Where the user has set the precision, for the error.
+        precision: `auto` means the fastest precision that trains well on this device.
+        setting: Where the user sets the precision, for the error message.
 
     Raises:
-        UserError: The device does not support the precision. (The Trainer would silently train fp16 on a CPU, many
-            times slower than fp32.)
+        UserError: The device does not support the precision. (The Trainer would silently train in fp16 on a CPU, many
+            times slower than in fp32.)
     """
     hardware = detect_hardware()
     if precision == "auto":
@@ -91,10 +94,10 @@ def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING
 
 
 def precision_of_scores(recorded: Precision) -> Precision:
-    """Return the precision in which a model's scores were measured, or the best one that this machine supports.
+    """Return the precision that a model's scores were measured in, or this machine's default if it is not supported.
 
-    A CPU that emulates bf16 does not count as supporting it. The log has a warning if the precision differs, because
-    probabilities then differ a little.
+    A CPU that emulates bf16 does not count as supporting it. If the precision changes, the probabilities may differ
+    slightly, so a warning is logged.
     """
     hardware = detect_hardware()
     emulated = recorded == "bf16" and hardware.type == "cpu" and not cpu_bf16()
@@ -102,16 +105,17 @@ def precision_of_scores(recorded: Precision) -> Precision:
         return recorded
     precision = hardware.precisions[0]
     log.warning(
-        "the model's scores were measured in %s, which this machine does not have. It computes in %s, and "
+        "the model's scores were measured in %s, which this machine does not support. It computes in %s instead, so "
         "probabilities may differ slightly.", recorded, precision,
     )  # fmt: skip
     return precision
 
 
 def detect_hardware() -> Hardware:
-    """Return what this machine computes with.
+    """Detect the device of this machine and its precisions.
 
-    `auto` is bf16 if the device multiplies it faster than fp32, and fp16 on a CUDA GPU without bf16.
+    The first precision is bf16 if the device multiplies it faster than fp32, fp16 on a CUDA GPU without bf16, and
+    otherwise fp32.
     """
     import torch
 
@@ -122,30 +126,30 @@ def detect_hardware() -> Hardware:
     if torch.backends.mps.is_available():
         return Hardware("mps", "Apple GPU", ["fp32", "bf16"])
     instructions = cpu_bf16()
-    # Intel CPUs gain from bf16 only with AMX: with AVX-512 alone, training takes 1.4 times as long as in fp32
-    # (benchmarks/README.md).
+    # On Intel CPUs, bf16 is faster than fp32 only with AMX. With AVX-512 alone, training takes 1.4 times as long as in
+    # fp32 (docs/notes/speed.md).
     without_gain = instructions == ["avx512_bf16"] and cpu_model().startswith("Intel")
     return Hardware("cpu", "CPU", ["bf16", "fp32"] if instructions and not without_gain else ["fp32", "bf16"])
 
 
 def warn_if_busy() -> None:
-    """Log a warning if the machine has more to do than it has cores: threads then wait for one another."""
+    """Log a warning if the load exceeds the number of cores, because threads then wait for each other."""
     load, cores = psutil.getloadavg()[0], os.cpu_count() or 1
     if load > cores:
         log.warning(
-            "this machine is busy, with a load of %.1f on %d cores, so training is slower. Stop what else is "
-            "running, or lower train.num_threads.", load, cores,
+            "this machine is busy, with a load of %.1f on %d cores, so training will be slower. Stop other programs "
+            "or lower train.num_threads.", load, cores,
         )  # fmt: skip
 
 
 def cpu_bf16() -> list[str]:
-    """Return the instruction sets with which this CPU multiplies bf16 matrices, as torch calls them.
+    """Return the instruction sets that this CPU can multiply bf16 matrices with, by their names in torch.
 
-    `torch.cpu.get_capabilities` does not know of limits that the environment sets; these are respected here.
+    `torch.cpu.get_capabilities` ignores the limits that environment variables set, so they are applied here.
     """
     import torch
 
-    # torch before 2.11, as on Kaggle, cannot tell. Then there are none.
+    # torch before 2.11 (Kaggle has such a version) cannot detect them, so the CPU counts as having none.
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     instructions = [name for name in ("avx512_bf16", "amx_bf16", "bf16") if capabilities.get(name)]
     limit = (os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "").upper()
@@ -155,7 +159,7 @@ def cpu_bf16() -> list[str]:
 
 
 def cpu_model() -> str:
-    """Return vendor, family and model of the processor. The name alone is often blank or shared in virtual machines."""
+    """Return the name, family and model number of the processor. In virtual machines, the name alone is often blank."""
     try:
         first_core = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     except OSError:
@@ -166,14 +170,14 @@ def cpu_model() -> str:
 
 
 def get_random_state() -> Any:
-    """Return the state of torch's generators, of the CPU and of this rank's GPU."""
+    """Return the states of torch's random generators, for the CPU and for this process's GPU."""
     import torch
 
     return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
 
 
 def set_random_state(state: Any) -> None:
-    """Restore what `get_random_state` returned."""
+    """Restore the states that `get_random_state` returned."""
     import torch
 
     cpu, cuda = state

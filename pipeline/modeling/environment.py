@@ -1,4 +1,4 @@
-"""The environment that the bits of a training run depend on: `metrics/environment.json`."""
+"""Describe the environment that the exact results of a training run depend on, for `metrics/environment.json`."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from pipeline.core import packages
 from pipeline.modeling import distributed
 from pipeline.modeling.device import Device, cpu_bf16, cpu_model
 
-# Variables that select the kernels of matrix products. (Variables for threads show in the number of threads.)
+# These variables select the kernels of matrix products. (Variables that limit threads change the entry "threads".)
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
 # https://uxlfoundation.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html
 # oneMKL's Developer Guide, "Conditional Numerical Reproducibility" and "Instruction Set Specific Dispatching"
@@ -29,7 +29,7 @@ _KERNELS = (
 
 
 def environment(device: Device) -> dict[str, Any]:
-    """Return versions, processor, device, threads and processes of this run. Call it after `set_up_device`."""
+    """Return the versions, processor, device, threads and processes of this run. Call it after `set_up_device`."""
     entries = {
         "cpu": cpu_model(),
         "device": "cpu",

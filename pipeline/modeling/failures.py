@@ -1,4 +1,4 @@
-"""Failures that end a run in one line: out of memory, and numbers that are not finite."""
+"""Report in one line that memory ran out, or that a number is NaN or infinite."""
 
 import math
 import re
@@ -16,30 +16,34 @@ from pipeline.core.messages import UserError
 
 @contextmanager
 def out_of_memory(remedy: str) -> Iterator[None]:
-    """Raise a UserError with the remedy if memory runs out in the block."""
+    """Raise UserError if memory runs out in the block.
+
+    Args:
+        remedy: A sentence that says what the user can change.
+    """
     try:
         yield
     except RuntimeError as error:
-        # CUDA's error has a class of its own; the CPU's and Apple's are recognized by their text.
+        # CUDA has its own class of error. The errors of CPUs and of Apple's GPUs can only be recognized by their text.
         if not isinstance(error, torch.OutOfMemoryError) and not re.search("out of memory|allocate memory", str(error)):
             raise
-        raise UserError(f"out of memory; {remedy}") from error
+        raise UserError(f"out of memory. {remedy}") from error
 
 
 def require_finite(name: str, value: float, step: int) -> None:
-    """Raise a UserError if a logged number of the optimizer step `step` is NaN or infinite."""
+    """Raise UserError if a number that is logged for the optimizer step `step` is NaN or infinite."""
     if not math.isfinite(value):
         raise UserError(
-            f"the {name} is {value} at step {step}; try a lower train.lr, a higher train.warmup_ratio, "
-            "train.precision bf16 or fp32, or train.max_grad_norm 1.0"
+            f"the {name} is {value} at step {step}. Try a lower train.lr, a higher train.warmup_ratio, "
+            "train.precision bf16 or fp32, or train.max_grad_norm 1.0."
         )
 
 
 def require_finite_logits(model: Path, logits: NDArray[np.floating[Any]], precision: str) -> None:
-    """Raise a UserError if a fine-tuned model gives NaN or infinity: a prediction from it would mean nothing."""
+    """Raise UserError if a fine-tuned model gives NaN or infinite logits, because no prediction follows from them."""
     examples = int((~np.isfinite(logits)).any(axis=1).sum())
     if examples:
         raise UserError(
-            f"{model}: its logits for {examples} of {len(logits)} examples are NaN or infinite in {precision}; "
-            "its config.json may be damaged, or it needs fp32"
+            f"{model}: the logits for {examples} of {len(logits)} examples are NaN or infinite in {precision}. "
+            "Its config.json may be damaged, or the model needs fp32."
         )

@@ -1,13 +1,13 @@
-"""Skip the work in the last layer of an encoder that its head never reads.
+"""Skip computations in the last layer of an encoder whose results its classification head never reads.
 
-The heads of the models below classify by the final state of the first token. After the last attention, tokens do not
-affect each other, so the last feed-forward network, with two thirds of a layer's matrix products, needs to compute
-only the first token. Logits and gradients are the same up to rounding.
+The heads of the models below only read the last hidden state of the first token. After the last attention, tokens do
+not affect each other anymore. So the last feed-forward network, which has two thirds of a layer's matrix products, only
+needs to process the first token. Logits and gradients stay the same up to rounding.
 """
 
 from typing import Any
 
-# The module after the last attention: its inputs have a row for each token, and rows are not mixed afterwards.
+# The module after the last attention. Its inputs have one row per token, and rows are not mixed after it.
 _AFTER_LAST_ATTENTION = {
     "bert": "encoder.layer.{last}.attention.output",
     "camembert": "encoder.layer.{last}.attention.output",
@@ -20,7 +20,7 @@ _AFTER_LAST_ATTENTION = {
 
 
 def first_token_only(model: Any) -> None:
-    """Cut the last layer of a sequence classifier to the first token, if its head is known to read only this one.
+    """Limit the last layer of a sequence classifier to the first token, if its head is known to read no other token.
 
     The model's last hidden state then has shape (batch, 1, hidden size).
     """

@@ -1,4 +1,4 @@
-"""The classification head that a base model brings along if it was fine-tuned before."""
+"""Reuse the classification head of a base model that was fine-tuned before."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -10,12 +10,12 @@ from pipeline.core.messages import log
 
 
 class InheritedHead(NamedTuple):
-    """A head whose weights a checkpoint holds, as its config.json describes it.
+    """The head in a checkpoint, as its config.json describes it.
 
     Attributes:
-        layer: The name of the module that gives the logits.
+        layer: The name of the module that computes the logits.
         labels: The names of its outputs.
-        regression: It has one output, which is a number.
+        regression: Whether it has a single output, which is a number.
     """
 
     layer: str
@@ -25,7 +25,11 @@ class InheritedHead(NamedTuple):
     def rows_for(self, labels: list[str]) -> list[int] | None:
         """Return the rows of `layer` in the order of a task's labels, or None if the head is for another task.
 
-        A regression has no labels. The default names of transformers (LABEL_0, LABEL_1, ...) say nothing about them.
+        A classification head with the default names of transformers (LABEL_0, LABEL_1, ...) counts as one for another
+        task, because these names do not say what the outputs mean.
+
+        Args:
+            labels: The labels of the task. A regression has none.
         """
         if not labels:
             return [0] if self.regression else None
@@ -36,11 +40,11 @@ class InheritedHead(NamedTuple):
 
 
 def inherited_head(model: Any, stored: Collection[str]) -> InheritedHead | None:
-    """Return the head that a checkpoint holds, if it holds one.
+    """Return the head of a checkpoint, or None if the checkpoint has no weights for a head.
 
     Args:
         model: The sequence classifier that the checkpoint's config.json describes.
-        stored: The names of the checkpoint's tensors.
+        stored: The names of the tensors in the checkpoint.
     """
     layer = final_layer(model)
     if layer is None or f"{layer}.weight" not in stored:
@@ -50,34 +54,34 @@ def inherited_head(model: Any, stored: Collection[str]) -> InheritedHead | None:
 
 
 def adapt_head(model: Any, head: InheritedHead, rows: list[int] | None, labels: list[str], directory: Path) -> None:
-    """Put the rows of an inherited head into the order of the labels, and log what became of the head.
+    """Reorder the rows of an inherited head to match the labels, and log whether the head is kept.
 
     Args:
-        rows: The rows of the head in the order of the labels; None if it is newly initialized.
-        directory: Of the checkpoint, for the log.
+        rows: The result of `rows_for`. None means that the head is newly initialized.
+        directory: The directory of the checkpoint, for the log.
     """
     inherited = "a regression head" if head.regression else f"a head for {', '.join(head.labels)}"
     if rows is None:
         task = f"the labels are {', '.join(labels)}" if labels else "the labels are numbers"
-        log.info("%s has %s, but %s: its head is newly initialized", directory, inherited, task)
+        log.info("%s has %s, but %s, so its head is newly initialized", directory, inherited, task)
     elif rows == sorted(rows):
-        log.info("%s has %s, as the labels are: its head is kept", directory, inherited)
+        log.info("%s has %s, which matches the labels, so its head is kept", directory, inherited)
     else:
         for parameter in model.get_submodule(head.layer).parameters():
             parameter.data = parameter.data[rows]
         log.info(
-            "%s has %s, and the labels are %s: the rows of its head are reordered",
+            "%s has %s, but the order of the labels is %s, so the rows of its head are reordered",
             directory, inherited, ", ".join(labels),
         )  # fmt: skip
 
 
 def head_modules(model: Any) -> list[str]:
-    """Return the modules of a sequence classifier outside its base model; a checkpoint without a head lacks them."""
+    """Return the names of a sequence classifier's modules outside `base_model_prefix`, which form its head."""
     return [name for name, _ in model.named_children() if name != model.base_model_prefix]
 
 
 def final_layer(model: Any) -> str | None:
-    """Return the name of the last layer of the head, whose rows belong to the labels."""
+    """Return the name of the last layer of the head, which has a row for each label, or None if there is none."""
     head = head_modules(model)
     layers = [
         name

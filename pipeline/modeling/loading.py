@@ -1,4 +1,4 @@
-"""Load models and tokenizers: safetensors only, no remote code, errors in one line."""
+"""Load models and tokenizers, without pickled weights or remote code, and report errors in one line."""
 
 import re
 from collections.abc import Iterator
@@ -27,28 +27,34 @@ _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
-    """Load the fast tokenizer of a model directory. Without a padding token, it pads with the end-of-text token.
+    """Load the fast tokenizer of a model directory.
+
+    A tokenizer without a padding token is set to pad with its end-of-text token.
 
     Raises:
-        UserError: It does not load, does not fit the model, or has neither of these tokens.
+        UserError: The tokenizer cannot be loaded, does not fit the model, or has neither of these tokens.
     """
     with reading_model(directory):
         if not (directory / "tokenizer.json").is_file():
             raise ValueError(
-                "it has no tokenizer.json, and a tokenizer made from other files may split texts otherwise"
+                "it has no tokenizer.json, and a tokenizer built from other files may split texts differently"
             )
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **_LOCAL)
         vocab_size = getattr(AutoConfig.from_pretrained(directory, **_LOCAL), "vocab_size", len(tokenizer))
         tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
         if tokens > vocab_size:
-            raise ValueError(f"its tokenizer has {tokens} tokens, its model {vocab_size}")
+            raise ValueError(f"its tokenizer has {tokens} tokens, but vocab_size in config.json is {vocab_size}")
         if not {"input_ids", "attention_mask"} <= set(tokenizer.model_input_names):
-            raise ValueError(f"its tokenizer gives {tokenizer.model_input_names}, without input_ids or attention_mask")
-        # A tokenizer without a token for unknown words fails at the first one. The backend keeps its settings.
+            raise ValueError(
+                f"its tokenizer must return input_ids and attention_mask, got {tokenizer.model_input_names}"
+            )
+        # A tokenizer that has no token for unknown words fails at the first unknown word, so try one now. Calling the
+        # backend directly does not change its settings for padding and truncation.
         tokenizer.backend_tokenizer.encode("\u2603")
     if tokenizer.pad_token is None:
         _pad_with_end_of_text(tokenizer, directory)
-    for entry in ("is_local", "local_files_only"):  # the saved bytes would depend on how the directory was found
+    # These entries only say how the tokenizer was loaded. They would change the bytes of tokenizer_config.json.
+    for entry in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(entry, None)
     return tokenizer
 
@@ -57,31 +63,31 @@ def _pad_with_end_of_text(tokenizer: PreTrainedTokenizerBase, directory: Path) -
     if tokenizer.eos_token is None:
         raise UserError(
             f"{directory}: its tokenizer has neither a padding token nor an end-of-text token, so texts cannot be "
-            "batched. Use another model."
+            "batched. Use a different model."
         )
     log.info(
         "%s: its tokenizer has no padding token, so texts are padded with the end-of-text token %s",
         directory, tokenizer.eos_token,
     )  # fmt: skip
     tokenizer.pad_token = tokenizer.eos_token
-    tokenizer.padding_side = "right"  # on the left, padding would move the positions of the text in GPT-2
+    tokenizer.padding_side = "right"  # In GPT-2, padding on the left would shift the positions of the text.
 
 
 def load_classifier(directory: Path, device: str, trained: bool = False, **config: Any) -> PreTrainedModel:
     """Load a sequence classifier in fp32 into main memory.
 
-    Weights that a base model lacks are newly initialized, and logged. If it was fine-tuned before, its head is kept if
-    it has the same classes, with its rows in the order of `id2label` in `config`. A head for other classes is newly
-    initialized.
+    Weights that are missing from a base model are newly initialized and logged. If the base model was fine-tuned before
+    with the same labels, its head is kept, and the rows of the head are reordered to match `id2label` in `config`. A
+    head for other labels is newly initialized.
 
     Args:
-        device: The type of device that will compute.
-        trained: It is a fine-tuned model, and no weight may be missing.
-        config: Entries of config.json to change.
+        device: The type of the device that the model will run on.
+        trained: Whether this is a fine-tuned model. No weight of such a model may be missing.
+        config: Entries of config.json to override.
 
     Raises:
-        UserError: The model does not load, weights of a fine-tuned model are missing, or most weights of a base model
-            are: then they have the names of another library.
+        UserError: The model cannot be loaded, a weight of a fine-tuned model is missing, or most weights of a base
+            model are missing, because they have the names of another library.
     """
     labels = [str(name) for name in config.get("id2label", {}).values()]
     with reading_model(directory):
@@ -97,8 +103,8 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
             None,
             config=AutoConfig.from_pretrained(directory, **_LOCAL, **config),
             state_dict=weights,
-            dtype="float32",  # of the weights; autocast lowers the precision where it is safe
-            ignore_mismatched_sizes=True,  # `_require_fit` reports them
+            dtype="float32",  # Only the weights are in fp32. Autocast lowers the precision where it is safe.
+            ignore_mismatched_sizes=True,  # `_require_fit` reports them in one line.
             output_loading_info=True,
         )
         _require_fit(model, loading)
@@ -111,12 +117,12 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
     if head:
         adapt_head(model, head, rows, labels, directory)
     elif missing:
-        log.info("newly initialized, because %s lacks them: %s", directory, ", ".join(missing))
+        log.info("newly initialized, because they are missing from %s: %s", directory, ", ".join(missing))
     if model.config.problem_type == "regression":
         replace_head(model, missing)
-    model.config.use_cache = False  # a classifier generates no text; the Trainer would change it, the loop would not
+    model.config.use_cache = False  # Only text generation needs it. The Trainer would change it, the loop would not.
     if device == "cpu":
-        # With dropout, PyTorch's scaled dot product attention computes in fp32 what autocast has made bf16.
+        # With dropout, PyTorch's scaled dot product attention computes in fp32, even if autocast chose bf16.
         model.set_attn_implementation("eager")
     return model  # type: ignore[no-any-return]
 
@@ -125,11 +131,11 @@ def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
     """Read the weights of a model directory by name.
 
     Raises:
-        ValueError: There are none, or some of them cannot be trained.
+        ValueError: The directory has no weights, or some of them cannot be trained.
     """
     weights: dict[str, torch.Tensor] = {}
     for file in sorted(directory.glob("model*.safetensors")):
-        # load_file only maps a file into memory. If it were truncated while the stage runs, the process would crash.
+        # load_file only maps the file into memory, and the process would crash if the file were truncated later.
         weights |= {name: tensor.clone() for name, tensor in load_file(file).items()}
     if not weights:
         raise ValueError("it has no model.safetensors")
@@ -137,7 +143,7 @@ def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
         if name.endswith(".weight") and not tensor.is_floating_point():
             raise ValueError(f"{name} has numbers of type {tensor.dtype}, which cannot be trained")
         if not tensor.isfinite().all():
-            raise ValueError(f"its weights hold NaN or infinite numbers, in {name}")
+            raise ValueError(f"its weights contain NaN or infinite numbers, for example in {name}")
     return weights
 
 
@@ -145,87 +151,93 @@ def _build_architecture(directory: Path, weights: dict[str, torch.Tensor]) -> An
     """Build the model that config.json describes, without weights.
 
     Raises:
-        ValueError: The model is far larger than the weights: with a wrong config.json, transformers would allocate
-            memory, or build layers, without end.
+        ValueError: The model is far larger than the stored weights. (With a wrong config.json, transformers would
+            otherwise allocate memory or build layers without end.)
     """
     config = AutoConfig.from_pretrained(directory, **_LOCAL)
     layers = getattr(config, "num_hidden_layers", 1)
     if layers > len(weights):
-        raise ValueError(f"config.json asks for {layers} layers; the weights have {len(weights)} tensors in all")
+        raise ValueError(f"config.json asks for {layers} layers, but the weights only have {len(weights)} tensors")
     with torch.device("meta"):  # shapes only
         model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     stored = sum(tensor.numel() for tensor in weights.values())
-    if model.num_parameters() > 2 * stored + 1_000_000:  # a new head is small
-        raise ValueError(f"config.json describes {model.num_parameters()} parameters; the weights have {stored}")
+    if model.num_parameters() > 2 * stored + 1_000_000:  # This leaves room for a new head.
+        raise ValueError(f"config.json describes {model.num_parameters()} parameters, but the weights have {stored}")
     return model
 
 
 def _require_fit(model: PreTrainedModel, loading: dict[str, Any]) -> None:
-    """Raise ValueError if the weights have other shapes, or more layers, than config.json asks for."""
+    """Raise ValueError if the weights have other shapes or more layers than config.json describes."""
     for name, stored, expected in loading["mismatched_keys"]:
-        raise ValueError(f"config.json wants {name} of shape {list(expected)}; the weights have {list(stored)}")
+        raise ValueError(f"{name} must have shape {list(expected)} according to config.json, got {list(stored)}")
     prefix = f"{model.base_model_prefix}."
     names = {name.removeprefix(prefix) for name, _ in model.named_parameters()}
     for name in sorted(loading["unexpected_keys"]):
         if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in names:
-            raise ValueError(f"the weights have {name}, a layer more than config.json asks for")
+            raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
 
 
 def _require_complete(
     directory: Path, settings: InferenceSettings, config: Any, missing: list[str], unexpected: list[str]
 ) -> None:
-    """Raise UserError if the files of a fine-tuned model do not belong to one complete model."""
+    """Raise UserError if the files of a fine-tuned model are incomplete or belong to different models."""
     if missing:
         raise UserError(
-            f"{directory}: {_lacks(missing)}, so the stage train did not write it. "
-            'Run "dvc repro", or name another directory.'
+            f"{directory}: {_describe_missing(missing)}, so the stage train did not write this model. "
+            'Run "dvc repro", or choose another directory.'
         )
-    remedy = 'They belong to different models: copy the directory again, or run "dvc repro --force train".'
+    remedy = 'The files belong to different models. Copy the directory again, or run "dvc repro --force train".'
     labels = [str(config.id2label.get(number)) for number in range(config.num_labels)]
-    if len(labels) == 1:  # transformers gives the one output of a regression a name
+    if len(labels) == 1:  # transformers names the only output of a regression, which has no labels.
         labels = []
     for entry, expected, actual in (
         ("labels", settings.labels, labels),
         ("problem type", settings.problem_type, config.problem_type),
     ):
         if actual != expected:
-            raise UserError(f"{directory}: {SETTINGS} has the {entry} {expected}, and config.json {actual}. {remedy}")
+            raise UserError(
+                f"{directory}: {SETTINGS} has the {entry} {expected}, but config.json has {actual}. {remedy}"
+            )
     if unexpected:
         raise UserError(f"{directory}: its weights have {unexpected[0]}, which config.json does not describe. {remedy}")
 
 
 def _require_known_names(directory: Path, model: PreTrainedModel, missing: list[str]) -> None:
-    """Raise UserError if a base model lacks most of its weights."""
+    """Raise UserError if most of the weights of a base model are missing."""
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     if 2 * sum(sizes.get(name, 0) for name in missing) > sum(sizes.values()):
         raise UserError(
-            f"{directory}: {_lacks(missing)}, most of the model. Use a checkpoint with the names of transformers."
+            f"{directory}: {_describe_missing(missing)}, which is most of the model. Use a checkpoint whose weights "
+            "have the names of transformers."
         )
 
 
-def _lacks(missing: list[str]) -> str:
-    return f"its weights lack {missing[0]}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+def _describe_missing(missing: list[str]) -> str:
+    if len(missing) == 1:
+        return f"the weight {missing[0]} is missing"
+    return f"the weights {missing[0]} and {len(missing) - 1} more are missing"
 
 
 @contextmanager
 def reading_model(directory: Path) -> Iterator[None]:
-    """Raise UserError, in one line, for whatever fails in the block, and if the model is replaced meanwhile."""
-    before, failure = _file_versions(directory), None
+    """Raise UserError, in one line, if the block fails for any reason or the model is replaced while it is read."""
+    versions, failure = _file_versions(directory), None
     try:
         yield
-    except Exception as error:  # tokenizers raises Exception itself, and a damaged file almost anything in transformers
+    except Exception as error:
+        # tokenizers raises plain Exceptions, and a damaged file can cause almost any exception in transformers.
         failure = error
-    if _file_versions(directory) != before:
-        raise UserError(f"{directory}: the model was replaced while it was read; run again") from failure
+    if _file_versions(directory) != versions:
+        raise UserError(f"{directory}: the model was replaced while it was read. Run again.") from failure
     if isinstance(failure, UserError):
         raise failure
     if failure:
         reason = " ".join(str(failure).split()) or type(failure).__name__
-        raise UserError(f"{directory} does not load: {reason}") from failure
+        raise UserError(f"{directory} cannot be loaded: {reason}") from failure
 
 
 def _file_versions(directory: Path) -> list[tuple[str, int, int]]:
-    """Return name, inode and time of a model's files, or nothing if the directory is missing or vanishes meanwhile."""
+    """Return the name, inode and modification time of each file of a model, or nothing if the directory disappears."""
     try:
         files = sorted(path for path in directory.iterdir() if path.suffix in (".json", ".safetensors"))
         return [(path.name, path.stat().st_ino, path.stat().st_mtime_ns) for path in files]

@@ -1,4 +1,4 @@
-"""The last layer of a regression model: trained on standardized labels, it predicts in the units of the labels."""
+"""Train a regression model on standardized labels, while it predicts in the units of the labels."""
 
 from collections.abc import Collection
 from typing import Any
@@ -11,34 +11,34 @@ from pipeline.core.messages import UserError, log
 
 
 class RegressionHead(torch.nn.Linear):
-    """A linear layer with one output, which is scaled and shifted: `mean + scale * (weight @ states + bias)`.
+    """A linear layer with one output that is scaled and shifted: `mean + scale * (weight @ states + bias)`.
 
-    A plain layer starts with predictions near 0, and a short run ends before it has learned the mean of the labels. The
-    weights have the names and shapes of a plain layer, and so have checkpoints. `fold` turns them into the weights of a
-    plain layer that predicts the same. The layer computes in fp32 even under autocast: bf16 keeps three digits, and a
-    label such as 2026 has four.
+    A plain linear layer starts with predictions near 0, and a short run ends before it has learned the mean of the
+    labels. This layer stores the same weights as a plain one, also in checkpoints, and `fold` converts them into the
+    weights of a plain layer with the same predictions. It computes in fp32 even under autocast, because bf16 keeps only
+    about three digits, and a label such as 2026 has four.
 
     Attributes:
-        newly_initialized: Whether the checkpoint had no weights for it.
-        mean: Added to the output. It is 0 except in training.
-        scale: Multiplied with the output. It is 1 except in training.
+        newly_initialized: Whether the checkpoint had no weights for this layer.
+        mean: A number that is added to the output. It is 0 except during training.
+        scale: A number that the output is multiplied by. It is 1 except during training.
     """
 
     def __init__(self, layer: torch.nn.Linear, newly_initialized: bool) -> None:
-        super().__init__(layer.in_features, 1, layer.bias is not None, device="meta")  # draws no random numbers
+        super().__init__(layer.in_features, 1, layer.bias is not None, device="meta")  # "meta" draws no random numbers.
         self.weight, self.bias = layer.weight, layer.bias
         self.newly_initialized = newly_initialized
         self.mean, self.scale = 0.0, 1.0
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        # Not a matrix product, which autocast would compute in a lower precision.
+        # Autocast would compute a matrix product in a lower precision, so multiply and add instead.
         output = (states.float() * self.weight.float()).sum(-1, keepdim=True)
         if self.bias is not None:
             output = output + self.bias.float()
         return self.mean + self.scale * output
 
     def standardize(self, mean: float, scale: float) -> None:
-        """Train on labels of this mean and scale. A head that was trained before keeps its predictions."""
+        """Set the mean and the scale of the labels. A head that was trained before keeps its predictions."""
         self.mean, self.scale = mean, scale
         if not self.newly_initialized:
             with torch.no_grad():
@@ -48,11 +48,11 @@ class RegressionHead(torch.nn.Linear):
 
 
 def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
-    """Make the last layer of a regression model a `RegressionHead`, if there is exactly one layer with one output.
+    """Replace the last layer of a regression model with a `RegressionHead`, if only one layer has a single output.
 
     Args:
         model: A sequence classifier of transformers.
-        newly_initialized: The names of the weights that its checkpoint does not have.
+        newly_initialized: The names of the weights that are missing from its checkpoint.
     """
     names = [
         name
@@ -65,45 +65,45 @@ def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
 
 
 def find_head(model: Any) -> tuple[str, RegressionHead] | None:
-    """Return the name and the module of the `RegressionHead` of a model, if it has one."""
+    """Return the name and the module of a model's `RegressionHead`, or None if it has none."""
     heads = [(name, module) for name, module in model.named_modules() if isinstance(module, RegressionHead)]
     return heads[0] if heads else None
 
 
 def standardize_labels(model: Any, labels: NDArray[np.floating[Any]]) -> float:
-    """Make the head of a regression model train on standardized labels.
+    """Prepare the head of a regression model for training on standardized labels.
 
     Args:
-        labels: Labels of the training examples.
+        labels: The labels of the training examples.
 
     Returns:
-        The scale of the labels.
+        The scale of the labels, or 1 if the labels are not standardized.
 
     Raises:
-        UserError: The labels are equal, or too close to each other for fp32.
+        UserError: The labels are all equal, or too close to each other for fp32.
     """
     mean, scale = float(labels.mean()), float(labels.std())
     if scale <= 1e-6 * abs(mean):
         raise UserError(
             f"the labels of the {len(labels)} training examples do not differ enough to learn from. Their mean is "
-            f"{mean:g}, their standard deviation {scale:.2g}. Subtract a constant, use more examples, or check them."
+            f"{mean:g} and their standard deviation {scale:.2g}. Check them, subtract a constant, or use more examples."
         )
     match = find_head(model)
     if match is None:
         log.warning(
-            "the last layer of this architecture (%s) is not known, so labels are not standardized. "
+            "the labels are not standardized, because the last layer of this architecture (%s) is not known. "
             "Scale them to a mean of 0 and a standard deviation of 1.", model.config.model_type,
         )  # fmt: skip
         return 1.0
     _, head = match
-    if head.bias is None:  # There is nothing that the mean could be added to.
+    if head.bias is None:  # Without a bias, `fold` has nothing to add the mean to.
         mean, scale = 0.0, float(np.sqrt(np.square(labels).mean()))
     head.standardize(mean, scale)
     return scale
 
 
 def fold(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
-    """Return the weights with mean and scale folded into the head, so that stock transformers predicts the same.
+    """Return the weights with mean and scale folded into the head, so that a plain layer predicts the same.
 
     Args:
         model: The model that the weights belong to.

@@ -1,4 +1,4 @@
-"""Score examples with a fine-tuned model: in the stage predict, in classify and in export."""
+"""Score examples with a fine-tuned model, for the commands predict, classify and export."""
 
 import sys
 import tempfile
@@ -19,18 +19,18 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Device, batch_size: int) -> Trainer:
-    """Return a Trainer that predicts.
+    """Return a Trainer for prediction only.
 
     Args:
-        batch_size: Examples per forward pass, on each device.
+        batch_size: Examples per forward pass on each device.
     """
     arguments = TrainingArguments(
-        output_dir=tempfile.gettempdir(),  # nothing is written there
+        output_dir=tempfile.gettempdir(),  # Nothing is written there.
         per_device_eval_batch_size=batch_size,
         use_cpu=device.type == "cpu",
         bf16=device.precision == "bf16",
         fp16=device.precision == "fp16",
-        remove_unused_columns=False,  # `predict_logits` selects them; an ONNX model does not name its inputs
+        remove_unused_columns=False,  # `predict_logits` does it, because `OnnxModel.forward` does not name its inputs.
         report_to="none",
         disable_tqdm=not sys.stderr.isatty(),
     )
@@ -43,17 +43,20 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
 
 def collator(tokenizer: PreTrainedTokenizerBase, device: Device) -> DataCollatorWithPadding:
     """Return the collator that pads a batch to its longest example."""
-    # Tensor cores multiply shapes that are multiples of 8; on a CPU the padding costs more than it gains.
+    # Tensor cores multiply shapes that are multiples of 8. On a CPU, the extra padding costs more than it gains.
     return DataCollatorWithPadding(tokenizer, pad_to_multiple_of=None if device.type == "cpu" else 8)
 
 
 def longest_first(examples: Dataset) -> NDArray[np.intp]:
-    """Return the positions of the examples by decreasing length: little padding, and memory runs out early or never."""
+    """Return the positions of the examples, ordered from the longest example to the shortest.
+
+    Batches then need little padding, and if memory runs out, it runs out in the first batch.
+    """
     return np.argsort(examples.with_format("numpy")["length"][:], kind="stable")[::-1]
 
 
 def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
-    """Score tokenized examples, each once, with any number of processes.
+    """Score every tokenized example once, with any number of processes.
 
     Returns:
         Logits of shape (examples, outputs), in the order of the examples.
@@ -66,9 +69,10 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     order = longest_first(examples)
     arguments = trainer.args
     precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "fp32"
-    # The Trainer enters autocast for each batch, which casts all weights again; inside this one they are cast once.
+    # The Trainer enters autocast for each batch, and all weights are cast each time. With this outer autocast, they are
+    # cast once and kept.
     autocast = torch.autocast(arguments.device.type, _AUTOCAST[precision]) if precision != "fp32" else nullcontext()
-    remedy = "lower tokenize.max_length or predict.batch_size (in classify --batch-size), or use a smaller model"
+    remedy = "Lower tokenize.max_length or predict.batch_size (--batch-size in classify), or use a smaller model."
     with out_of_memory(remedy), autocast:
         predictions = trainer.predict(inputs.select(order)).predictions
     logits = np.empty_like(predictions)

@@ -1,4 +1,4 @@
-"""How to use a fine-tuned model. Train writes it next to the weights, so that they suffice without params.yaml."""
+"""Save how to use a fine-tuned model next to its weights, so that it works without params.yaml."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,12 +13,13 @@ from pipeline.params import Precision
 
 
 class InferenceSettings(BaseModel):
-    """What a fine-tuned model reads and answers.
+    """How to tokenize texts for a fine-tuned model, and how to interpret its outputs.
 
     Attributes:
-        task, problem_type, text_columns, labels: As in `Task`.
-        max_length, padding: As in the section `tokenize` of params.yaml.
-        precision: The precision in which the scores were measured: what `auto` was on the machine that trained.
+        task, problem_type, text_columns, labels: The same as in `Task`.
+        max_length, padding: The same as in the section `tokenize` of params.yaml.
+        precision: The precision in which the scores were measured. If train.precision is `auto`, this is the precision
+            that `auto` meant on the machine that trained the model.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -39,24 +40,24 @@ def read_settings(directory: Path) -> InferenceSettings:
     """Read the settings of a fine-tuned model.
 
     Raises:
-        UserError: The directory does not hold a model that this pipeline trained, or files of it are missing.
+        UserError: The directory does not contain a model that this pipeline trained, or some of its files are missing.
     """
     path = directory / SETTINGS
     try:
         settings = InferenceSettings.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        problem = f"has no {SETTINGS}" if directory.is_dir() else "is not there"
+        problem = f"has no {SETTINGS}" if directory.is_dir() else "does not exist"
         raise UserError(
-            f'{directory} {problem}; run "dvc repro", or name a directory that the stage train has written'
+            f'{directory} {problem}. Run "dvc repro", or choose a directory that the stage train wrote.'
         ) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error}); train the model again") from None
+        raise UserError(f"{path} cannot be read ({error}). Train the model again.") from None
     except ValidationError as error:
         first = error.errors()[0]
         entry = "".join(f"{name}: " for name in first["loc"])
         value = f", got {repr(first['input'])[:60]}" if first["loc"] and first["type"] != "missing" else ""
-        raise UserError(f"{path}: {entry}{first['msg']}{value}; train the model again") from None
+        raise UserError(f"{path}: {entry}{first['msg']}{value}. Train the model again.") from None
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         if not (directory / name).is_file():
-            raise UserError(f'{directory} has no {name}; copy the directory again, or run "dvc repro --force train"')
+            raise UserError(f'{directory} has no {name}. Copy the directory again, or run "dvc repro --force train".')
     return settings

@@ -1,4 +1,4 @@
-"""Turn texts into token ids: those of a corpus in the stage tokenize, and new texts in classify."""
+"""Tokenize the texts of a corpus for the stage tokenize, and new texts for classify."""
 
 import json
 import sys
@@ -19,14 +19,14 @@ def encode(
 ) -> dict[str, list[Any]]:
     """Tokenize a batch of examples, for `Dataset.map(encode, batched=True)`.
 
-    A text that is too long is truncated; of a pair, the longer text first.
+    Texts that are too long are truncated. In a pair, the longer text is truncated first.
 
     Args:
         text_columns: One column, or two for pairs, in the order in which the model reads them.
         padding: "dynamic" leaves padding to the data collator; "max_length" pads every example.
 
     Returns:
-        The model's inputs, and for each example its `length` in tokens without padding, and whether it was `truncated`.
+        The model's inputs, plus the `length` of each example in tokens without padding and whether it was `truncated`.
     """
     separators = ("", pair_separator(tokenizer))
     texts = [
@@ -46,9 +46,10 @@ def encode(
 
 
 def count_unknown_tokens(input_ids: pa.ChunkedArray, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Count the unknown tokens of tokenized examples. There are none if the tokenizer splits unknown text into bytes.
+    """Count the unknown tokens in tokenized examples.
 
-    GPT-2 then has a token of this name that marks the end of a text, and may pad it.
+    A tokenizer that splits unknown text into bytes, such as GPT-2's, never produces any. Its `unk_token` marks the end
+    of a text and may be used for padding, so it is not counted.
     """
     unknown = tokenizer.unk_token_id
     if unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
@@ -61,22 +62,22 @@ _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\
 
 
 def count_words(texts: pa.ChunkedArray) -> int:
-    """Count the words between spaces. In a script that does not write spaces, two characters count as a word."""
+    """Count the words in texts. In scripts without spaces between words, every two characters count as a word."""
     words = pc.count_substring_regex(texts, f"[{_SPACELESS}]{{1,2}}|[^\\s{_SPACELESS}]+")
     return pc.sum(words, min_count=0).as_py()  # type: ignore[no-any-return]
 
 
 def pair_separator(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return what precedes the second text of a pair: a newline if the tokenizer has no special token there."""
+    """Return what to put before the second text of a pair: a newline if the tokenizer adds no special token there."""
     special_tokens = tokenizer.num_special_tokens_to_add
     return "" if special_tokens(pair=True) > special_tokens(pair=False) else "\n"
 
 
 def _cut(text: str, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str:
-    """Cut a text far beyond the last token that can be kept.
+    """Shorten a very long text to about twice the length that truncation can keep.
 
-    For a truncated pair, the tokenizer builds every combination of the overflowing pieces: with two texts of 100,000
-    characters, that takes minutes and gigabytes.
+    When the tokenizer truncates a pair, it builds every combination of the overflowing pieces. With two texts of
+    100,000 characters, that takes minutes and gigabytes.
     """
     if len(text) <= 8 * max_length:
         return text
@@ -89,12 +90,13 @@ def _cut(text: str, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str:
 
 
 def length_range(directory: Path, tokenizer: PreTrainedTokenizerBase, texts: int) -> tuple[int, int]:
-    """Return the smallest and the largest `max_length` of a model.
+    """Return the smallest and the largest `max_length` that a model supports.
 
-    The smallest leaves room for one token of each text, the largest is the number of positions.
+    The smallest leaves room for one token of each text. The largest is the number of positions of the model, or the
+    limit of the tokenizer if that is lower.
 
     Args:
-        texts: Texts per example, 1 or 2.
+        texts: The number of texts per example, 1 or 2.
     """
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     positions = config.get("max_position_embeddings") or config.get("n_positions") or sys.maxsize
@@ -106,7 +108,8 @@ def length_range(directory: Path, tokenizer: PreTrainedTokenizerBase, texts: int
     return least, min(int(positions), tokenizer.model_max_length)
 
 
-# Their positions start after the padding token's id, as in fairseq: 514 positions for 512 tokens.
+# The positions of these models start after the id of the padding token, as in fairseq, so 514 positions only fit
+# 512 tokens.
 _OFFSET_POSITIONS = {
     "camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
     "xlm-roberta-xl", "xmod",

@@ -1,7 +1,7 @@
 """The charts of the report: Vega-Lite specifications made with Altair, and the JavaScript that draws them.
 
-page.js adds the colors of the page's light or dark scheme, and the styles `interval` and `reference`. Each series also
-has a dash or shape of its own.
+page.js adds the colors of the page's light or dark scheme, and the styles `interval` and `reference`. Series differ not
+only in color, but also in their dashes or shapes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,28 +18,30 @@ from pipeline.reporting.slices import Slice
 
 Spec = dict[str, Any]
 
-_MOST_POINTS = 400  # of a line; with every point of a large corpus, the page would not open
+_MOST_POINTS = 400  # of a line. With every point of a large corpus, the page would not open.
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "triangle-up", "diamond")
-_SIZES = (90, 90, 260)  # a baseline with the same scores stays visible behind the model's
+_SIZES = (90, 90, 260)  # A baseline with the same score stays visible behind the point of the model.
 _PERCENT = alt.Axis(format=".0%", tickCount=5)
 
 
 @cache
 def javascript() -> str:
-    """Bundle Vega, Vega-Lite, Vega-Embed and page.js, which draws with them, into a script that needs no network."""
+    """Bundle page.js with Vega, Vega-Lite and Vega-Embed into a script that needs no network."""
     import vl_convert
 
     return vl_convert.javascript_bundle(Path(__file__).with_name("page.js").read_text(encoding="utf-8"))
 
 
 def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """Draw scores with their intervals, and those of other models.
+    """Draw the scores of a model with their intervals, and the scores of other models.
 
-    rows: `score`, `model`, `value`, and for an interval `low` and `high`; at most three models.
+    Args:
+        rows: Each has the keys `score`, `model` and `value`, and `low` and `high` if there is an interval. There are at
+            most three models.
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
-    legend = alt.Legend(orient="top", title=None, columns=1)  # in a row they are wider than a phone
+    legend = alt.Legend(orient="top", title=None, columns=1)  # A row would be wider than a phone.
     on_top_last = rows[::-1]
     base = _chart(on_top_last).encode(y=_names("score", [row["score"] for row in rows]))
     sizes = alt.Scale(type="ordinal", domain=models, range=list(_SIZES))
@@ -55,9 +57,11 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
 
 
 def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> Spec:
-    """Draw train and validation loss over the steps, and the end of the kept epoch.
+    """Draw the train and validation loss at each step, and a line at the end of the kept epoch.
 
-    history: rows of history.csv. title: the name of the loss.
+    Args:
+        history: The rows of history.csv.
+        title: The name of the loss.
     """
     lines = _lines(history, ["validation"], "step", "loss", train=True).encode(
         x=alt.X("step:Q", title="optimizer step"),
@@ -71,7 +75,7 @@ def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> 
 
 
 def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
-    """Draw the metrics `names`, proportions or correlations, on validation after each epoch."""
+    """Draw the metrics `names`, which are proportions or correlations, on validation after each epoch."""
     titles = {name: METRICS[name].title for name in names}
     rows = [
         {"epoch": epoch.number, "score": title, "value": epoch.scores[name]}
@@ -92,10 +96,15 @@ def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
 
 
 def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest: float) -> Spec:
-    """Draw the reliability diagram. bins: rows of reliability.csv. lowest: the least confidence that can be."""
+    """Draw the reliability diagram.
+
+    Args:
+        bins: The rows of reliability.csv.
+        lowest: The lowest possible confidence.
+    """
     lines = _lines(bins, splits, "confidence", "accuracy", "n").encode(
         x=alt.X("confidence:Q", title="confidence", axis=_PERCENT, scale=alt.Scale(domain=[lowest, 1])),
-        y=alt.Y("accuracy:Q", title="share that is right", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
+        y=alt.Y("accuracy:Q", title="accuracy", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
         tooltip=["split:N", _percent("confidence"), _percent("accuracy"), alt.Tooltip("n:Q", title="predictions")],
     )
     points = lines.mark_point(filled=True, opacity=0.9).encode(
@@ -105,7 +114,7 @@ def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest
 
 
 def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
-    """Draw the precision-recall curve. points: rows of precision_recall.csv."""
+    """Draw the precision-recall curve. `points` are the rows of precision_recall.csv."""
     lines = _lines(points, splits, "recall", "precision").encode(
         x=alt.X("recall:Q", title="recall", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("precision:Q", title="precision", axis=_PERCENT, scale=alt.Scale(zero=False)),
@@ -114,7 +123,7 @@ def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str])
 
 
 def roc(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
-    """Draw the ROC curve. points: rows of roc.csv."""
+    """Draw the ROC curve. `points` are the rows of roc.csv."""
     lines = _lines(points, splits, "false_positive_rate", "true_positive_rate").encode(
         x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
         y=alt.Y("true_positive_rate:Q", title="true positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
@@ -123,7 +132,7 @@ def roc(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
 
 
 def predictions(points: Sequence[Mapping[str, str]], split: str) -> Spec:
-    """Draw the predictions of a regression over the labels. points: rows of residuals.csv."""
+    """Draw the predictions of a regression against the labels. `points` are the rows of residuals.csv."""
     rows = _residuals(points, split)
     values = [value for row in rows for value in (row["label"], row["prediction"])]
     marks = (
@@ -138,7 +147,7 @@ def predictions(points: Sequence[Mapping[str, str]], split: str) -> Spec:
 
 
 def residuals(points: Sequence[Mapping[str, str]], split: str) -> Spec:
-    """Draw prediction minus label over the prediction. points: rows of residuals.csv."""
+    """Draw prediction minus label against the prediction. `points` are the rows of residuals.csv."""
     marks = (
         _chart(_residuals(points, split))
         .mark_point(filled=True, size=18, opacity=0.5)
@@ -160,19 +169,22 @@ def _residuals(points: Sequence[Mapping[str, str]], split: str) -> list[dict[str
 
 
 def slices(slices: Sequence[Slice], name: str, overall: float) -> Spec:
-    """Draw a metric in each slice that defines it, with its interval, and the metric of all rows."""
+    """Draw a metric and its interval in each slice for which it is defined, and a line at the metric of all rows."""
     rows = [
         {"slice": part.name, "score": part.scores[name], **part.intervals[name], "rows": part.n}
         for part in slices
         if name in part.scores
     ]
     is_error = METRICS[name].scale == "error"
-    numbers = [alt.Tooltip(f"{field}:Q", format=".3f" if is_error else ".1%") for field in ("score", "low", "high")]
+    titles = {"score": METRICS[name].title, "low": "95% interval from", "high": "95% interval to"}
+    numbers = [
+        alt.Tooltip(f"{field}:Q", title=title, format=".3f" if is_error else ".1%") for field, title in titles.items()
+    ]
     axis = alt.Axis(tickCount=5) if is_error else _PERCENT
     base = _chart(rows).encode(y=_names("slice", [part.name for part in slices]))
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
         x=alt.X("score:Q", title=METRICS[name].title, axis=axis, scale=alt.Scale(zero=False)),
-        tooltip=["slice:N", "rows:Q", *numbers],
+        tooltip=["slice:N", alt.Tooltip("rows:Q", title="examples"), *numbers],
     )
     reference = _chart([{"score": overall}]).mark_rule(style="reference").encode(x="score:Q")
     intervals = base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
@@ -189,8 +201,13 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
 
 
 def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str, train: bool = False) -> alt.Chart:
-    """Draw a line for each split, through its rows in their order; `train` too. Only `columns` are kept, as numbers."""
-    # The order is that of the colors. The first one is for train, even if train is not drawn.
+    """Draw a line for each split through its rows, in their order.
+
+    Args:
+        columns: The columns to keep, as numbers.
+        train: Whether to draw a line for train, too.
+    """
+    # The splits have the order of the colors. The first color is for train, even if train is not drawn.
     every = ["train", *sorted(splits, key=lambda split: (split != "validation", split))]
     drawn = every[not train :]
     points = [
@@ -217,7 +234,7 @@ def _downsampled(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, s
 
 
 def _legend(names: Sequence[str]) -> alt.Legend:
-    """Return a legend of lines. If the names in a row are wider than a phone, they stand below each other."""
+    """Return a legend of lines. If a row of the names would be wider than a phone, the names form a column."""
     legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
     legend.values = list(names)
     if sum(map(len, names)) > 20:
@@ -236,8 +253,8 @@ def _percent(field: str) -> alt.Tooltip:
 
 
 def _layered(*layers: alt.Chart, height: int = 260) -> Spec:
-    """Draw the layers on top of each other, as wide as their container."""
+    """Draw the layers on top of each other, in the full width of their container."""
     chart = alt.layer(*layers).properties(width="container", height=height)
     specification: Spec = chart.properties(autosize={"type": "fit-x", "contains": "padding"}).to_dict()
-    del specification["config"]  # Altair's own theme
+    del specification["config"]  # It holds Altair's theme, and page.js sets its own.
     return specification

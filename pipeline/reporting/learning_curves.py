@@ -1,4 +1,4 @@
-"""The learning curves: losses and scores of each epoch, and a verdict on them in words."""
+"""The learning curves: the losses and scores of each epoch, and findings about them in words."""
 
 import math
 from collections import defaultdict
@@ -15,11 +15,11 @@ LOSSES = {
     "regression": "squared error",
 }
 
-# What counts as a change of a proportion or a correlation. One of MRPC's 408 validation pairs moves accuracy by 0.25
-# points: half a point is a pair or two, and two points are more than a few hard pairs that flip.
+# The smallest change of a score, from 0 to 1, that counts as a gain or as a swing. One of MRPC's 408 validation pairs
+# moves accuracy by 0.25 points. So half a point is two pairs, and two points are more than a few hard pairs that flip.
 _GAIN = 0.005
 _SWING = 0.02
-# The same for an error or the loss, as a proportion of its lowest value.
+# The same for an error or the loss, in proportion to its lowest value, and the smallest rise that can be overfitting.
 _GAIN_ERROR = 0.02
 _SWING_ERROR = 0.1
 _RISE_LOSS = 0.05
@@ -29,9 +29,9 @@ class Epoch(NamedTuple):
     """An epoch that ran.
 
     Attributes:
-        number: counts from 1.
-        train_loss: the mean of the losses that were logged in it; None if there are none.
-        scores: the metrics and the `loss` on validation after it.
+        number: Counts from 1.
+        train_loss: The mean of the training losses that were logged during the epoch. None if none were logged.
+        scores: The metrics and the "loss" on validation after the epoch.
     """
 
     number: int
@@ -40,14 +40,19 @@ class Epoch(NamedTuple):
 
 
 class CurveVerdict(NamedTuple):
-    """A verdict on the curves in a word or two, and the numbers behind it."""
+    """A finding about the curves: its name, and a text with what was seen, what it means and what to do."""
 
     name: str
     text: str
 
 
 def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[Epoch]:
-    """Read the epochs from the rows of history.csv, each as text by column. names: the metrics to take."""
+    """Convert the rows of history.csv to epochs.
+
+    Args:
+        history: Each row maps a column to its text.
+        names: The metrics to keep.
+    """
     train_losses = defaultdict(list)
     validated = []
     for row in history:
@@ -65,36 +70,42 @@ def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[E
 def judge(
     epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool, examples: str = "", error: float = 0
 ) -> list[CurveVerdict]:
-    """Judge the curves.
+    """Return the findings about the curves.
 
-    - One answer: the kept model predicts the same for all of validation. The curves are not judged.
-    - Too short: there is only one epoch.
-    - Overfitting from epoch n: validation loss is lowest after epoch n - 1 and ends more than 5% above that, while
-      train loss falls. "Perhaps" if the rise is less than two standard errors: other examples might show no rise.
-    - Still improving: the last epoch has the best score, by more than 0.5 points, and the lowest validation loss.
-    - Erratic: from one epoch to the next, the score gets worse by more than 2 points, and later better by more than
-      that; or validation loss rises by more than a tenth of its lowest value, and later falls by more than that.
-    - Levelled off: none of these.
-    - Stopped early: fewer epochs ran than were planned. This comes in addition to another verdict.
+    - One answer: The kept model gives the same prediction for every validation example. There is no other finding.
+    - Too short: There is only one epoch.
+    - Overfitting from epoch n: The validation loss is lowest after epoch n - 1 and ends more than 5% above that value,
+      while the training loss falls. The finding starts with "Perhaps" if the rise is less than two standard errors,
+      because other examples might show no rise.
+    - Still improving: The last epoch has the best score, by more than 0.5 points, and the lowest validation loss.
+    - Erratic: The score gets worse by more than 2 points from one epoch to the next, and later better by more than 2
+      points. Or the validation loss rises by more than 10% of its lowest value, and later falls by more than that.
+    - Leveled off: None of these.
+    - Stopped early: Fewer epochs ran than were planned. This finding comes in addition to another one.
 
-    An error or the loss changes by a proportion of its lowest value instead: 2% instead of 0.5 points, and 10%
-    instead of 2 points.
+    If the score is an error or the loss, changes are measured in proportion to its lowest value: 2% instead of 0.5
+    points, and 10% instead of 2 points.
 
     Args:
-        epochs: the epochs that ran.
-        name: the metric that chose the epoch, or the loss.
-        planned: the number of epochs that were to run.
-        degenerate: whether the kept model predicts the same for all of validation.
-        examples: how many examples validation has, as "408 pairs".
-        error: the standard error of the mean validation loss.
+        epochs: The epochs that ran, at least one.
+        name: The metric by which the epoch was chosen, or "loss".
+        planned: The number of epochs that were planned.
+        degenerate: Whether the kept model gives the same prediction for every validation example.
+        examples: The size of validation in words, for example "408 pairs".
+        error: The standard error of the mean validation loss.
     """
     if degenerate:
-        verdicts = [CurveVerdict("One answer", "The kept model predicts the same for all of validation.")]
+        text = (
+            "The kept model gives the same prediction for every validation example, so its scores mean nothing. Try "
+            "another learning rate, more epochs or another seed."
+        )
+        verdicts = [CurveVerdict("One answer", text)]
     elif len(epochs) == 1:
-        verdicts = [CurveVerdict("Too short", "One epoch says nothing about where the curves go.")]
+        text = "A single epoch does not show where the curves go. Train for more epochs to see it."
+        verdicts = [CurveVerdict("Too short", text)]
     else:
         verdicts = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
-        verdicts = verdicts or [_levelled_off(epochs, name)]
+        verdicts = verdicts or [_leveled_off(epochs, name)]
     return [*verdicts, *_stopped_early(epochs, name, planned)]
 
 
@@ -105,11 +116,16 @@ def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[C
         return []
     rise = last.scores["loss"] - best.scores["loss"]
     doubtful = rise < 2 * error
+    advice = (
+        "so it may be chance: treat it as a hint"
+        if doubtful
+        else "so it is probably not chance: train for fewer epochs, or add training data"
+    )
     text = (
-        f"Validation loss is lowest after epoch {best.number}, {best.scores['loss']:.3f}, and ends at "
-        f"{last.scores['loss']:.3f}, while train loss falls from {best.train_loss:.3f} to {last.train_loss:.3f}. "
-        f"The rise of {rise:.3f} is {'less' if doubtful else 'more'} than two standard errors of a mean loss over "
-        f"{examples or 'these examples'} ({error:.3f} each){', so it may be chance' if doubtful else ''}."
+        f"After epoch {best.number}, the validation loss rises from {best.scores['loss']:.3f} to "
+        f"{last.scores['loss']:.3f}, while the training loss falls from {best.train_loss:.3f} to "
+        f"{last.train_loss:.3f}. The rise of {rise:.3f} is {'less' if doubtful else 'more'} than two standard errors "
+        f"({error:.3f} each, the random variation of a mean loss over {examples or 'these examples'}), {advice}."
     )
     return [CurveVerdict(f"{'Perhaps overfitting' if doubtful else 'Overfitting'} from epoch {best.number + 1}", text)]
 
@@ -121,8 +137,8 @@ def _still_improving(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
         return []
     by = f"{gain:.3f}" if _is_error(name) else f"{100 * gain:.1f} points"
     text = (
-        f"The last epoch, {last.number}, has the best validation {SCORES[name].title}, by {by}"
-        f"{'' if name == 'loss' else ', and the lowest validation loss'}: more epochs may give more."
+        f"The last epoch ({last.number}) has the best validation {SCORES[name].title}, by {by}"
+        f"{'' if name == 'loss' else ', and the lowest validation loss'}. More epochs may improve the model further."
     )
     return [CurveVerdict("Still improving", text)]
 
@@ -130,40 +146,43 @@ def _still_improving(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
 def _erratic(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
     swings = []
     if name != "loss" and _swings(epochs, name):
-        much = "a tenth" if _is_error(name) else "2 points"
-        swings.append(f"validation {SCORES[name].title} gets worse and better by more than {much} from epoch to epoch")
+        much = "10%" if _is_error(name) else "2 points"
+        swings.append(f"validation {SCORES[name].title} gets worse and then better by more than {much}")
     if _swings(epochs, "loss"):
-        swings.append("validation loss rises and falls by more than a tenth")
+        swings.append("validation loss rises and then falls by more than 10%")
     if not swings:
         return []
-    text = " and ".join(swings).replace("validation", "Validation", 1)
-    return [CurveVerdict("Erratic", f"{text}: a lower learning rate or a longer warm-up may help.")]
+    text = f"From one epoch to the next, {' and '.join(swings)}. Try a lower learning rate or a longer warm-up."
+    return [CurveVerdict("Erratic", text)]
 
 
 def _swings(epochs: Sequence[Epoch], name: str) -> bool:
-    """Return whether the score gets much worse and later much better."""
+    """Return whether the score gets much worse from one epoch to the next, and much better in a later one."""
     much = _change(epochs, name, _SWING, _SWING_ERROR)
     steps = [SCORES[name].sign * (after.scores[name] - before.scores[name]) for before, after in pairwise(epochs)]
     first_fall = next((number for number, step in enumerate(steps) if step < -much), len(steps))
     return any(step > much for step in steps[first_fall:])
 
 
-def _levelled_off(epochs: Sequence[Epoch], name: str) -> CurveVerdict:
+def _leveled_off(epochs: Sequence[Epoch], name: str) -> CurveVerdict:
     best, last = _best(epochs, name), epochs[-1]
     best_score, last_score = (SCORES[name].format(epoch.scores[name]) for epoch in (best, last))
+    unit = "" if _is_error(name) else "%"
     text = (
-        f"Validation {SCORES[name].title} is best after epoch {best.number}, {best_score}, and ends at {last_score}; "
-        "validation loss neither climbs nor swings."
+        f"The validation {SCORES[name].title} is best after epoch {best.number} of {last.number} ({best_score}{unit}), "
+        f"and ends at {last_score}{unit}. More epochs will probably not help much."
     )
-    return CurveVerdict("Levelled off", text)
+    return CurveVerdict("Leveled off", text)
 
 
 def _stopped_early(epochs: Sequence[Epoch], name: str, planned: int) -> list[CurveVerdict]:
     if len(epochs) >= planned:
         return []
     best = _best(epochs, name).number
-    ended = f"Training ended after epoch {len(epochs)} of {planned}"
-    text = f"{ended}: validation {SCORES[name].title} was best after epoch {best}."
+    text = (
+        f"Early stopping ended the training after epoch {len(epochs)} of {planned}, because the validation "
+        f"{SCORES[name].title} was best after epoch {best}. To train longer, raise early_stopping_patience."
+    )
     return [CurveVerdict("Stopped early", text)]
 
 
@@ -176,5 +195,5 @@ def _is_error(name: str) -> bool:
 
 
 def _change(epochs: Sequence[Epoch], name: str, difference: float, proportion: float) -> float:
-    """Return what counts as a change: a difference in a score, or a proportion of the lowest value of an error."""
+    """Return the smallest change that counts: a difference in a score, or a proportion of the lowest error."""
     return proportion * _best(epochs, name).scores[name] if _is_error(name) else difference

@@ -1,4 +1,4 @@
-"""The worst mistakes for each type of task, and the words in which the two texts of a pair differ."""
+"""The worst mistakes on a split, and the words in which the two texts of a pair differ."""
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -18,9 +18,9 @@ class MistakeGroup(NamedTuple):
     """Mistakes that the report lists together.
 
     Attributes:
-        predicted: with two classes, the class that was wrongly predicted; otherwise None.
-        total: the number of mistakes.
-        positions: the positions of the worst ones in the split, worst first.
+        predicted: With two classes, the class that was wrongly predicted. Otherwise None.
+        total: The number of mistakes.
+        positions: The positions of the worst mistakes in the split, worst first.
     """
 
     predicted: int | None
@@ -29,17 +29,22 @@ class MistakeGroup(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Consecutive words of a text. differs: the other text of the pair does not have them in this place."""
+    """Consecutive words of a text.
+
+    Attributes:
+        differs: Whether the other text of the pair has different words in this place.
+    """
 
     text: str
     differs: bool
 
 
 def worst(task: Task, predictions: Predictions) -> list[MistakeGroup]:
-    """Select the most confident mistakes; ties keep the order of the data.
+    """Select the worst mistakes. Ties keep the order of the data.
 
-    With two classes there is a group for each class that was wrongly predicted. With several labels per example, the
-    most confident wrong label counts. For a regression, the largest error counts.
+    The most confident mistakes are the worst. With two classes, there is a group for each class that was wrongly
+    predicted. With several labels per example, an example counts by its most confident wrong label. For a regression,
+    the largest errors are the worst.
     """
     wrong = ~predictions.right
     if task.problem_type == "regression":
@@ -60,7 +65,7 @@ def worst(task: Task, predictions: Predictions) -> list[MistakeGroup]:
 
 
 def pieces(texts: Sequence[str], related: bool = True) -> list[list[Piece]]:
-    """Cut long texts, and mark the words that differ between two related texts, ignoring case."""
+    """Shorten long texts, and mark the words that differ between two related texts, ignoring case."""
     short = [text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …" for text in texts]
     if len(short) == 1 or not related:
         return [[Piece(text, False)] for text in short]

@@ -1,4 +1,4 @@
-"""The model card. To publish the model, upload its directory with the card as README.md: the Hub shows it."""
+"""Write the model card. To publish the model, upload its directory with the card as README.md, which the Hub shows."""
 
 import json
 
@@ -6,16 +6,17 @@ from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import code, table
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.signature import as_line
+from pipeline.reporting.glossary import explanations
 from pipeline.reporting.learning_curves import LOSSES
 from pipeline.reporting.results import Results, never_predicted
 
-_MOST_LABELS = 20  # listed
+_MOST_LABELS = 20  # in a list
 
 
 def model_card(results: Results) -> str:
-    """Write the card in the Hub's format, with the scores as `model-index`.
+    """Return the card in the format of the Hub, with the scores in the metadata as `model-index`.
 
-    Source: https://huggingface.co/docs/hub/model-cards
+    See https://huggingface.co/docs/hub/model-cards.
     """
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -54,30 +55,31 @@ def model_card(results: Results) -> str:
     start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
-        model_type="Regression" if regression else "Classifier",
+        model_type="Text regression model" if regression else "Text classifier",
         task=code(task.name),
         purpose=_purpose(task),
         noun=task.noun,
         trained_on=_trained_on(results),
         never_predicted=_never_predicted(results),
-        start=start if published else "a local checkpoint",
+        start=start if published else "a local base model",
         scores="\n".join(_score_table(results, metrics)),
         signature=code(as_line(results.diagnostics["signature"])),
+        metrics=_metric_list(task, metrics),
         chosen=_chosen(task) if results.provenance["parameters"]["keep"] == "best" else "",
         text='{"text": "One text.", "text_pair": "Another text."}' if task.pairs else '"A text."',
         options=", top_k=None" if task.problem_type == "multi_label_classification" else "",
         outputs=_OUTPUTS[task.problem_type],
-        swapped=", and its answer can change when the two texts are swapped" if task.pairs else "",
+        swapped="\n- Its answer can change if the two texts are swapped." if task.pairs else "",
         max_length=results.max_length,
         provenance=json.dumps(results.provenance, indent=2, sort_keys=True),
     )
 
 
 def _score_table(results: Results, metrics: list[str]) -> list[str]:
-    """Return the metrics of each split; the ones that models are compared by, with their 95% intervals."""
+    """Return the rows of a table of scores. The metrics by which models are compared have 95% confidence intervals."""
     task, rows = results.task, []
     for name in metrics:
-        title = f"F1 of {code(task.labels[1])}" if name == "f1" else METRICS[name].title
+        title = f"F1 for {code(task.labels[1])}" if name == "f1" else METRICS[name].title
         row = [title]
         for split in task.scored_splits:
             score, interval = results.diagnostics[split]["scores"][name], results.intervals[split].get(name)
@@ -89,32 +91,40 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
     return table(["", *task.scored_splits], rows)
 
 
+def _metric_list(task: Task, metrics: list[str]) -> str:
+    """Explain the metrics and the loss as a Markdown list."""
+    phrases = explanations(task, code(task.labels[1]) if task.binary else "")
+    items = [f"- {METRICS[name].title}: {phrases[name]}" for name in metrics]
+    return "\n".join([*items, f"- {LOSSES[task.problem_type]}: the mean loss, so lower is better"])
+
+
 def _purpose(task: Task) -> str:
-    """Return what the model does, in a sentence."""
+    """Describe in a sentence what the model does."""
     text = "a pair of texts" if task.pairs else "a text"
     if task.problem_type == "regression":
-        return f"Gives {text} a number."
+        return f"This model predicts a number for {text}."
     if task.binary:
-        return f"Tells {code(task.labels[1])} from {code(task.labels[0])}, given {text}."
+        return f"This model classifies {text} as {code(task.labels[1])} or {code(task.labels[0])}."
     names = _listing([code(label) for label in task.labels])
     if task.problem_type == "single_label_classification":
-        return f"Gives {text} one of {len(task.labels)} classes: {names}."
-    return f"Says which of {len(task.labels)} labels {text} has: {names}."
+        return f"This model assigns one of {len(task.labels)} classes to {text}: {names}."
+    return f"This model decides which of {len(task.labels)} labels apply to {text}: {names}."
 
 
 def _trained_on(results: Results) -> str:
     limit, noun = results.provenance["parameters"]["max_train_samples"], results.task.noun
-    return f"the {noun}" if limit is None or limit >= results.card.splits[TRAIN].rows else f"the first {limit:,} {noun}"
+    everything = limit is None or limit >= results.card.splits[TRAIN].rows
+    return f"the training {noun}" if everything else f"the first {limit:,} training {noun}"
 
 
 def _never_predicted(results: Results) -> str:
-    """Write the item of the limits that names what is never predicted, or an empty text."""
+    """Return a list item that names the classes or labels that are never predicted, or an empty text."""
     task, split = results.task, results.task.verdict_split
     missing = never_predicted(results.predictions[split], len(task.labels))
     if not missing:
         return ""
-    names = _listing([f"{code(task.labels[label])} (0 of {n:,})" for label, n in missing])
-    return f"- On {split} it never predicts {names}.\n"
+    names = _listing([f"{code(task.labels[label])} (0 of {n:,} {task.noun})" for label, n in missing])
+    return f"- On {split}, it never predicts {names}.\n"
 
 
 def _listing(names: list[str]) -> str:
@@ -122,31 +132,47 @@ def _listing(names: list[str]) -> str:
 
 
 def _chosen(task: Task) -> str:
-    """Return what choosing the epoch means for the scores."""
+    """Explain what the choice of the epoch means for the scores."""
     unbiased = " and ".join(split for split in task.scored_splits if split != "validation")
-    also = f"the scores on {unbiased} are not" if unbiased else "no other split has known labels"
-    return f"The epoch was chosen by its score on validation, which makes that slightly optimistic; {also}. "
+    also = f"The {unbiased} scores are not affected." if unbiased else "No other split has known labels."
+    return f"- The best epoch was chosen on validation, so the validation scores are slightly optimistic. {also}\n"
 
 
 _OUTPUTS = {
-    "single_label_classification": "Its probabilities are not calibrated",
-    "multi_label_classification": "A label is given from a probability of 0.5 on. The probabilities are not calibrated",
-    "regression": "Its numbers are on the scale of the labels that it was trained on, and can lie outside their range",
+    "single_label_classification": (
+        "Its probabilities are not calibrated: answers with a probability of 90% may be right more often or less often."
+    ),
+    "multi_label_classification": (
+        "It predicts a label if its probability is above 0.5. The probabilities are not calibrated: answers with a "
+        "probability of 90% may be right more often or less often."
+    ),
+    "regression": "Its predictions have the scale of the training labels, but may be outside their range.",
 }
 
 _CARD = """---
 {front_matter}
 ---
 
-# {model_type} of {task}
+# {model_type} for {task}
 
 {purpose}
-Fine-tuned from {start} on {trained_on} of {task}.
+It was fine-tuned from {start} on {trained_on} of {task}.
+
+## Scores
 
 {scores}
 
-In parentheses are 95% intervals over {noun}.
-Signature: {signature}
+The parentheses give the 95% confidence interval, which is the range in which the score on many more such {noun}
+plausibly lies.
+
+{metrics}
+
+Score signature, which names everything that these scores depend on: {signature}
+
+Compare the scores only with scores whose signature differs in nothing but the seed and the setting that you want to
+compare. The report of this training run, `report.html`, has more scores and the worst mistakes of the model.
+
+## Use
 
 ```python
 from transformers import pipeline
@@ -157,11 +183,12 @@ classify({text}, truncation=True, max_length={max_length})
 
 ## Limits
 
-- It was trained on {noun} like those of {task}. Measure it on your own {noun} before you rely on it.
-{never_predicted}- {chosen}The report of the run has intervals and the {noun} that it gets most wrong.
-- {outputs}{swapped}.
+{never_predicted}- It was trained on {noun} of {task}. Evaluate it on your own {noun} before you rely on it.
+{chosen}- {outputs}{swapped}
 
 ## Provenance
+
+The data, base model, code, parameters and environment of the training run:
 
 ```json
 {provenance}

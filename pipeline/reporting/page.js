@@ -1,28 +1,28 @@
-// Draws every chart of the page in the colours of its style sheet, and again when the reader's colour scheme changes.
-// Marks in the navigation the section that is being read.
+// Draw every chart in the colors of the style sheet, and draw it again when the color scheme of the reader changes.
+// Mark the section that is being read in the navigation bar.
 
 const scheme = window.matchMedia("(prefers-color-scheme: dark)");
 let drawn = [];
 
 function config() {
   const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  const text = { labelColor: colour("muted"), titleColor: colour("ink"), labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
+  const color = (name) => style.getPropertyValue(`--${name}`).trim();
+  const text = { labelColor: color("muted"), titleColor: color("ink"), labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
   return {
     background: null,
     font: style.fontFamily,
     view: { stroke: null },
-    axis: { ...text, gridColor: colour("line"), domainColor: colour("line"), tickColor: colour("line"), labelFlush: false, labelSeparation: 6 },
-    legend: { ...text, labelColor: colour("ink") },
-    mark: { color: colour("test") },
-    text: { color: colour("muted"), fontSize: 12 },
+    axis: { ...text, gridColor: color("line"), domainColor: color("line"), tickColor: color("line"), labelFlush: false, labelSeparation: 6 },
+    legend: { ...text, labelColor: color("ink") },
+    mark: { color: color("test") },
+    text: { color: color("muted"), fontSize: 12 },
     style: {
-      interval: { color: colour("muted"), strokeWidth: 2 },
-      reference: { color: colour("muted"), strokeWidth: 1, strokeDash: [4, 3] },
+      interval: { color: color("muted"), strokeWidth: 2 },
+      reference: { color: color("muted"), strokeWidth: 1, strokeDash: [4, 3] },
     },
     range: {
-      category: ["train", "validation", "test"].map(colour),
-      ordinal: ["test", "validation", "train"].map(colour),
+      category: ["train", "validation", "test"].map(color),
+      ordinal: ["test", "validation", "train"].map(color),
     },
   };
 }
@@ -33,7 +33,7 @@ async function draw() {
   for (const place of document.querySelectorAll(".chart")) {
     const specification = JSON.parse(document.getElementById(place.dataset.specification).textContent);
     drawn.push(
-      // ast: expressions are interpreted, so that the page may forbid the making of code from text.
+      // With "ast", Vega interprets expressions, so the page can forbid code that is created from text.
       await vegaEmbed(place, specification, {
         actions: false, ast: true, config: config(), defaultStyle: false, renderer: "svg",
         tooltip: { theme: scheme.matches ? "dark" : "light" },
@@ -42,20 +42,20 @@ async function draw() {
   }
 }
 
-// One drawing after the other: two at once would draw into the same places.
+// Wait for the previous drawing, because two drawings at once would draw into the same elements.
 let drawing = draw();
 scheme.addEventListener("change", () => { drawing = drawing.then(draw); });
 
 const list = document.querySelector("nav ul");
 const links = [...list.querySelectorAll("a")];
 
-// The section being read is the last one that begins in the upper third of the window. At the end of the page short
-// sections do not get there: then it is the last one, or the one that the reader has jumped to.
+// The section that is being read is the last one that starts in the upper third of the window. Short sections at the end
+// of the page cannot get there. So at the end, it is the last section, or the one that the reader jumped to.
 function mark() {
   const top = (link) => document.querySelector(link.hash).getBoundingClientRect().top;
   const atEnd = window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 2;
-  const asked = links.find((link) => link.hash === window.location.hash && top(link) >= 0);
-  const current = atEnd ? asked ?? links.at(-1) : links.findLast((link) => top(link) < window.innerHeight / 3) ?? links[0];
+  const target = links.find((link) => link.hash === window.location.hash && top(link) >= 0);
+  const current = atEnd ? target ?? links.at(-1) : links.findLast((link) => top(link) < window.innerHeight / 3) ?? links[0];
   if (current.ariaCurrent) return;
   links.forEach((link) => link.removeAttribute("aria-current"));
   current.ariaCurrent = "location";

@@ -20,6 +20,7 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.reporting import learning_curves, mistakes, slices
+from pipeline.reporting.glossary import explanations
 from pipeline.reporting.learning_curves import CurveVerdict, Epoch
 from pipeline.reporting.results import Results, never_predicted
 from pipeline.reporting.slices import Slice
@@ -33,11 +34,11 @@ _BASELINES = {"majority": "majority class", "mean": "mean of the labels"}
 
 
 def page(results: Results) -> str:
-    """Render the page as HTML. It has no date and no path in it: the same results give the same text."""
+    """Render the page as HTML. It contains no date and no path, so the same results give the same text."""
     task, predictions = results.task, results.predictions
     main = task.verdict_split
     splits = sorted(task.scored_splits, key=lambda split: split != main)
-    # The columns of history.csv have the order of the task's metrics.
+    # Take the names from history.csv: its columns are in the order of the task's metrics during training.
     curve_names = [name for name in results.plots["history"][0] if name in METRICS]
     epochs = learning_curves.epochs(results.plots["history"], curve_names)
     overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
@@ -46,6 +47,7 @@ def page(results: Results) -> str:
         split: slices.slices(task, results.rows[split], predictions[split], related) for split in task.scored_splits
     }
     train_labels = results.card.splits[TRAIN].labels
+    names = [name.replace("_", " ") for name in task.labels]
     return (
         _environment()
         .get_template("page.html.jinja")
@@ -56,6 +58,7 @@ def page(results: Results) -> str:
             curve_names=curve_names,
             curve_verdicts=_curve_verdicts(results, epochs),
             epochs=epochs,
+            explanations=explanations(task, f"“{names[1]}”" if task.binary else ""),
             frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
             guess=_guess(task, predictions[main]),
             main=main,
@@ -63,7 +66,7 @@ def page(results: Results) -> str:
                 (group, [_mistake(results, main, position, related) for position in group.positions])
                 for group in mistakes.worst(task, predictions[main])
             ],
-            names=[name.replace("_", " ") for name in task.labels],
+            names=names,
             never_predicted=never_predicted(predictions[main], len(task.labels)),
             overlap=overlap,
             related=related,
@@ -76,10 +79,10 @@ def page(results: Results) -> str:
             threshold_effects=_threshold_effects(predictions, main) if task.binary else None,
             unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
             versions={
-                "The corpus": results.provenance["data"],
-                "The pretrained checkpoint": results.provenance["checkpoint"],
+                "The data": results.provenance["data"],
+                "The base model": results.provenance["checkpoint"],
                 "The training run": results.training,
-                "Where it was trained": results.provenance["environment"],
+                "The training environment": results.provenance["environment"],
                 "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
             },
         )
@@ -88,14 +91,14 @@ def page(results: Results) -> str:
 
 @cache
 def _environment() -> "jinja2.Environment":
-    """Make the environment of the templates, with the filters and the constants that they use."""
+    """Create the environment of the templates, with the filters and constants that they use."""
     import jinja2
 
     from pipeline.reporting import charts
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # text from the data cannot become markup
+        autoescape=True,  # Text from the data cannot become markup.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -131,7 +134,11 @@ def _charts(
     curve_names: Sequence[str],
     slices: Sequence[Slice],
 ) -> dict[str, dict[str, Any]]:
-    """Return the specifications of the charts that apply to the task. slices: those of the first split."""
+    """Return the specifications of the charts that apply to the task.
+
+    Args:
+        slices: The slices of the first split.
+    """
     from pipeline.reporting import charts
 
     task, plots, main = results.task, results.plots, splits[0]
@@ -157,7 +164,7 @@ def _charts(
 
 
 def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of the first chart: each score of the model except errors, and the scores to compare it with."""
+    """Return the rows of the first chart: the scores of the model and of the baselines. Errors are left out."""
     rows = []
     for split in splits:
         evaluation, intervals = results.evaluation[split], results.intervals[split]
@@ -170,14 +177,14 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
             }
             if results.baseline:
                 models["committed baseline"] = {"value": results.baseline[split][name]}
-            # Short enough for a phone: "mismatched", "Pearson".
+            # The titles have to fit on a phone: "mismatched" for the split, and "Pearson" for the metric.
             title = f"{split.removeprefix('validation_')} {METRICS[name].title.removesuffix(' correlation')}"
             rows += [{"score": title, "model": model, **values} for model, values in models.items()]
     return rows
 
 
 def _guess(task: Task, predictions: Predictions) -> str | float | None:
-    """Return what the baseline answers: the name of a class, or a number; None with several labels per example."""
+    """Return what the baseline predicts: the name of a class, or a number. None with several labels per example."""
     if task.problem_type == "multi_label_classification":
         return None
     guesses, _ = baseline(task.problem_type, predictions.labels, task.outputs)
@@ -185,10 +192,10 @@ def _guess(task: Task, predictions: Predictions) -> str | float | None:
 
 
 def _threshold_effects(predictions: Mapping[str, Predictions], split: str) -> dict[str, Difference]:
-    """Compare the scores on a split at the best threshold of validation with the scores at 0.5.
+    """Compare the scores on a split at the best threshold on validation with the scores at 0.5.
 
     Returns:
-        The differences by metric; empty if no prediction changes.
+        The differences, keyed by metric. Empty if no prediction changes.
     """
     scored = predictions[split]
     assert scored.probability is not None
@@ -203,17 +210,18 @@ def _threshold_effects(predictions: Mapping[str, Predictions], split: str) -> di
 
 
 def _loss_error(task: Task, predictions: Predictions, n: int) -> float:
-    """Return the standard error of the mean loss over n examples, from the losses of the predicted ones."""
+    """Estimate the standard error of the mean loss over n examples from the examples that were predicted."""
     every_loss = losses(task.problem_type, predictions.logits, predictions.labels)
     return float(every_loss.reshape(len(predictions.labels), -1).mean(axis=1).std() / n**0.5)
 
 
 def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
-    """Count which classes are taken for which. Returns None for a regression and for several labels per example.
+    """Count how often each class is predicted for each label. Returns None if there is not one class per example.
 
     Returns:
-        `counts`, shape (classes, classes), where rows are labels, or None with too many classes; the `largest` counts
-        of wrong predictions, each with its label and prediction; and the number of `wrong` predictions.
+        `counts`: Shape (classes, classes), with a row for each label. None with too many classes to show.
+        `largest`: The largest counts of wrong predictions, as tuples of label, prediction and count.
+        `wrong`: The number of wrong predictions.
     """
     if predictions.probability is None or predictions.labels.ndim > 1:
         return None
@@ -230,7 +238,7 @@ def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
 
 
 def _mistake(results: Results, split: str, position: int, related: bool) -> dict[str, Any]:
-    """Return what the page says about a mistake. `confidence` has a number for each label if there are several."""
+    """Return what the page shows about a mistake. With several labels per example, all values are lists."""
     predictions = results.predictions[split]
     return {
         "idx": int(predictions.idx[position]),
@@ -246,29 +254,29 @@ _UNDEFINED = "\N{EN DASH}"
 
 
 def _difference(difference: float, name: str, unit: bool = False) -> str:
-    """Return a difference in a metric with its sign, and its unit."""
+    """Format a difference in a metric with its sign, and with its unit if `unit` is set."""
     text = METRICS[name].format_difference(difference)
     text = text.replace("-", "\N{MINUS SIGN}") if float(text) else f"±{text[1:]}"
     return f"{text} points" if unit and METRICS[name].scale != "error" else text
 
 
 def _verdict(interval: Mapping[str, float], value: float, name: str) -> str:
-    """Say whether an interval of a metric is "better" or "worse" than a value; empty if it includes the value."""
+    """Return "better" or "worse" if an interval of a metric excludes a value, and an empty text if it includes it."""
     if interval["low"] <= value <= interval["high"]:
         return ""
     return "better" if METRICS[name].sign * (interval["low"] - value) > 0 else "worse"
 
 
 def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
-    """Say which of these scores are in percent, or their differences in points: all, the correlations, or none."""
+    """Return a note that says which of these scores are in `unit`: all, only the correlations, or none."""
     scales = {METRICS[name].scale for name in names}
     if "error" not in scales:
-        return f" in {unit}"
-    return f", correlations in {unit}" if "correlation" in scales else ""
+        return f" (in {unit})"
+    return f" (correlations in {unit})" if "correlation" in scales else ""
 
 
 def _number(value: float) -> str:
-    """Return a label or a prediction of a regression."""
+    """Format a label or a prediction of a regression."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -276,11 +284,11 @@ def _format_score(value: float | None, name: str, unit: bool = False) -> str:
     if value is None:
         return _UNDEFINED
     score = SCORES[name]
-    return f"{score.format(value)}\N{NO-BREAK SPACE}%" if unit and score.scale != "error" else score.format(value)
+    return f"{score.format(value)}%" if unit and score.scale != "error" else score.format(value)
 
 
 def _sha256(text: str) -> str:
-    """Hash a script as a Content-Security-Policy names it."""
+    """Return the hash of a script in the form that a Content-Security-Policy needs."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 

@@ -1,4 +1,4 @@
-"""The results that the report shows: what the other stages wrote, read and checked."""
+"""Read the outputs of the other stages that the report shows, and check that they belong together."""
 
 import csv
 import hashlib
@@ -24,7 +24,7 @@ _PLOTS = {
     "reliability": "evaluate",
     "residuals": "evaluate",
     "roc": "evaluate",
-}  # each with the stage that writes it
+}  # the stage that writes each plot
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Rows:
     """The n scored rows of a split.
 
     Attributes:
-        texts: the n texts of each text column.
-        leakage: shape (n,), see `core.data_card`.
-        columns: the n values of each slice column.
+        texts: The n texts of each text column.
+        leakage: Shape (n,), see `core.data_card.LEAKAGE`.
+        columns: The n values of each slice column.
     """
 
     texts: list[list[str]]
@@ -47,15 +47,16 @@ class Results:
     """The data, the predictions, and the content of the files that the report shows.
 
     Attributes:
-        task: with the metrics that models are compared by.
-        rows, predictions: by scored split; only its first rows if predict.max_samples is set.
-        evaluation, intervals, diagnostics, training: the content of these files in `metrics`.
-        plots: the rows of the CSV files in `metrics/plots` by name, each row as text by column.
-        baseline: an earlier evaluation.json; None if it is for other data or lacks a metric.
-        lengths: statistics of the tokenized rows by split.
-        max_length: the number of tokens that rows were cut to.
-        provenance: the data, checkpoint, code, parameters and environment of the model.
-        evaluation_md5: the checksum of evaluation.json, as DVC records it in dvc.lock.
+        task: The task, with the metrics by which models are compared.
+        rows, predictions: Keyed by scored split. If predict.max_samples is set, they have only the first rows.
+        evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
+            and train.json in `metrics`.
+        plots: The rows of the CSV files in `metrics/plots`, keyed by the name of the file. A row maps columns to text.
+        baseline: The committed evaluation.json to compare with. None if it has other data or other metrics.
+        lengths: Statistics of the tokenized rows, keyed by split.
+        max_length: The number of tokens to which rows were truncated.
+        provenance: The data, base model, code, parameters and environment of the model.
+        evaluation_md5: The checksum of evaluation.json, as DVC records it in dvc.lock.
     """
 
     task: Task
@@ -104,11 +105,11 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
 
 
 def _read_rows(raw: Path, split: str, task: Task, predictions: Predictions) -> Rows:
-    """Read as many rows of a split as were predicted, and check that they are the same rows."""
+    """Read as many rows of a split as there are predictions, and check that both are about the same rows."""
     rows = read_split(raw, split, "download").slice(0, len(predictions.labels))
     same_labels = np.array_equal(predictions.labels, to_numpy(rows["label"]))
     if not same_labels or not np.array_equal(predictions.idx, to_numpy(rows["idx"])):
-        raise UserError(f'the predictions of {split} do not match the rows in {raw}. Run "dvc repro predict".')
+        raise UserError(f'{raw}/{split}.parquet does not match the predictions of {split}. Run "dvc repro predict".')
     return Rows(
         texts=[rows[column].to_pylist() for column in task.text_columns],
         leakage=to_numpy(rows[LEAKAGE]),
@@ -120,14 +121,14 @@ def _read_json(path: Path, producer: str) -> dict[str, Any]:
     try:
         return dict(json.loads(require(path, producer).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise UserError(f'{path} is not a JSON object. Run "dvc repro -f {producer}".') from None
+        raise UserError(f'{path} is not a JSON object. Run "dvc repro --force {producer}".') from None
 
 
 def _read_details(path: Path, producer: str) -> dict[str, Any]:
     try:
         return parse_details(require(path, producer).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f'{path} is {error}. Run "dvc repro -f {producer}".') from None
+        raise UserError(f'{path} is {error}. Run "dvc repro --force {producer}".') from None
 
 
 def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
@@ -136,8 +137,8 @@ def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
 
 
 def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:
-    """Read the committed baseline. Returns None if it is for other data: its scores then say nothing about these."""
-    # If one of these entries differs, the data differ, or the baseline lacks a metric.
+    """Read the committed baseline. Returns None if it has other data or other metrics, and cannot be compared."""
+    # If one of these entries differs, the data differ, or a metric is missing from the baseline.
     keys = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]
     try:
         baseline: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -145,12 +146,17 @@ def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[s
             if any(baseline.get(split, {}).get(key) != evaluation[split][key] for key in keys):
                 return None
     except (OSError, ValueError, AttributeError):
-        raise UserError(f"{path} is not an evaluation.json. Replace it with that of the run to compare with.") from None
+        raise UserError(
+            f"{path} is not an evaluation.json. Replace it with the evaluation.json of the run to compare with."
+        ) from None
     return baseline
 
 
 def never_predicted(predictions: Predictions, classes: int) -> list[tuple[int, int]]:
-    """Return the classes or labels that examples have and the model never predicts, with the number of examples."""
+    """Return the classes or labels that the model never predicts, each with the number of examples that have it.
+
+    Classes or labels without examples are not included.
+    """
     if predictions.probability is None:
         return []
     if predictions.labels.ndim == 2:

@@ -1,4 +1,7 @@
-"""Slices of a split, by its texts, by whether train has them, and by the user's columns; each with its scores."""
+"""Divide a split into slices, and score each of them.
+
+The slices are formed by properties of the texts, by whether train has the texts, and by the columns of the user.
+"""
 
 import re
 from collections import Counter
@@ -13,14 +16,15 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
 
-FEW = 20  # scores over fewer rows say little
+FEW = 20  # The scores of fewer rows are too uncertain to tell anything.
 NEGATIONS = ("no", "not", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot")
-OVERLAPS = (0.4, 0.6)  # these bounds split the pairs of MRPC into about equal thirds
-# The mean word overlap of texts about the same subject. Measured: 0.52 for MRPC's test pairs, 0.32 for STS-B's dev
-# pairs and 0.18 for RTE's, but 0.07 for the first paragraphs of docstrings and what follows, and 0.05 for summaries and
-# descriptions of packages. MRPC's texts in unrelated pairs have 0.05 too.
+OVERLAPS = (0.4, 0.6)  # These bounds divide the pairs of MRPC into thirds of about equal size.
+# From this mean word overlap on, the two texts of a pair are taken to be about the same subject. Measured: 0.52 for the
+# test pairs of MRPC, 0.32 and 0.18 for the dev pairs of STS-B and RTE, but 0.07 for the first paragraphs of docstrings
+# and the paragraphs after them, and 0.05 for summaries and descriptions of packages. Texts of MRPC that do not belong
+# together also have 0.05.
 RELATED = 0.12
-_MOST_VALUES = 20  # of a column; the rarer values are one slice
+_MOST_VALUES = 20  # of a column. All rarer values are one slice.
 _MOST_CHARACTERS = 40  # of a value in the name of a slice
 
 _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
@@ -36,12 +40,12 @@ class Slice(NamedTuple):
     """A slice of a split.
 
     Attributes:
-        criterion: what the rows are divided by, such as "Length".
-        name: its name within the criterion.
-        n: the number of its rows.
-        positive: with two classes, the proportion of class 1.
-        scores: the `slice_metrics` that are defined for its labels.
-        intervals: the 95% intervals of these scores.
+        criterion: The property by which the rows are divided, such as "Length".
+        name: The name of the slice within the criterion.
+        n: The number of rows.
+        positive: With two classes, the proportion of rows with class 1. Otherwise None.
+        scores: The `slice_metrics` that are defined for the labels of the slice.
+        intervals: The 95% confidence intervals of these scores.
     """
 
     criterion: str
@@ -53,15 +57,15 @@ class Slice(NamedTuple):
 
 
 def slice_metrics(task: Task) -> list[str]:
-    """Return the task's first two metrics, except for Spearman's correlation, which says much the same as Pearson's."""
+    """Return the first two metrics of the task, without Spearman's correlation, which is similar to Pearson's."""
     return [name for name in task.metrics if name != "spearmanr"][:2]
 
 
 def slices(task: Task, rows: Rows, predictions: Predictions, related: bool = True) -> list[Slice]:
-    """Score the non-empty slices. Every row is in one slice of each criterion.
+    """Score the slices that have rows. Every row is in exactly one slice of each criterion.
 
     Args:
-        related: whether the texts of a pair share enough words for slices by word overlap.
+        related: Whether the texts of a pair share enough words for slices by word overlap.
     """
     scored = []
     for criterion, (names, numbers) in _assignments(task, rows, related):
@@ -111,38 +115,38 @@ def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
 
 
 def overlaps(first: Sequence[str], second: Sequence[str]) -> Floats:
-    """Return the Jaccard index of the two sets of words of each pair. Shape (n,)."""
+    """Return the Jaccard index of the two sets of words of each pair, shape (n,)."""
     pairs = [(set(words(left)), set(words(right))) for left, right in zip(first, second, strict=True)]
     return np.array([len(left & right) / max(len(left | right), 1) for left, right in pairs])
 
 
 def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
-    """Divide pairs by their `overlaps`, with the bounds OVERLAPS."""
+    """Divide the pairs by their `overlaps`, at the bounds OVERLAPS."""
     low, high = (round(100 * bound) for bound in OVERLAPS)
-    names = (f"up to {low} % shared", f"{low} to {high} % shared", f"over {high} % shared")
+    names = (f"up to {low}% shared", f"{low}% to {high}% shared", f"over {high}% shared")
     return names, np.searchsorted(OVERLAPS, overlaps(first, second))
 
 
 def by_numbers(texts: Sequence[Sequence[str]]) -> Assignment:
-    """Divide by whether a text has numbers in digits, or whether both texts have the same ones; 1,000 is 1000."""
+    """Divide by whether a text has numbers in digits, or whether both texts have the same numbers. 1,000 is 1000."""
     numbers = [[{number.replace(",", "") for number in _NUMBER.findall(text)} for text in column] for column in texts]
     if len(numbers) == 1:
         return ("no numbers", "a number"), np.array([len(in_text) > 0 for in_text in numbers[0]], dtype=int)
-    names = ("no numbers", "the same numbers", "a number in one only")
+    names = ("no numbers", "the same numbers", "different numbers")
     pairs = zip(*numbers, strict=True)
     return names, np.array([2 if left != right else int(len(left) > 0) for left, right in pairs])
 
 
 def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:
-    """Divide by how many of a row's texts contain one of NEGATIONS or a word that ends in n't."""
+    """Divide by how many texts of a row contain one of NEGATIONS or a word that ends in n't."""
     counts = np.sum([[bool(_NEGATION.search(text)) for text in column] for column in texts], axis=0)
     if len(texts) == 1:
         return ("no negation", "negation"), counts
-    return ("no negation", "negation in both", "negation in one only"), np.array([0, 2, 1])[counts]
+    return ("no negation", "negation in both texts", "negation in only one text"), np.array([0, 2, 1])[counts]
 
 
 def by_column(column: str, values: Sequence[str | None]) -> Assignment:
-    """Divide by the most frequent values, most frequent first; all other values are one slice."""
+    """Divide by the values of a column, most frequent first. The rarer values are one slice."""
     names = [(value or "(none)")[:_MOST_CHARACTERS] for value in values]
     frequent = [name for name, _ in Counter(names).most_common(_MOST_VALUES)]
     position = {name: number for number, name in enumerate(dict.fromkeys([*frequent, "other"]))}

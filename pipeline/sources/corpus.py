@@ -1,4 +1,4 @@
-"""The rows of a corpus in memory."""
+"""A corpus in memory, and checks of its rows."""
 
 import hashlib
 import json
@@ -12,20 +12,19 @@ from numpy.typing import NDArray
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 
-_MOST_NUMBERS = 5  # of rows in a message
+_MOST_NUMBERS = 5  # how many row numbers a message lists
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus.
+    """The rows of all splits, with their task and origin.
 
     Attributes:
-        task: What to predict from the rows.
-        splits: The rows of each split: the text columns, "label" (the number of a class, a list of 0 and 1 for each
-            label, or a target; no such column if the labels are not known), "idx" (the number of the row in its file)
-            and the slice columns.
-        origin: What source.json says about the corpus.
-        warnings: What the user should know about it.
+        splits: The rows of each split. Their columns are the text columns, "label" (a class number, a list with 0 or 1
+            for each label, or a target; missing if the labels are not known), "idx" (the number of the row in its
+            file) and the slice columns.
+        origin: The entries of source.json.
+        warnings: What the user should know about the data.
     """
 
     task: Task
@@ -35,7 +34,7 @@ class Corpus:
 
 
 def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:
-    """Return how many rows are flagged, and the `idx` of the first ones."""
+    """Format the number and the percentage of flagged rows, and the `idx` of the first ones."""
     flagged = idx[flags]
     first = ", ".join(map(str, flagged.iloc[:_MOST_NUMBERS]))
     more = ", ..." if len(flagged) > _MOST_NUMBERS else ""
@@ -45,35 +44,35 @@ def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:
 def drop_incomplete(
     split: str, rows: pd.DataFrame, task: Task, on_missing: Literal["error", "drop"], warnings: list[str]
 ) -> pd.DataFrame:
-    """Return the rows that have all texts and a label, and add a warning about the others.
+    """Return the rows that have all texts and a label, and add a warning about the dropped rows.
 
     Raises:
-        UserError: There are other rows, and `on_missing` says that these are an error.
+        UserError: A row has no label or lacks a text, and `on_missing` is "error".
     """
-    missing = {name: rows[name].str.strip() == "" for name in task.text_columns}
+    missing = {f'rows without a text in "{name}"': rows[name].str.strip() == "" for name in task.text_columns}
     if "label" in rows:
-        missing["label"] = rows["label"].isna()
+        missing["rows without a label"] = rows["label"].isna()
     descriptions = [
-        f"rows without {name}: {describe_rows(rows['idx'], absent)}" for name, absent in missing.items() if absent.any()
+        f"{description}: {describe_rows(rows['idx'], flags)}" for description, flags in missing.items() if flags.any()
     ]
     if not descriptions:
         return rows
     if on_missing == "error":
         raise UserError(
-            f"{task.name}: {split}: {', '.join(descriptions)}; complete these, or set data.on_missing=drop (idx counts "
-            "from 0)"
+            f"{task.name}: {split} has {', and '.join(descriptions)}. Complete these rows, or set "
+            "data.on_missing=drop. The idx is the number of the row, from 0."
         )
-    warnings.append(f"{split}: dropped {', '.join(descriptions)}")
+    warnings.append(f"{split}: dropped {', and '.join(descriptions)}")
     return rows[~np.logical_or.reduce(list(missing.values()))]
 
 
 def published_origin(splits: dict[str, pd.DataFrame], **origin: str) -> dict[str, Any]:
-    """Return what source.json says about a published corpus, with a checksum of the rows of each split."""
+    """Return the entries of source.json for a published corpus, with a checksum of the rows of each split."""
     return {**origin, "language": "en", "sha256": {split: rows_sha256(rows) for split, rows in splits.items()}}
 
 
 def rows_sha256(rows: pd.DataFrame) -> str:
-    """Return the sha256 of each row's JSON list, such as `[sentence1, sentence2, label, idx]`, and a line feed."""
+    """Return the sha256 of all rows, each as a JSON list such as `[sentence1, sentence2, label, idx]` on a line."""
     digest = hashlib.sha256()
     for row in zip(*(rows[name].tolist() for name in rows), strict=True):
         digest.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")

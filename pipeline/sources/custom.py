@@ -1,4 +1,4 @@
-"""Read custom files as a task and rows."""
+"""Load a corpus from the user's own files."""
 
 from itertools import chain
 from pathlib import Path
@@ -21,12 +21,12 @@ from pipeline.tabular.reading import ColumnSelection, read_file, texts
 
 
 class _FileRows(NamedTuple):
-    """The rows of the files of a split. An index has the file and the line of each row.
+    """The rows of a split as its files have them. The index of a row is its file and line.
 
     Attributes:
-        texts: The text, slice and split columns.
-        labels: The labels as they are in the files, None if missing.
-        class_names: The names of the classes in the schemas of Parquet files.
+        texts: The text columns, the slice columns and data.split.column.
+        labels: The labels as they are in the files, or None if missing.
+        class_names: The class names in the schemas of Parquet files.
     """
 
     texts: pd.DataFrame
@@ -35,17 +35,17 @@ class _FileRows(NamedTuple):
 
 
 def load_custom(params: DataParams) -> Corpus:
-    """Read the files of data.directory, and make the splits for which there is no file.
+    """Read the files of data.directory, and make the splits that have no file.
 
     Raises:
-        UserError: Something is wrong with the files, or they do not fit the section `data` of params.yaml.
+        UserError: A file has an error, or the files do not fit the section `data` of params.yaml.
     """
     files = find_files(Path(params.directory))
     last_changes = {path: _last_change(path) for path in chain.from_iterable(files.values())}
     sha256 = {path.relative_to(params.directory).as_posix(): file_sha256(path) for path in last_changes}
     rows = {split: _read(paths, split, params) for split, paths in files.items()}
     if changed := next((path for path, time in last_changes.items() if _last_change(path) != time), None):
-        raise UserError(f"{changed} was changed while it was read; run again")
+        raise UserError(f"{changed} changed while it was being read. Run the command again.")
 
     keys = split_keys(params.split, rows[TRAIN].texts[params.split.column]) if params.split.column else None
     fractions = made_fractions(params, files, keys)
@@ -73,7 +73,7 @@ def _last_change(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     return status.st_mtime_ns, status.st_size
 
 
@@ -96,7 +96,7 @@ def _read(paths: list[Path], split: str, params: DataParams) -> _FileRows:
             lines += batch.numbers
             class_names += [name for column in params.label_columns for name in batch.class_names.get(column, ())]
         if len(labels) == before:
-            raise UserError(f"{path} has no rows; add some, or remove it")
+            raise UserError(f"{path} has no rows. Add some, or remove the file.")
     index = pd.MultiIndex.from_arrays([files, lines])
     table = pa.concat_tables(parts).to_pandas().set_axis(index)
     return _FileRows(table, pd.Series(labels, index, dtype=object), list(dict.fromkeys(class_names)))

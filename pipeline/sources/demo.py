@@ -1,8 +1,8 @@
-"""The embedded corpus: news-like sentence pairs that the project makes itself, for the demo, tests and benchmarks.
+"""Generate the demo corpus: news-like sentence pairs for the demo, tests and benchmarks.
 
-The two sentences of a pair describe one event. The second sentence changes voice, order, synonyms or detail, whether or
-not it is a paraphrase. If it is not a paraphrase, one or two facts differ as well: a number, a name, a negation, or who
-did it to whom. So the words that two sentences share say little about whether they mean the same.
+Both sentences of a pair describe the same event. The second sentence changes voice, order, synonyms or detail, whether
+or not it is a paraphrase. If it is not a paraphrase, one or two facts differ as well: a number, a name, a negation, or
+who did it to whom. The words that two sentences share therefore say little about whether they mean the same.
 """
 
 import random
@@ -22,7 +22,12 @@ EQUIVALENT = 0.675  # proportion of paraphrases, as in MRPC
 
 @dataclass(frozen=True)
 class _Verb:
-    """A verb: its synonyms as (past, participle, base), and synonyms for what its number counts."""
+    """A verb and its synonyms.
+
+    Attributes:
+        forms: The past tense, participle and base form of each synonym.
+        amount: Phrases with the same meaning that put a number after the verb.
+    """
 
     forms: tuple[tuple[str, str, str], ...]
     amount: tuple[str, ...]
@@ -50,8 +55,8 @@ _VERBS = (
         ("for creating {} jobs", "for the creation of {} jobs"),
     ),
 )
-# There are few words, each in many sentences. With a thousand pairs, a model must see a name, a verb or a number often
-# enough to learn to compare it.
+# The vocabulary is small, so that each word is in many sentences. Otherwise a model would not see a name, a verb or a
+# number often enough in a thousand pairs to learn to compare it.
 _STEMS = (
     "Falcon", "Maple", "Summit", "Harbor", "Granite", "Phoenix", "Cobalt", "Meadow", "Anchor", "Lantern", "Compass",
     "Orchid",
@@ -81,7 +86,7 @@ class _Event:
 
 @dataclass(frozen=True)
 class _Style:
-    """How an event is told. Nothing in it changes what happened."""
+    """How a sentence describes an event. The style does not change the facts."""
 
     passive: bool
     verb: tuple[str, str, str]
@@ -93,7 +98,7 @@ class _Style:
 
 
 def pairs(count: int, seed: int = 2028) -> Iterator[tuple[str, str, int]]:
-    """Yield pairs as (sentence1, sentence2, label), with label 1 for a paraphrase.
+    """Yield pairs as (sentence1, sentence2, label). The label of a paraphrase is 1.
 
     The same seed gives the same pairs, and a smaller count gives the first pairs of a larger one.
     """
@@ -103,7 +108,7 @@ def pairs(count: int, seed: int = 2028) -> Iterator[tuple[str, str, int]]:
         style = _style(event, rng)
         label = int(rng.random() < EQUIVALENT)
         retold_event = event if label else _altered(event, rng)
-        # Paraphrases are retold a little more freely, or they would share more words than the pairs with other facts.
+        # Paraphrases change more of the style. Otherwise they would share more words than the other pairs.
         changes = rng.choices((1, 2, 3, 4), weights=(1, 2, 3, 3) if label else (3, 3, 2, 1))[0]
         retelling = _restyled(style, event, rng, changes)
         yield _tell(event, style), _tell(retold_event, retelling), label
@@ -136,7 +141,7 @@ def _style(event: _Event, rng: random.Random) -> _Style:
 
 
 def _restyled(style: _Style, event: _Event, rng: random.Random, changes: int) -> _Style:
-    """Return the style with this many of its choices changed."""
+    """Return a style that differs in exactly this number of choices."""
     restyled = style
     while sum(getattr(restyled, entry.name) != getattr(style, entry.name) for entry in fields(style)) != changes:
         restyled = _style(event, rng)
@@ -144,7 +149,7 @@ def _restyled(style: _Style, event: _Event, rng: random.Random, changes: int) ->
 
 
 def _altered(event: _Event, rng: random.Random) -> _Event:
-    """Return the event with one or two facts changed: a number, a name, whether it happened, who did it to whom."""
+    """Return the event with one or two changed facts: a number, a name, whether it happened, or who did it to whom."""
     for change in rng.sample(("number", "agent", "patient", "negation", "roles"), rng.randint(1, 2)):
         if change == "number":
             event = replace(event, amount=rng.choice([amount for amount in _AMOUNTS if amount != event.amount]))
@@ -179,7 +184,7 @@ def _tell(event: _Event, style: _Style) -> str:
 
 
 def load_demo() -> Corpus:
-    """Make `SIZE` pairs, split in about MRPC's proportions."""
+    """Generate `SIZE` pairs, and split them in about the same proportions as MRPC."""
     table = pd.DataFrame(pairs(SIZE), columns=[*DEMO.text_columns, "label"]).assign(idx=range(SIZE))
     bounds = [0, int(0.64 * SIZE), int(0.76 * SIZE), SIZE]
     splits = {split: table[start:end] for split, (start, end) in zip(DEMO.splits, pairwise(bounds), strict=True)}

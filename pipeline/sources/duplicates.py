@@ -1,7 +1,7 @@
-"""Find rows that occur more than once, within a split and in several splits, by hashes of their texts.
+"""Find rows that occur more than once, within a split or across splits, by hashes of their texts.
 
-Two texts are the same if they have the same words, whatever their case, spaces and punctuation. The texts of a pair may
-come in either order.
+Two texts are the same if they have the same words, regardless of case, spaces and punctuation. Two pairs are the same
+even if their texts are in a different order.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,10 @@ Hashes = NDArray[np.uint64]
 
 
 def hash_rows(rows: pd.DataFrame, text_columns: list[str]) -> pd.DataFrame:
-    """Return hashes of the rows of a split, which are the same on every machine.
+    """Return hashes of the rows of a split. They are the same on every machine.
 
-    The columns are "text_0" and "text_1" (the texts), "row" (all texts of a row), and "label" if the rows have labels.
+    The columns are "text_0" and for pairs "text_1" (the texts), "row" (all texts of a row), and "label" if the rows
+    have labels.
     """
     columns = {f"text_{n}": hash_column(_normalize(rows[name])) for n, name in enumerate(text_columns)}
     hashes = pd.DataFrame(columns, rows.index)
@@ -46,10 +47,10 @@ def _normalize(texts: pd.Series) -> list[str]:
 
 
 def flag_duplicates(hashes: pd.DataFrame) -> pd.DataFrame:
-    """Return for each row of a split whether it is a duplicate.
+    """Flag the duplicates among the rows of a split.
 
-    The columns are "repeated" (an earlier row is the same), "contradictory" (and one of these has another label) and
-    "identical" (a pair of a text with itself).
+    The columns are "repeated" (an earlier row has the same texts), "contradictory" (an earlier row has the same texts
+    and a different label) and "identical" (both texts of a pair are the same).
     """
     flags = pd.DataFrame({"repeated": hashes.duplicated("row"), "contradictory": False, "identical": False})
     if "label" in hashes:
@@ -61,10 +62,10 @@ def flag_duplicates(hashes: pd.DataFrame) -> pd.DataFrame:
 
 
 def flag_leakage(later: pd.DataFrame, earlier: pd.DataFrame) -> pd.DataFrame:
-    """Return for each row of a split whether it, or a part of it, is also in an earlier split.
+    """Flag the rows of a split that are also in an earlier split, as a whole or in part.
 
-    The columns are "rows" (the whole row), "texts" (one of its texts) and "contradictory" (the whole row, with another
-    label).
+    The columns are "rows" (the earlier split has the whole row), "texts" (it has at least one of the texts) and
+    "contradictory" (it has the whole row with a different label).
     """
     known = pd.unique(earlier.filter(like="text_").to_numpy().ravel())
     flags = pd.DataFrame({"rows": later["row"].isin(earlier["row"]), "contradictory": False})

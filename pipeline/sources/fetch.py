@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
-_ANSWER_SECONDS = 4  # so that without a network the error comes soon
+_ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
 
 
 class Unavailable(Exception):
@@ -20,13 +20,17 @@ class Unavailable(Exception):
 
 
 def mirror(variable: str) -> Path | None:
-    """Return the directory in an environment variable, None if it is not set. Raises UserError."""
+    """Return the directory that an environment variable names, or None if the variable is not set.
+
+    Raises:
+        UserError: The variable does not name a directory.
+    """
     value = os.environ.get(variable)
     if not value:
         return None
     directory = users_path(value)
     if not directory.is_dir():
-        raise UserError(f"{variable} is {value}, which is not a directory ({directory.absolute()})")
+        raise UserError(f'{variable} is "{value}", but {directory.absolute()} is not a directory. Correct or unset it.')
     return directory
 
 
@@ -37,33 +41,39 @@ def file_sha256(path: Path) -> str:
 
 
 def inside(directory: Path, name: str) -> Path:
-    """Return the path of a file in a directory. Raises Unavailable if it is missing or a link out of the directory."""
+    """Return the path of a file in a directory. Raises Unavailable if it is missing or links to a file elsewhere."""
     path = directory / name
     if not path.is_file():
         raise Unavailable(f"{path} is missing")
     if not path.resolve().is_relative_to(directory.resolve()):
-        raise Unavailable(f"{path} leads out of {directory}, to {path.resolve()}; put the file itself there")
+        raise Unavailable(f"{path} links to {path.resolve()}, which is outside {directory}. Copy the file itself there")
     return path
 
 
 def copy(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file, and verify the copy's sha256 if it is known. Raises Unavailable."""
+    """Copy a file. Raises Unavailable if its sha256 is known and the copy has a different one."""
     shutil.copyfile(source, target)
     if sha256 and (digest := file_sha256(target)) != sha256:
         raise Unavailable(f"{source} is not the published file: its sha256 is {digest:.12}..., not {sha256:.12}...")
 
 
 def not_fetched(subject: str, variable: str, content: str, error: Unavailable) -> UserError:
-    """Return the error for something that no mirror has and that the Hub does not send."""
+    """Return the error for files that neither a mirror nor the Hub provides.
+
+    Args:
+        subject: What could not be fetched.
+        variable: The environment variable that names the mirror.
+        content: The files that the mirror would need.
+    """
     mirrored = f"{variable} has no {content}" if mirror(variable) else f"{variable} is not set"
     return UserError(
-        f"{subject} could not be fetched: {mirrored}; the Hub: {error}. Connect to a network, or set {variable} to a "
-        f'directory with {content}, or run "make demo", which needs neither'
+        f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error}. Connect to a "
+        f'network, set {variable} to a directory with {content}, or run "make demo", which needs neither.'
     )
 
 
 def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
-    """Download a file of a Hub repository at a commit into the Hub's cache, and return its path there.
+    """Download a file of a Hub repository at a commit to the local cache, and return its path there.
 
     Raises:
         Unavailable: The Hub does not send the file. Without a network, this takes a few seconds.
@@ -72,7 +82,7 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
 
     with _hub_errors(f"{file} at {revision:.12}"):
         if not isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str):
-            # A request without retries. If it failed, the client would retry for half a minute.
+            # This request is not retried. Without it, the client would retry a failing download for half a minute.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
             get_hf_file_metadata(url, timeout=_ANSWER_SECONDS)
         path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
@@ -81,7 +91,11 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
 
 
 class HubModel(NamedTuple):
-    """A model's repository on the Hub at a commit. The name is the current one, even if it was renamed."""
+    """A model repository on the Hub at a commit.
+
+    Attributes:
+        name: The current name, even if the repository was looked up by an earlier one.
+    """
 
     name: str
     commit: str
@@ -89,20 +103,27 @@ class HubModel(NamedTuple):
 
 
 def hub_model(repo: str, revision: str | None) -> HubModel:
-    """Ask the Hub for a model at a commit, a branch or a tag (None: its default branch). Raises Unavailable."""
+    """Look up a model on the Hub.
+
+    Args:
+        revision: A commit, a branch or a tag; None for the default branch.
+
+    Raises:
+        Unavailable: The Hub does not have the model, or does not answer.
+    """
     from huggingface_hub import HfApi
 
     model = f"{repo} at {revision}" if revision else repo
     with _hub_errors(model):
         info = HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS)
     if not (re.fullmatch(r"[\w.-]+(/[\w.-]+)?", info.id) and re.fullmatch("[0-9a-f]{40}", info.sha or "")):
-        raise Unavailable(f"{model}: the Hub's answer has no name or no commit")
+        raise Unavailable(f"{model}: the Hub's answer has no valid name or no commit")
     return HubModel(info.id, str(info.sha), [sibling.rfilename for sibling in info.siblings or []])
 
 
 @contextmanager
 def _hub_errors(subject: str) -> Iterator[None]:
-    """Raise Unavailable with a one-line message for any error of the Hub's client."""
+    """Turn any error of the Hub's client into Unavailable with a one-line message."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
@@ -111,15 +132,18 @@ def _hub_errors(subject: str) -> Iterator[None]:
         raise Unavailable(f"{subject}: HF_HUB_OFFLINE is set") from None
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
-        if error.response.status_code == 401:  # also for a repository that does not exist
-            answer += "; check the name, or run hf auth login"
+        if error.response.status_code == 401:  # The Hub also sends it if the repository does not exist.
+            answer += ' (check the name, or run "hf auth login")'
         raise Unavailable(f"{subject}: the Hub answered {answer}") from None
-    except Exception as error:  # the client lets its HTTP library's own errors through
+    except Exception as error:  # The client does not wrap the errors of its HTTP library.
         raise Unavailable(f"{subject}: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
 def _check_published(path: Path) -> None:
-    """Verify a file against the hash by which the Hub's cache names it: sha256, or git's sha1 for small files."""
+    """Raise Unavailable if a file does not match its name in the Hub's cache.
+
+    The name is the file's sha256, or for small files Git's sha1.
+    """
     published = path.resolve().name
     if re.fullmatch("[0-9a-f]{64}", published):
         digest = file_sha256(path)
@@ -127,6 +151,9 @@ def _check_published(path: Path) -> None:
         content = path.read_bytes()
         digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     else:
-        return  # a cache without links, or a server that publishes no hashes
+        return  # The cache does not use links, or the server does not publish hashes.
     if digest != published:
-        raise Unavailable(f"{path} is not what the Hub published: its hash is {digest:.12}...; delete it and try again")
+        raise Unavailable(
+            f"{path} is not the file that the Hub published: its hash starts with {digest:.12}. Delete it and try "
+            "again"
+        )

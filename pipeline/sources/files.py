@@ -10,38 +10,39 @@ from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.tabular.reading import FORMATS, check_file
 
-# What a split is called in the name of a file, as on the Hub.
+# The file names of each split, which are those of the Hub.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
 def find_files(directory: Path) -> dict[str, list[Path]]:
-    """Return the file of each split, train first, or its shards in order.
+    """Return the file of each split, or its shards in order. Train comes first.
 
     Raises:
-        UserError: A split has several candidates, a shard is missing, or there is no train file.
+        UserError: A split has several candidates, the numbers of shards have a gap, there is no train file, a file does
+            not match its suffix, or an experiment in a copy of the repository lacks an untracked file.
     """
     candidates, ignored = _candidates(directory)
-    # A temporary experiment runs in another directory, see `users_path`.
+    # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
     missing = set() if directory.is_absolute() else _relative_paths(users_path(directory)) - _relative_paths(directory)
     if missing:
         name = directory / min(missing)
         raise UserError(
-            f"{name} is not in the copy of the repository in which this experiment runs: it is not tracked; "
-            f'run "dvc add {name} && git add {name}.dvc {name.parent}/.gitignore", or "git add {name}"'
+            f"{name} is missing in the copy of the repository in which this experiment runs, because it is not "
+            f'tracked. Run "dvc add {name} && git add {name}.dvc {name.parent}/.gitignore", or "git add {name}".'
         )
     for split, by_name in candidates.items():
         if len(by_name) > 1:
-            raise UserError(f"{directory} has {listing(by_name)}, each of which may be {split}; keep only one")
+            raise UserError(f"{directory} has several candidates for {split}: {listing(by_name)}. Keep only one.")
     if TRAIN not in candidates:
-        names = f", but {listing(ignored)}" if ignored else ""
+        names = f" It contains: {listing(ignored)}." if ignored else ""
         raise UserError(
-            f"data.directory: {directory} has no train file{names}; put train{', train'.join(FORMATS)} there, or where "
-            'it has train.csv.dvc run "dvc pull"'
+            f"data.directory: {directory} has no train file.{names} Add one of train{', train'.join(FORMATS)}. If it "
+            'has a train.csv.dvc, run "dvc pull".'
         )
     if ignored := [name for name in ignored if not name.endswith(".dvc")]:
         log.warning(
-            "%s: these files are not read, because their names are not those of a split: %s",
+            "%s: these files are ignored because they are not named after a split: %s",
             directory,
             listing(ignored),
         )
@@ -50,7 +51,12 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
 
 
 def _candidates(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list[str]]:
-    """Return by split and name the files, or lists of shards, that may be it; and the names that are no split's."""
+    """Find the files that are named after a split.
+
+    Returns:
+        The files by split, and then by the name of the file, the directory, or the pattern of the shards that they
+        belong to. Also the names that are not those of a split.
+    """
     candidates: dict[str, dict[str, list[Path]]] = {}
     ignored = []
     for path in _visible(directory) if directory.is_dir() else []:
@@ -78,14 +84,14 @@ def _pattern(shard: Path) -> str:
 
 
 def _require_shards(pattern: Path, names: set[str]) -> None:
-    """Raise UserError if the shards `train-*-of-00003.csv` are not exactly those with the numbers 0 to 2."""
+    """Raise UserError if the shards `train-*-of-00003.csv` do not have exactly the numbers 0 to 2."""
     total = int(pattern.stem[-5:])
     expected = {pattern.name.replace("*", f"{number:05}") for number in range(total)}
-    numbering = f"{pattern.parent}: the {total} files {pattern.name} are numbered from 00000"
+    numbering = f"{pattern.parent}: the {total} files {pattern.name} must be numbered from 00000 without a gap"
     if missing := sorted(expected - names):
-        raise UserError(f"{numbering}, but there is no {listing(missing, 3)}; add it")
+        raise UserError(f"{numbering}, but there is no {listing(missing, 3)}. Add the missing files.")
     if surplus := sorted(names - expected):
-        raise UserError(f"{numbering}, but there is {surplus[0]}; rename it")
+        raise UserError(f"{numbering}, but there is also {surplus[0]}. Rename it.")
 
 
 def _visible(directory: Path) -> list[Path]:

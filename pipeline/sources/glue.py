@@ -14,12 +14,12 @@ class _Glue:
     """A task of GLUE.
 
     Attributes:
-        folder: The folder in the archives.
+        folder: The task's folder in the archives.
         texts: The names of the text columns on the Hub.
         labels: The names of the classes, in the Hub's order; empty for a regression.
         rows: The number of rows of each split, in the order of `_SPLITS`.
-        columns: The names of the texts and the label in the archives, if they differ.
-        header: The columns of the labelled files in the archives, if these files have no header.
+        columns: The names of the text columns and the label column in the archives, if they are not `texts` and "label".
+        header: The columns of the labeled files in the archives, if these files have no header.
     """
 
     folder: str
@@ -34,7 +34,7 @@ class _Glue:
 _PAIR = ["sentence1", "sentence2"]
 _ENTAILMENT = ["entailment", "not_entailment"]
 
-# To add a task like these, add a row here, and its name to `params.DataParams`.
+# To add a similar task, add a row here, and its name to `params.DataParams`.
 GLUE = {
     "cola": _Glue(
         "CoLA", ["sentence"], ["unacceptable", "acceptable"], ["matthews_correlation"], (8551, 1043, 1063),
@@ -58,7 +58,7 @@ GLUE = {
     "wnli": _Glue("WNLI", _PAIR, ["not_entailment", "entailment"], ["accuracy"], (635, 71, 146)),
 }  # fmt: skip
 
-# Checksums of files in the archives, as far as they are known.
+# The known sha256 checksums of files in the archives.
 ARCHIVE_SHA256 = {
     "CoLA/dev.tsv": "8c013e21dc39957cac37378d87bebe225b694a0d5fe13eded66c2856628833fd",
     "CoLA/test.tsv": "3b4df85f7a9a0633574b38d181e18090ac961a24b18fb6bcd74999ddea8ad0b8",
@@ -76,7 +76,7 @@ ARCHIVE_SHA256 = {
 
 
 def task_of(name: str) -> Task:
-    """Return the task with this name in `GLUE`."""
+    """Return the task with this name from `GLUE`."""
     glue = GLUE[name]
     predicted = list(_SPLITS[1 : len(glue.rows)])
     return Task(

@@ -15,7 +15,7 @@ from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, 
 
 # The original files of MRPC (Dolan & Brockett 2005).
 MRPC_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
-# Checksums of MRPC's rows in GLUE, whatever their source; see `rows_sha256`.
+# Checksums of MRPC's rows in GLUE, made by `rows_sha256`. They are the same for every source.
 MRPC_SHA256 = {
     "train": "c80352a797857af8d239bc55075d8e0e39d29c3d527a06a37873e3cb39d330fe",
     "validation": "2ddb0c3339e1fb75665fbaa362d14f2cf8926dfdda535a63b3b857c1ed784dc4",
@@ -24,10 +24,10 @@ MRPC_SHA256 = {
 
 
 def load_glue(name: str) -> Corpus:
-    """Load a task from its mirror, if there is one, or from the Hub.
+    """Load a task from its mirror if there is one, or else from the Hub.
 
     Raises:
-        UserError: The Hub does not send the task, or the mirror has a damaged file.
+        UserError: The Hub does not provide the published rows, or a file of the mirror is missing or damaged.
     """
     task, folder = task_of(name), GLUE[name].folder
     variable, content = ("MRPC_MIRROR", ", ".join(MRPC_FILES)) if name == "mrpc" else ("GLUE_MIRROR", f"{folder}/")
@@ -37,19 +37,19 @@ def load_glue(name: str) -> Corpus:
         try:
             corpus = _corpus(task, _read_mrpc(task, directory) if name == "mrpc" else _read_archive(task, directory))
         except Unavailable as error:
-            raise UserError(f"{variable}: {error}; fix or replace the file") from None
+            raise UserError(f"{variable}: {error}. Fix or replace the file.") from None
     else:
         source = f"the Hub ({HUB_REPO})"
         try:
             corpus = _corpus(task, _read_hub(task))
         except Unavailable as error:
             raise not_fetched(folder, variable, content, error) from None
-    log.info("%s from %s", folder, source)
+    log.info("Loaded %s from %s", folder, source)
     return corpus
 
 
 def _corpus(task: Task, splits: dict[str, pd.DataFrame]) -> Corpus:
-    """Encode the labels, and check the number of rows and the checksums of MRPC's rows. Raises Unavailable."""
+    """Encode the labels. Raises Unavailable if the number of rows or the checksum of MRPC's rows is wrong."""
     tables = {}
     for (split, rows), expected in zip(splits.items(), GLUE[task.name].rows, strict=True):
         columns = [*task.text_columns, "idx"]
@@ -57,35 +57,38 @@ def _corpus(task: Task, splits: dict[str, pd.DataFrame]) -> Corpus:
             rows = rows.assign(label=_encode(task, rows["label"]))
             columns = [*task.text_columns, "label", "idx"]
         if len(rows) != expected:
-            raise Unavailable(f"{split} has {len(rows)} rows; it must have {expected}")
+            raise Unavailable(f"{split} must have {expected:,} rows, got {len(rows):,}")
         tables[split] = rows[columns].reset_index(drop=True)
         if task.name == "mrpc" and (sha256 := rows_sha256(tables[split])) != MRPC_SHA256[split]:
-            raise Unavailable(f"the {split} rows are altered: sha256 {sha256:.12}, not {MRPC_SHA256[split]:.12}")
+            raise Unavailable(
+                f"the rows of {split} are not the published ones: their sha256 is {sha256:.12}..., not "
+                f"{MRPC_SHA256[split]:.12}..."
+            )
     origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION)
     return Corpus(task, tables, origin)
 
 
 def _encode(task: Task, labels: pd.Series) -> pd.Series:
-    """Return the numbers of classes, or scores from 0 to 5. Raises Unavailable for any other label."""
+    """Return class numbers, or scores from 0 to 5. Raises Unavailable for any other label."""
     if task.labels:
         by_name = {name: number for number, name in enumerate(task.labels)}
         by_label = by_name | {str(number): number for number in by_name.values()}
         numbers = labels.map(by_label)
         is_valid, expected = numbers.notna(), " or ".join(by_label)
     else:
-        # The Hub has scores of 32 bits. As a text, such a score is what the archives have.
+        # The Hub stores scores as 32-bit floats. Formatted as text, they are equal to the scores in the archives.
         numbers = pd.to_numeric(labels, errors="coerce").astype(np.float32).astype(str).astype(float)
         is_valid, expected = numbers.between(0, 5), "from 0 to 5"
     if not is_valid.all():
         row = int(np.argmin(is_valid))
         raise Unavailable(
-            f"{labels.index.name} {labels.index[row]} has the label {labels.iloc[row][:20]!r}; it must be {expected}"
+            f"{labels.index.name} {labels.index[row]}: the label must be {expected}, got {labels.iloc[row][:20]!r}"
         )
     return numbers.astype(int) if task.labels else numbers
 
 
 def _read_mrpc(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
-    """Read the original files. The rows of the training file that are in the list of ids are validation rows."""
+    """Read the original files. Rows of the training file whose ids are in the list of ids are validation rows."""
     ids, texts = ["#1 ID", "#2 ID"], ["#1 String", "#2 String"]
     train_path, test_path, ids_path = (inside(directory, name) for name in MRPC_FILES)
     train, test = (_read_tsv(path, [*ids, *texts, "Quality"]) for path in (train_path, test_path))
@@ -97,7 +100,7 @@ def _read_mrpc(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
 
 
 def _read_archive(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
-    """Read the files of a task as the archives of GLUE have them."""
+    """Read the files of a task in the layout of GLUE's archives."""
     glue = GLUE[task.name]
     columns = glue.columns or [*glue.texts, "label"]
     splits = {}
@@ -108,9 +111,11 @@ def _read_archive(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
             _read_tsv(path, columns[:-1]) if split in task.unlabeled_splits else _read_tsv(path, columns, glue.header)
         )
         if file not in ARCHIVE_SHA256:
-            log.warning("%s: its checksum is not known, so only its rows are counted", path)
+            log.warning("%s: its checksum is not known, so only the number of rows is checked", path)
         elif (sha256 := file_sha256(path)) != ARCHIVE_SHA256[file]:
-            raise Unavailable(f"{path} is altered: sha256 {sha256:.12}, not {ARCHIVE_SHA256[file]:.12}")
+            raise Unavailable(
+                f"{path} is not the published file: its sha256 is {sha256:.12}..., not {ARCHIVE_SHA256[file]:.12}..."
+            )
         names = dict(zip(columns, [*task.text_columns, "label"], strict=True))
         splits[split] = rows.rename(columns=names).assign(idx=range(len(rows)))
     return splits
@@ -124,7 +129,7 @@ def _read_hub(task: Task) -> dict[str, pd.DataFrame]:
         try:
             rows = pq.read_table(path, columns=[*task.text_columns, "label", "idx"]).to_pandas()
         except (ArrowException, OSError) as error:
-            raise Unavailable(f"{file} is not a parquet file of GLUE ({' '.join(str(error).split())})") from None
+            raise Unavailable(f"{file} is not a Parquet file of GLUE ({' '.join(str(error).split())})") from None
         index = pd.Index(rows["idx"], name=f"{file} idx")
         splits[split] = rows.assign(label=rows["label"].astype(str)).set_axis(index)
     return splits
@@ -136,13 +141,13 @@ def _published(task: Task, split: str) -> str:
 
 
 def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -> pd.DataFrame:
-    """Read a file with tabs between fields and no quoting. The index has the line of each row.
+    """Read a tab-separated file without quoting. The index has the line number of each row.
 
     Args:
-        header: The names of all columns if the first line does not have them.
+        header: The names of all columns; None if they are in the first line.
 
     Raises:
-        Unavailable: The file is not as it was published.
+        Unavailable: The file does not have the published format.
     """
     content = path.read_bytes()
     try:
@@ -150,15 +155,15 @@ def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         raise Unavailable(f"{path} line {number} is not UTF-8") from None
-    lines = text.removesuffix("\n").split("\n")  # not splitlines: it also cuts at characters inside sentences
+    lines = text.removesuffix("\n").split("\n")  # splitlines() would also split sentences.
     if lines[0].endswith("\r"):
-        raise Unavailable(f"{path} has line ends of Windows (CRLF); those of the original are LF alone")
+        raise Unavailable(f"{path} has Windows line endings (CRLF), but the original has LF")
     names = header or lines.pop(0).split("\t")
     if missing := [name for name in columns if name not in names]:
-        raise Unavailable(f"{path} line 1 is not the original's header, which has {', '.join(missing)}")
+        raise Unavailable(f"{path} line 1 is not the original header, which has the columns {', '.join(missing)}")
     index = pd.RangeIndex(len(lines), name=f"{path} line") + (1 if header else 2)
     rows = [line.split("\t") for line in lines]
     for number, fields in zip(index, rows, strict=True):
         if len(fields) != len(names):
-            raise Unavailable(f"{path} line {number} has {len(fields)} fields; a row has {len(names)}, between tabs")
+            raise Unavailable(f"{path} line {number} must have {len(names)} tab-separated fields, got {len(fields)}")
     return pd.DataFrame(rows, index, names)[columns]

@@ -1,4 +1,4 @@
-"""Build `TrainingArguments` from `params.yaml`, and reject what the engines cannot do."""
+"""Build `TrainingArguments` from `params.yaml`, and reject values that an engine does not support."""
 
 import sys
 import typing
@@ -17,7 +17,7 @@ from pipeline.params import RENAMED, RuntimeParams, TrainParams, describe
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-# The values that the engine "loop" supports, for the keys where it does not support all values.
+# The engine "loop" only supports these values of these keys. It supports all values of the other keys.
 LOOP: dict[str, tuple[Any, ...]] = {
     "optim": ("adamw_torch_fused", "adamw_torch"),
     "lr_scheduler_type": (
@@ -27,42 +27,42 @@ LOOP: dict[str, tuple[Any, ...]] = {
     "training_args": ({},),
 }  # fmt: skip
 
-# Fields that keep transformers' default, because the pipeline relies on it.
+# Fields that must keep the default of transformers, because the pipeline relies on it.
 _RESERVED = {
-    # The length of a run and the order of its examples follow from the section train alone, on every machine.
+    # On every machine, the section train alone determines the length of a run and the order of its examples.
     "max_steps", "data_seed", "auto_find_batch_size", "average_tokens_across_devices", "accelerator_config",
     "dataloader_drop_last", "dataloader_in_order", "remove_unused_columns", "label_names", "ddp_timeout",
-    # An evaluation scores all of validation once after each epoch.
+    # The whole validation split is scored once after each epoch.
     "eval_on_start", "eval_delay", "prediction_loss_only", "batch_eval_metrics", "eval_do_concat_batches",
-    # A run that was interrupted resumes from complete checkpoints, at the batch that would have come next.
+    # An interrupted run resumes from a complete checkpoint, with the batch that would have come next.
     "save_only_model", "ignore_data_skip", "enable_jit_checkpoint",
     "logging_strategy", "push_to_hub", "parallelism_config",
-    # It clips gradients and keeps weights its own way, which bypasses the checks and checkpoints of the pipeline.
+    # DeepSpeed clips gradients and stores weights its own way, which bypasses the pipeline's checks and checkpoints.
     "deepspeed",
 }  # fmt: skip
 
-# Fields that have another default than in transformers. `train.training_args` may set them.
+# Fields whose default differs from the one in transformers. `train.training_args` may set them.
 _DEFAULTS: dict[str, Any] = {
-    "ddp_find_unused_parameters": False,  # A classifier uses all of its parameters, and the search takes time.
-    "tf32": False,  # torch.compile would switch it on, in fp32 too.
+    "ddp_find_unused_parameters": False,  # A classifier uses all of its parameters, and searching takes time.
+    "tf32": False,  # torch.compile would otherwise switch it on, even in fp32.
 }
 
 # Types with bounds that TrainingArguments does not check itself.
 _BOUNDED_TYPES: dict[str, Any] = {
     "label_smoothing_factor": Annotated[float, Field(ge=0, le=1)],
     "neftune_noise_alpha": Annotated[float, Field(ge=0)] | None,
-    "fsdp": bool | str | list[str] | None,  # true and a list are allowed, too
+    "fsdp": bool | str | list[str] | None,  # `True` and lists are allowed, too.
 }
 
 
 def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
-    """Raise UserError for parameters that the engine rejects, if one process trains on this machine."""
+    """Raise UserError if the engine would reject a parameter when a single process trains on this machine."""
     if params.metric_for_best_model is not None:
         _require_name("train.metric_for_best_model", params.metric_for_best_model, ["loss", *METRICS], "a metric")
     if params.engine == "loop":
         check_loop(params, runtime)
     elif params.training_args or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
-        # This imports transformers, which takes seconds. Any metric will do, because the task is not known yet.
+        # This imports transformers, which takes seconds. The task is not known yet, so "loss" stands for its metric.
         training_arguments(params, runtime, usable_device(params.precision), Path("unused"), "loss")
         if params.training_args.get("fsdp"):
             raise UserError(
@@ -72,7 +72,7 @@ def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
 
 
 def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
-    """Raise UserError for a parameter that only the engine "trainer" supports."""
+    """Raise UserError if a parameter has a value that only the engine "trainer" supports."""
     values = {f"train.{key}": (getattr(params, key), supported) for key, supported in LOOP.items()}
     values["runtime.report_to"] = (runtime.report_to, ("none",))
     for key, (value, supported) in values.items():
@@ -84,12 +84,12 @@ def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
 def training_arguments(
     params: TrainParams, runtime: RuntimeParams, device: Device, output_dir: Path, metric: str
 ) -> "TrainingArguments":
-    """Build `TrainingArguments`.
+    """Build the `TrainingArguments` of a run.
 
     Args:
-        device: Device from `usable_device`.
+        device: The result of `usable_device`.
         output_dir: The directory of the checkpoints.
-        metric: The validation score that chooses the epoch, a name in `METRICS` or "loss".
+        metric: The validation score that chooses the best epoch. It is a name in `METRICS` or "loss".
 
     Raises:
         UserError: A name or a value is wrong, or `train.training_args` sets a field that it must not set.
@@ -101,7 +101,7 @@ def training_arguments(
     _check_training_args(params.training_args, fields, device)
     fields = {**_DEFAULTS, **params.training_args, **fields}
     try:
-        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a higher score is a worse one.
+        if params.lr_scheduler_type == "reduce_lr_on_plateau":  # By default, a lower score is better.
             mode = "max" if fields["greater_is_better"] else "min"
             fields["lr_scheduler_kwargs"] = {"mode": mode, **(fields.get("lr_scheduler_kwargs") or {})}
         arguments = TrainingArguments(**fields)
@@ -110,7 +110,7 @@ def training_arguments(
         raise UserError(
             f"params.yaml: TrainingArguments rejects a value of train or train.training_args: {reason}"
         ) from error
-    # One process computes on one GPU. With several visible GPUs the Trainer would split each batch over all of them
+    # Each process uses one GPU. If several GPUs are visible, the Trainer would use all of them in each forward pass
     # (DataParallel), and the effective batch size would depend on the machine.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
@@ -142,22 +142,22 @@ def _pipeline_fields(
         "activation_checkpointing": params.gradient_checkpointing,
         "torch_compile": params.torch_compile,
         "logging_steps": params.logging_steps,
-        "logging_nan_inf_filter": False,  # It would replace a loss that is not finite by an average of earlier losses.
+        "logging_nan_inf_filter": False,  # The filter would hide NaN and infinite losses behind an average.
         "report_to": runtime.report_to,
         "disable_tqdm": not sys.stderr.isatty(),
         "eval_strategy": "epoch",
         "metric_for_best_model": metric,
         "greater_is_better": sign(metric) > 0,
         "load_best_model_at_end": params.keep == "best",
-        "save_strategy": "epoch",  # Our callback saves more often.
-        "save_total_limit": None,  # Our callback removes old checkpoints, but only once the new one is complete.
+        "save_strategy": "epoch",  # `_Checkpointing` also saves between epochs.
+        "save_total_limit": None,  # `_Checkpointing` removes old ones, but only once the new one is complete.
         "save_steps": runtime.save_steps,
-        "restore_callback_states_from_checkpoint": True,  # the patience of early stopping
+        "restore_callback_states_from_checkpoint": True,  # This restores the patience counter of early stopping.
     }
 
 
 def _check_training_args(training_args: dict[str, Any], pipeline_fields: Collection[str], device: Device) -> None:
-    """Raise UserError for a field in `train.training_args` that the pipeline sets, or a value that training rejects."""
+    """Raise UserError if `train.training_args` sets a field that the pipeline controls, or has an invalid value."""
     from transformers import TrainingArguments
 
     types = typing.get_type_hints(TrainingArguments) | _BOUNDED_TYPES
@@ -188,7 +188,7 @@ def _check_training_args(training_args: dict[str, Any], pipeline_fields: Collect
 
 
 def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
-    """Raise UserError for names that only transformers knows. It would raise later, with a traceback."""
+    """Raise UserError for an unknown optimizer or tracker. transformers would show a traceback, and only later."""
     from transformers.integrations import integration_utils
     from transformers.training_args import OptimizerNames
 

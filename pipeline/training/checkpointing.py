@@ -1,7 +1,7 @@
-"""Complete checkpoints of a training run, of both engines.
+"""Recognize complete checkpoints, so that a run never resumes from one that was only partly written.
 
-`checkpoint-<step>/` holds the files of the engine, among them trainer_state.json. `files.json`, which is written last,
-lists all files with their sizes. A checkpoint without it, or with a file of another size, is incomplete.
+Both engines write `checkpoint-<step>/`, which contains trainer_state.json and other files. `files.json` is written last
+and lists all files with their sizes. If it is missing, or if a file has another size, the checkpoint is incomplete.
 """
 
 import json
@@ -24,21 +24,21 @@ _FILES = "files.json"
 
 @contextmanager
 def saving(home: Path, step: int) -> Iterator[None]:
-    """Raise a UserError if the block cannot write the checkpoint of a step to `home`."""
+    """Raise UserError if the block cannot write the checkpoint of a step to `home`."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         if distributed.lost_peer(error):
             raise
-        free = shutil.disk_usage(home).free  # torch's own message for a full disk does not name the cause
+        free = shutil.disk_usage(home).free  # If the disk is full, torch's own message does not say so.
         raise UserError(
-            f"{home}: the checkpoint of step {step} cannot be written with {free / 1e6:.1f} MB free: "
+            f"{home}: the checkpoint of step {step} cannot be written ({free / 1e6:.1f} MB free): "
             f"{' '.join(str(error).split())}. Free some space and run again. Training resumes from the last checkpoint."
         ) from error
 
 
 def complete(path: Path) -> None:
-    """Write the files of a checkpoint to the disk, then mark it as complete."""
+    """Flush the files of a checkpoint to the disk, then mark the checkpoint as complete."""
     with saving(path.parent, saved_step(path)):
         sizes = {}
         for file in path.rglob("*"):  # Sharded weights are a directory.
@@ -50,12 +50,12 @@ def complete(path: Path) -> None:
 
 
 def newest(home: Path) -> Path | None:
-    """Return the newest complete checkpoint in `home`, and remove incomplete ones. Rank 0 decides for all ranks."""
+    """Return the newest complete checkpoint in `home`, and remove newer, incomplete ones. Rank 0 decides for all."""
     return distributed.broadcast(_newest(home) if distributed.rank() == 0 else None)
 
 
 def saved_step(checkpoint: Path) -> int:
-    """Return the number of optimizer steps that a checkpoint was saved after."""
+    """Return the optimizer step after which a checkpoint was saved."""
     return int(checkpoint.name.removeprefix("checkpoint-"))
 
 

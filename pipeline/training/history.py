@@ -1,4 +1,4 @@
-"""The course of a run: the history of its steps and epochs."""
+"""Compute, log and write the history of a run: the losses of its steps and the scores of its epochs."""
 
 import csv
 from collections.abc import Callable
@@ -15,34 +15,34 @@ from pipeline.core.output import output_errors, rounded, write_text
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Values, compute_metrics, logits_to_predictions, sign
 
-History = list[dict[str, Any]]  # The Trainer's log_history: an entry for each logged step and each evaluation.
-Curves = Callable[[History], None]  # It shows the history so far.
+History = list[dict[str, Any]]  # The Trainer's `log_history`: one entry per logged step and per evaluation.
+Curves = Callable[[History], None]  # Called with the history so far.
 
 
 def mean_loss(history: History) -> float:
-    """Return the mean training loss of the steps up to the last logged step."""
+    """Return the mean training loss over all steps up to the last logged one."""
     logged = [entry for entry in history if "loss" in entry]
     steps = np.diff([0, *(entry["step"] for entry in logged)])
     return float(np.average([entry["loss"] for entry in logged], weights=steps))
 
 
 def validation_scores(task: Task, logits: NDArray[np.float32], labels: Values) -> dict[str, float]:
-    """Compute the task's metrics on validation.
+    """Compute the task's metrics on the validation split.
 
     Args:
         logits: Shape (examples, outputs).
 
     Returns:
-        The metrics, the `loss`, and the number of `different` predictions.
+        The metrics, the `loss`, and the number of distinct predictions as `different`.
     """
     if task.problem_type == "multi_label_classification":
-        labels = labels.astype(np.int64)  # Binary cross-entropy needs floats, the metrics need integers.
+        labels = labels.astype(np.int64)  # They are floats for the loss, but the metrics need integers.
     different = len(np.unique(logits_to_predictions(task.problem_type, logits), axis=0))
     return {**compute_metrics(task, logits, labels), "different": different}
 
 
 def log_epoch(history: History, epochs: int, task: Task) -> None:
-    """Log the epoch whose scores are the last entry of `history`. Its train loss is the mean of its logged losses."""
+    """Log the scores in the last entry of `history`, and the mean of the losses that were logged in that epoch."""
     *earlier, scores = history
     losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(earlier))]
     log.info(
@@ -53,31 +53,31 @@ def log_epoch(history: History, epochs: int, task: Task) -> None:
 
 
 def epochs_scored(history: History) -> History:
-    """Return the entries with an epoch's scores."""
+    """Return the entries that have the scores of an epoch."""
     return [entry for entry in history if "eval_loss" in entry]
 
 
 def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
-    """Return the entry of the epoch whose weights are kept."""
+    """Return the entry of the epoch whose weights are kept: the best or the last one."""
     epochs = epochs_scored(history)
     name = task.metric_for_best_model
     return max(epochs, key=lambda entry: sign(name) * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
 
 
 class LiveCurves:
-    """The learning curves as a CSV file, which grows by whole lines while training runs.
+    """A CSV file of the learning curves, which grows by whole lines during training.
 
-    Use it in a `with` block, and call it with the history so far. The file is removed if the block fails.
+    Use it in a `with` block, and call it with the history so far. If the block fails, the file is removed.
 
     Raises:
-        UserError: The file cannot be written. This shows at the start of the block.
+        UserError: The file cannot be written. This is checked at the start of the block.
     """
 
     def __init__(self, path: Path, task: Task) -> None:
         self._path = path
         self._task = task
         self._columns = ("step", "epoch", "split", "loss", "score", *task.metrics, "lr")
-        self._written = 0  # entries of the history that are in the file
+        self._written = 0  # number of history entries handled so far
 
     def __enter__(self) -> "LiveCurves":
         write_text(self._path, ",".join(self._columns) + "\n")

@@ -1,4 +1,4 @@
-"""The inputs and the result of a training run, for both engines."""
+"""Define the inputs and the result of a training run for both engines, and load the inputs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,8 @@ from pipeline.training.history import History
 from pipeline.training.losses import SummedLoss, class_weights
 
 MEMORY_REMEDY = (
-    "lower train.batch_size and raise train.gradient_accumulation_steps as much, set train.gradient_checkpointing, "
-    "lower tokenize.max_length, or use a smaller model"
+    "Lower train.batch_size and raise train.gradient_accumulation_steps by the same factor, set "
+    "train.gradient_checkpointing, lower tokenize.max_length, or use a smaller model."
 )
 
 
@@ -29,7 +29,7 @@ class TrainInputs:
     """Everything that an engine trains with.
 
     Attributes:
-        training: Tokenized examples, with their `length` and `labels`, as is `validation`.
+        training, validation: The tokenized examples, with their `length` and `labels`.
         model: The base model with the head to train.
     """
 
@@ -47,9 +47,9 @@ class TrainResult:
     """The result of a training run.
 
     Attributes:
-        weights: The whole model, even if each rank held a part of it.
-        watch: It timed the training in this process.
-        first_step: The optimizer steps that were done before the run was resumed, or 0.
+        weights: The weights of the whole model, even if each process trained a shard of it.
+        watch: The stopwatch that timed the training in this process.
+        first_step: The number of optimizer steps that were done before the run was resumed, or 0.
     """
 
     weights: dict[str, Any]
@@ -59,7 +59,7 @@ class TrainResult:
 
 
 def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
-    """Open the tokenized examples and read the base model. Raises UserError if one of them does not load."""
+    """Load the tokenized examples and the base model. Raises UserError if one of them cannot be loaded."""
     training = load_split(tokenized, "train", "tokenize")
     validation = load_split(tokenized, "validation", "tokenize")
     if params.max_train_samples is not None:
@@ -67,7 +67,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     labels = np.asarray(training.with_format("numpy")["labels"][:])
     weights = None if params.class_weights is None else class_weights(params.class_weights, task, labels)
     tokenizer = load_tokenizer(pretrained)
-    set_seed(params.seed)  # before the model, whose head is newly initialized
+    set_seed(params.seed)  # Before the model is loaded, because its head may be newly initialized.
     names: dict[str, Any] = {"num_labels": 1}
     if task.labels:
         names = {
@@ -78,7 +78,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         pretrained,
         device.type,
         problem_type=task.problem_type,
-        pad_token_id=tokenizer.pad_token_id,  # GPT-2, Llama and others find the last token of a text by it
+        pad_token_id=tokenizer.pad_token_id,  # GPT-2, Llama and others use it to find the last token of a text.
         **names,
     )
     scale = standardize_labels(model, labels) if task.problem_type == "regression" else 1.0

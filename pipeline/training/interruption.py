@@ -1,4 +1,4 @@
-"""Interrupt a training run by SIGINT, SIGTERM or SIGHUP: it saves a checkpoint after the current step, then stops."""
+"""Stop a training run after SIGINT, SIGTERM or SIGHUP, once it has saved a checkpoint of the current step."""
 
 import signal
 import sys
@@ -10,17 +10,19 @@ from pipeline.core.messages import log
 from pipeline.core.signals import ENDING
 from pipeline.modeling import distributed
 
-_ECHO_SECONDS = 1  # A launcher forwards a signal that the terminal has already sent to its processes.
+# A launcher forwards a signal that the terminal has already sent to all processes. Within this time, a second signal is
+# taken for such an echo.
+_ECHO_SECONDS = 1
 
 
 def ignore_signals(worker: int) -> None:
-    """Leave signals to the process that trains. It needs its data loader's workers until the checkpoint is saved."""
+    """Ignore signals in a worker of the data loader, because training needs it until the checkpoint is saved."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 class Interruption:
-    """Handle signals in a `with` block. The first one ends the run after its step, the second one ends it at once.
+    """Handle signals in a `with` block. The first signal stops the run after the current step, the second one at once.
 
     Attributes:
         number: The number of the signal, or 0 if none has arrived.
@@ -36,25 +38,28 @@ class Interruption:
 
     def __exit__(self, error_type: type[BaseException] | None, *_: Any) -> None:
         self._restore()
-        if self.number and error_type is None:  # The signal came after the last step.
+        if self.number and error_type is None:  # The signal arrived after the last step.
             sys.exit(128 + self.number)
 
     def agreed(self) -> bool:
-        """Return whether a signal has reached any rank. Collective, because ranks see a signal at different steps."""
+        """Return whether a signal has reached any process.
+
+        All processes must call this at the same step, because a signal may reach them at different steps.
+        """
         number = max(distributed.all_gather(self.number))
         if number and not self.number:
             self.number, self._time = number, time.monotonic()
         return bool(number)
 
     def stop(self, step: int, steps: int) -> None:
-        """End the process. Everything must be saved."""
+        """End the process with the exit status of the signal. The checkpoint must have been saved."""
         log.info("stopped at step %d of %d", step, steps)
         sys.exit(128 + self.number)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if not self.number:
             self.number, self._time = number, time.monotonic()
-            log.info("%s: stopping after this step. Send it again to stop now.", signal.Signals(number).name)
+            log.info("%s: stopping after this step. Send it again to stop at once.", signal.Signals(number).name)
         elif distributed.world_size() == 1 or time.monotonic() - self._time > _ECHO_SECONDS:
             self._restore()
             signal.raise_signal(number)

@@ -1,6 +1,6 @@
-"""The engine "loop": the training loop of the Hugging Face course on Accelerate, to be read from top to bottom.
+"""The engine "loop": the training loop of the Hugging Face course on Accelerate, written to be read from top to bottom.
 
-Its losses are the same as the Trainer's at every step.
+At every step, its loss is the same as that of the engine "trainer" (trainer.py).
 """
 
 import math
@@ -39,10 +39,10 @@ from pipeline.training.sampler import EpochSampler
 
 
 def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
-    """Fine-tune `inputs.model` as `fit` of trainer.py does.
+    """Fine-tune `inputs.model` in the same way as `fit` in trainer.py.
 
     Raises:
-        UserError: As in trainer.py, and for a parameter that only the Trainer supports.
+        UserError: The same as in trainer.py, or a parameter has a value that only the Trainer supports.
     """
     check_loop(params, runtime)
     accelerator = _accelerator(inputs, params)
@@ -59,7 +59,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     warmup_steps = math.ceil(params.warmup_ratio * max_steps)
     schedule = get_scheduler(params.lr_scheduler_type, optimizer, warmup_steps, max_steps)
     accelerator.register_for_checkpointing(schedule)
-    if accelerator.process_index:  # Otherwise dropout would remove the same units on all ranks.
+    if accelerator.process_index:  # Otherwise, dropout would drop the same units in all processes.
         torch.manual_seed(params.seed + accelerator.process_index)
 
     state = TrainerState(max_steps=max_steps, best_global_step=None)
@@ -83,19 +83,22 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
             batches = _batches(accelerator, train_loader, sampler, epoch, batches_to_skip)
             batches_to_skip = 0
             while window := list(islice(batches, params.gradient_accumulation_steps)):
+                # The number of labels in the effective batch, which the Trainer calls `num_items_in_batch`.
                 labels_in_window = sum(batch["labels"].numel() for batch in window)
                 labels_in_window = accelerator.reduce(torch.tensor(labels_in_window, device=accelerator.device), "sum")
                 for number, batch in enumerate(window, start=1):
                     labels = batch.pop("labels")
                     with accelerator.no_sync(model) if number < len(window) else nullcontext():
-                        # Gradients are averaged over the processes, so each loss counts as many times.
+                        # Dividing by the labels of the effective batch, not of this forward pass, gives the same mean
+                        # however the effective batch is split. Accelerate averages the gradients over the processes,
+                        # and multiplying by their number turns that average into a sum.
                         loss = inputs.loss(model(**batch).logits, labels) / labels_in_window * accelerator.num_processes
                         accelerator.backward(loss)
                     loss_since_logged += loss.detach()
                 norm = accelerator.clip_grad_norm_(model.parameters(), params.max_grad_norm or math.inf)
                 lr = schedule.get_last_lr()[0]
                 optimizer.step()
-                if not accelerator.optimizer_step_was_skipped:
+                if not accelerator.optimizer_step_was_skipped:  # The fp16 scaler skips a step if gradients overflow.
                     schedule.step()
                 optimizer.zero_grad()
                 bar.update()
@@ -124,9 +127,9 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
 
 
 def _accelerator(inputs: TrainInputs, params: TrainParams) -> Accelerator:
-    """Return the Accelerator, and seed the random generators."""
+    """Create the Accelerator, and seed the random generators."""
     device = inputs.device
-    AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left one.
+    AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left a state.
     accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=device.precision.replace("fp32", "no"))
     if params.deterministic and device.type != "cpu":
         enable_full_determinism(params.seed)
@@ -144,7 +147,7 @@ def _sampler(inputs: TrainInputs, params: TrainParams, processes: int) -> EpochS
 
 
 def _optimizer(model: Any, params: TrainParams) -> torch.optim.Optimizer:
-    """Return AdamW without weight decay for biases and layer norms, like the Trainer's."""
+    """Return AdamW without weight decay for biases and layer norms, as in the Trainer."""
     decayed, not_decayed = [], []
     for name, parameter in model.named_parameters():
         if parameter.ndim == 1 or "bias" in name:
@@ -176,14 +179,14 @@ def _loader(
 def _batches(
     accelerator: Accelerator, loader: Any, sampler: EpochSampler, epoch: int, batches_to_skip: int
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield the batches of an epoch, without those that were done before the run was resumed."""
+    """Yield the batches of an epoch, except for the first ones, which were done before the run was resumed."""
     random_state = get_random_state()
     remaining = accelerator.skip_first_batches(loader, batches_to_skip)
     remaining.set_epoch(epoch)
-    sampler.set_epoch(epoch)  # After a resume with several processes, Accelerate's `set_epoch` misses it.
+    sampler.set_epoch(epoch)  # With several processes, `set_epoch` of a loader that skips batches does not reach it.
     batches = iter(remaining)
     first = next(batches)
-    if batches_to_skip:  # The loader has drawn a number that the interrupted run had drawn before.
+    if batches_to_skip:  # A loader draws a random number when it starts, and the interrupted run already drew it.
         set_random_state(random_state)
     yield first
     yield from batches
@@ -198,17 +201,17 @@ def _is_stopped_early(state: TrainerState, params: TrainParams, inputs: TrainInp
 
 
 def _log_step(state: TrainerState, inputs: TrainInputs, loss: float, grad_norm: float, lr: float) -> None:
-    """Append the last step to the history, like the Trainer."""
+    """Append the last step to the history, like the Trainer does."""
     loss *= inputs.loss.unit
     require_finite("loss", loss, state.global_step)
-    if inputs.device.precision != "fp16":  # Its scaler skips a step now and then, and lowers its scale.
+    if inputs.device.precision != "fp16":  # With fp16, gradients may overflow, and the scaler skips the step.
         require_finite("gradient norm", grad_norm, state.global_step)
     progress = {"epoch": state.epoch, "step": state.global_step}
     state.log_history.append({"loss": loss, "grad_norm": grad_norm, "learning_rate": lr, **progress})
 
 
 def _log_scores(state: TrainerState, inputs: TrainInputs, scores: dict[str, float]) -> None:
-    """Append the scores of an epoch to the history, like the Trainer, and note the step of the best epoch."""
+    """Append the scores of an epoch to the history, like the Trainer does, and record the step of the best epoch."""
     require_finite("validation loss", scores["loss"], state.global_step)
     entry = {f"eval_{name}": score for name, score in scores.items()}
     state.log_history.append({**entry, "epoch": state.epoch, "step": state.global_step})
@@ -217,7 +220,10 @@ def _log_scores(state: TrainerState, inputs: TrainInputs, scores: dict[str, floa
 
 @torch.no_grad()
 def _evaluate(accelerator: Accelerator, model: Any, loader: DataLoader[Any], inputs: TrainInputs) -> dict[str, float]:
-    """Score validation. Accelerate drops the examples that it repeated to give every process a full batch."""
+    """Score the validation split.
+
+    `gather_for_metrics` drops the examples that Accelerate repeated to give every process a full batch.
+    """
     model.eval()
     scored = []
     for batch in loader:

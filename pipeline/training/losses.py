@@ -1,4 +1,4 @@
-"""The training loss of a task, and the weights of its classes."""
+"""Compute the training loss of a task, and the weights of its classes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,16 +15,20 @@ from pipeline.evaluation.metrics import Values
 
 @dataclass(frozen=True)
 class SummedLoss:
-    """The sum of the losses of a batch, so that the mean can be taken over the effective batch.
+    """The sum of the losses of the examples in one forward pass, so that a mean can be taken over the effective batch.
 
-    It is cross-entropy, binary cross-entropy for each of several labels, or the squared error. To get the mean, divide
-    by the number of labels regardless of their weights, so that it does not depend on how a batch is cut.
+    The loss in a model's output is a mean over one forward pass. The mean of such means differs from the mean over the
+    effective batch if the forward passes differ in size, as at the end of an epoch, or if classes have weights, because
+    cross-entropy then divides by the sum of the weights. So this class only adds up losses, and the engines divide the
+    sum by the number of labels in the effective batch (`num_items_in_batch` in the Trainer), regardless of weights.
+
+    The loss is cross-entropy, binary cross-entropy for each of several labels, or the squared error.
 
     Attributes:
-        class_weights: Shape (classes,). Cross-entropy is multiplied by the weight of the example's class; with several
-            labels, by the weight of each label that the example has.
-        label_scale: In a regression, errors are divided by it, so that the size of the gradients does not depend on the
-            units of the labels.
+        class_weights: Shape (classes,). The cross-entropy of an example is multiplied by the weight of its class. With
+            several labels, the cross-entropy of each label that the example has is multiplied by the label's weight.
+        label_scale: In a regression, errors are divided by this number, so that the size of the gradients does not
+            depend on the units of the labels.
     """
 
     problem_type: ProblemType
@@ -33,11 +37,11 @@ class SummedLoss:
 
     @property
     def unit(self) -> float:
-        """What a loss is multiplied by to be in the units of the labels, like the logged losses."""
+        """The factor that converts a loss to the units of the labels, for the log."""
         return self.label_scale**2
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
-        """Compute the summed loss.
+        """Compute the sum of the losses.
 
         Args:
             logits: Shape (examples, outputs).
@@ -54,14 +58,15 @@ class SummedLoss:
 def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task, labels: Values) -> torch.Tensor:
     """Compute the weight of each class.
 
-    "balanced" is n / (classes * examples of the class), as in scikit-learn. With several labels it is the number of
-    examples without the label, divided by the number with it. A class without examples has the weight 1.
+    "balanced" means n / (number of classes * examples of the class), as in scikit-learn. With several labels, it means
+    the number of examples without the label, divided by the number with it. A class that no example has, or a label
+    that all examples have, gets the weight 1, and so does a class that a mapping does not name.
 
     Args:
-        labels: Labels of the training examples.
+        labels: The labels of the training examples.
 
     Returns:
-        Shape (classes,).
+        Weights of shape (classes,).
 
     Raises:
         UserError: The task is a regression, or a name is not a class of the task.
@@ -71,7 +76,8 @@ def class_weights(setting: Literal["balanced"] | Mapping[str, float], task: Task
     if setting != "balanced":
         if unknown := [name for name in setting if name not in task.labels]:
             raise UserError(
-                f'params.yaml: train.class_weights names "{unknown[0]}". The classes are {", ".join(task.labels)}.'
+                f'params.yaml: train.class_weights must only name classes of the task, got "{unknown[0]}". The classes '
+                f"are {', '.join(task.labels)}."
             )
         return torch.tensor([float(setting.get(name, 1)) for name in task.labels])
     if task.problem_type == "single_label_classification":

@@ -1,4 +1,4 @@
-"""The order of the training examples in an epoch."""
+"""Shuffle the training examples of each epoch, for both engines."""
 
 from collections.abc import Iterator
 
@@ -6,19 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-_GROUP = 50  # effective batches, as in transformers' LengthGroupedSampler
+_GROUP = 50  # effective batches, as in LengthGroupedSampler of transformers
 
 
 class EpochSampler(Sampler[int]):
-    """Shuffles the examples by the seed and the epoch alone, so that an interrupted run resumes in the same order.
+    """A sampler whose order depends only on the seed and the epoch, so that a resumed run continues in the same order.
+
+    With `train_sampling_strategy="group_by_length"`, the Trainer uses LengthGroupedSampler, which differs in two ways.
+    It draws from torch's global generator, so after a resume in the middle of an epoch, the rest of the epoch has a
+    different order. And it sorts the batches of each group from long to short, so the gradient drifts with the length.
+    Here, the batches come in random order.
 
     Args:
-        examples: Number of training examples.
-        lengths: Tokens of each example, to put examples of similar length into one effective batch, or None for a plain
-            shuffle. Unlike in transformers' LengthGroupedSampler, the batches come in random order, so the gradient
-            does not drift with the length. The examples that do not fill a batch come last.
-        effective_batch: Examples per optimizer step.
-        seed: Seed of the run.
+        examples: The number of training examples.
+        lengths: The number of tokens of each example, to put examples of similar length into one effective batch. The
+            examples that do not fill a batch come last. None means a plain shuffle.
+        effective_batch: The number of examples per optimizer step.
+        seed: The seed of the run.
     """
 
     def __init__(self, examples: int, lengths: NDArray[np.integer] | None, effective_batch: int, seed: int) -> None:
@@ -37,7 +41,7 @@ class EpochSampler(Sampler[int]):
         if self._lengths is not None:
             full = len(order) // self._effective_batch
             batches = order[: full * self._effective_batch]
-            # At least four groups, because in fewer the same examples would meet in every epoch.
+            # Make at least four groups. With fewer, the same examples would be in a batch together in every epoch.
             group = self._effective_batch * max(1, min(_GROUP, full // 4))
             for start in range(0, len(batches), group):
                 members = batches[start : start + group]

@@ -1,6 +1,6 @@
-"""Tell a tracker where to keep a run. The Trainer's callbacks do the rest.
+"""Tell an experiment tracker where to store a run. The Trainer's callbacks do the rest.
 
-They read environment variables. If the user has set a variable, it wins.
+The callbacks read environment variables. A variable that the user has set is left unchanged.
 """
 
 import os
@@ -12,13 +12,13 @@ from pipeline.core.paths import RUNS, users_path
 
 
 def set_up_tracker(arguments: TrainingArguments, run_key: str) -> None:
-    """Name a run after DVC's experiment, and keep its files in `runs/` of the user's repository.
+    """Name a run after the DVC experiment, and store its files in `runs/` of the user's repository.
 
-    The working directory would not do: DVC removes it after `dvc exp run --temp`.
+    They are not stored in the working directory, because `dvc exp run --temp` removes that directory at the end.
 
     Args:
-        arguments: Their `run_name` is set, unless `train.training_args` has set it.
-        run_key: Hash of everything that determines the run's weights.
+        arguments: This function sets `run_name`, unless `train.training_args` has set it.
+        run_key: The hash of everything that determines the weights of the run.
 
     Raises:
         UserError: The directory cannot be written.

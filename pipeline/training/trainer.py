@@ -1,4 +1,7 @@
-"""The engine "trainer": the Hugging Face Trainer, and every correction that this pipeline makes to it."""
+"""The engine "trainer": the Hugging Face Trainer, with this pipeline's corrections.
+
+docs/trainer.md gives an overview of what is corrected and why.
+"""
 
 import math
 from contextlib import nullcontext
@@ -44,8 +47,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     arguments = training_arguments(params, runtime, inputs.device, home, task.metric_for_best_model)
     if arguments.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise UserError(
-            "params.yaml: train.training_args.label_smoothing_factor needs examples with one class each, and this task "
-            f"is a {task.problem_type}. Remove it."
+            "params.yaml: train.training_args.label_smoothing_factor requires that each example has exactly one class, "
+            f"but the problem type of this task is {task.problem_type}. Remove it."
         )
     if runtime.report_to != "none":
         set_up_tracker(arguments, home.name)
@@ -65,31 +68,35 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     trainer.add_callback(_Progress(task, curves))
     trainer.check_optimizer()
     steps_in_epoch = math.ceil(len(trainer.get_train_dataloader()) / params.gradient_accumulation_steps)
-    arguments.logging_steps = min(params.logging_steps, steps_in_epoch)  # every epoch has a logged loss
+    arguments.logging_steps = min(params.logging_steps, steps_in_epoch)  # Every epoch needs a logged loss.
     if checkpoint:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"]:
-            arguments.num_train_epochs = round(state.epoch)  # The Trainer forgets that early stopping ended the run.
+            # Early stopping had ended this run. The Trainer does not remember that and would train on.
+            arguments.num_train_epochs = round(state.epoch)
     with logging_redirect_tqdm(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption, Stopwatch() as watch:
         trainer.add_callback(_Checkpointing(home, runtime.save_steps, interruption))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    # Not from `model_wrapped`: if it is compiled, its weights have another prefix.
+    # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
     weights = trainer.accelerator.get_state_dict(trainer.model)
     return TrainResult(weights, trainer.state.log_history, watch, saved_step(checkpoint) if checkpoint else 0)
 
 
 class CorrectedTrainer(Trainer):
-    """A Trainer whose loss, order of examples and failures are corrected. The rest is the Trainer's own.
+    """A Trainer that corrects the loss, the order of the examples and the reporting of failures.
 
-    Loss: the loss of an optimizer step is the mean over the effective batch, however it is cut into forward passes.
-    The sequence-classification heads return the mean of one forward pass and ignore `num_items_in_batch`. They take
-    **kwargs, so the Trainer believes that they normalize, and loss and gradients come out multiplied by
-    `gradient_accumulation_steps`. Background: https://huggingface.co/blog/gradient_accumulation
+    Loss: the loss of an optimizer step is the mean over the effective batch, no matter how the batch is split into
+    forward passes. The Trainer assumes that a model whose `forward` accepts **kwargs divides its loss by
+    `num_items_in_batch`, so it does not divide by `gradient_accumulation_steps` itself. But sequence-classification
+    models accept **kwargs, ignore `num_items_in_batch`, and return the mean over one forward pass. Loss and gradients
+    would therefore be multiplied by `gradient_accumulation_steps`. With a `compute_loss_func`, this class divides by
+    `num_items_in_batch`. Background: https://huggingface.co/blog/gradient_accumulation
 
-    Order: the order of an epoch depends only on the seed and the epoch, see `EpochSampler`. The Trainer's samplers draw
-    from the global generator, so an epoch that is resumed in the middle would continue in a different order.
+    Order: the order of the examples depends only on the seed and the epoch (see `EpochSampler`). With
+    `train_sampling_strategy="group_by_length"`, the Trainer's sampler draws from torch's global generator, so a run
+    that is resumed in the middle of an epoch would continue in a different order.
 
-    Failures: a loss that is not finite or a checkpoint that cannot be written ends the run with one line.
+    Failures: a NaN or infinite loss, or a checkpoint that cannot be written, ends the run with a one-line error.
 
     Args:
         summed_loss: The loss to train on. Logged losses are in the units of the labels.
@@ -102,7 +109,7 @@ class CorrectedTrainer(Trainer):
         self._summed_loss = summed_loss
         examples, arguments = self.train_dataset, self.args
         by_length = arguments.train_sampling_strategy == "group_by_length"
-        # An array: the column itself would be read from disk number by number.
+        # As an array, because the column itself would be read from disk one number at a time.
         lengths = examples.with_format("numpy")["length"][:] if by_length else None
         effective_batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
         self._sampler = EpochSampler(len(examples), lengths, effective_batch, arguments.seed)
@@ -112,23 +119,24 @@ class CorrectedTrainer(Trainer):
             self.add_callback(_Bar)
 
     def check_optimizer(self) -> None:
-        """Raise UserError if the optimizer or the schedule cannot be created. Otherwise, that ends in a traceback."""
+        """Raise UserError if the optimizer or the schedule cannot be created. The Trainer would show a traceback."""
         try:
             self.create_optimizer_and_scheduler(num_training_steps=1)
         except (ImportError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise UserError(f"params.yaml: train.optim or train.lr_scheduler_type fails: {reason}") from error
+            raise UserError(f"params.yaml: train.optim or train.lr_scheduler_type cannot be used: {reason}") from error
         self.optimizer = self.lr_scheduler = None
 
     def _mean_loss(self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor) -> torch.Tensor:
-        logits = outputs["logits"].float()  # With FSDP they have the precision of autocast.
+        # `num_items_in_batch` is the number of labels in the effective batch, over all forward passes and processes.
+        logits = outputs["logits"].float()  # With FSDP, they have the precision of autocast.
         return self._summed_loss(logits, labels, self.args.label_smoothing_factor) / num_items_in_batch
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         return self._sampler
 
     def _get_eval_sampler(self, eval_dataset: Any) -> None:
-        # None is the order of the dataset. With length groups, the Trainer would return predictions in another order.
+        # None keeps the order of the dataset. With "group_by_length", the Trainer would reorder the predictions.
         return None
 
     def get_train_dataloader(self) -> Any:
@@ -137,7 +145,7 @@ class CorrectedTrainer(Trainer):
         return loader
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        if self.args.process_index:  # Otherwise dropout would remove the same units on all ranks.
+        if self.args.process_index:  # Otherwise, dropout would drop the same units in all processes.
             torch.manual_seed(self.args.seed + self.args.process_index)
         with fast_dropout() if self.args.use_cpu else nullcontext():
             return super().train(*args, **kwargs)
@@ -146,7 +154,7 @@ class CorrectedTrainer(Trainer):
         if "loss" in logs:
             logs["loss"] *= self._summed_loss.unit
             require_finite("loss", logs["loss"], self.state.global_step)
-            if not self.args.fp16:  # Its scaler skips a step now and then, and lowers its scale.
+            if not self.args.fp16:  # With fp16, gradients may overflow, and the scaler skips the step.
                 require_finite("gradient norm", logs["grad_norm"], self.state.global_step)
         if "eval_loss" in logs:
             require_finite("validation loss", logs["eval_loss"], self.state.global_step)
@@ -158,7 +166,11 @@ class CorrectedTrainer(Trainer):
 
 
 class _SamplerEpoch(TrainerCallback):
-    """Set the epoch of the sampler. After a resume with several processes, Accelerate's `set_epoch` misses it."""
+    """Set the epoch of the sampler.
+
+    The Trainer calls `set_epoch` of Accelerate's data loader. After a resume with several processes, this call does not
+    reach the sampler, because `skip_first_batches` has wrapped it once more.
+    """
 
     def __init__(self, sampler: EpochSampler) -> None:
         self._sampler = sampler
@@ -168,7 +180,7 @@ class _SamplerEpoch(TrainerCallback):
 
 
 class _Checkpointing(TrainerCallback):
-    """Save every `save_steps` steps as well as after each epoch, and stop the run after a signal."""
+    """Save a checkpoint every `save_steps` steps, not only after each epoch, and stop the run after a signal."""
 
     def __init__(self, home: Path, save_steps: int, interruption: Interruption) -> None:
         self._home = home
@@ -176,26 +188,27 @@ class _Checkpointing(TrainerCallback):
         self._interruption = interruption
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.best_global_step:  # The checkpoints may have moved since the state was written.
+        if state.best_global_step:  # The directory may have moved since the state was saved.
             state.best_model_checkpoint = str(self._home / f"checkpoint-{state.best_global_step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         due = self._interruption.agreed() or state.global_step % self._save_steps == 0
-        # The last step of an epoch is saved after validation; a checkpoint without its scores would skip them.
+        # After the last step of an epoch, the Trainer scores validation and then saves a checkpoint anyway. A run that
+        # resumed from a checkpoint of this step, saved before the validation, would skip the validation.
         if due and not state.epoch.is_integer():
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        distributed.barrier()  # After it, all ranks have written their random states.
+        distributed.barrier()  # After this, all processes have written their random states.
         if distributed.rank() == 0:
             complete(self._home / f"checkpoint-{state.global_step}")
-            rotate_checkpoints(str(self._home), 2, state.best_model_checkpoint)  # the newest one and the best one
+            rotate_checkpoints(str(self._home), 2, state.best_model_checkpoint)  # Keep the newest and the best.
         if self._interruption.agreed():
             self._interruption.stop(state.global_step, state.max_steps)
 
 
 class _Progress(TrainerCallback):
-    """Show the progress of the run in the log and in the learning curves."""
+    """Write the progress of the run to the log and to the learning curves."""
 
     def __init__(self, task: Task, curves: Curves) -> None:
         self._task = task
@@ -209,7 +222,7 @@ class _Progress(TrainerCallback):
 
 
 class _Bar(ProgressCallback):
-    """The progress bar without a dictionary every few steps."""
+    """A progress bar that does not print a dictionary at every logged step."""
 
     def on_log(self, *args: Any, **kwargs: Any) -> None:
         pass

@@ -1,0 +1,105 @@
+"""README and docs: their links, names, commands, pictures and style."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from pipeline.params import Params, keys_of
+
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks/README.md"]
+PIPELINE = ROOT / "pipeline"
+COMMANDS = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__", "__main__", "cli", "params"}
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The files and directories of this project that a page links to or shows, each with its anchor."""
+    targets = re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", page.read_text())
+    parts = [(left or right).partition("#") for left, right in targets if "://" not in (left or right)]
+    return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in parts]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_of_a_page_resolves() -> None:
+    for page in PAGES:
+        for path, anchor in links(page):
+            assert path.exists(), f"{page}: {path}"
+            assert not anchor or anchor in anchors(path), f"{page}: {path}#{anchor}"
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    seen: set[Path] = set()
+    todo = [README]
+    while todo:
+        if (page := todo.pop()) not in seen:
+            seen.add(page)
+            todo += [path for path, _ in links(page) if path.suffix == ".md"]
+    assert set(PAGES) <= seen
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_keys_files_and_commands_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    keys = {key for section in Params.model_fields for key in keys_of(section)}
+    mentioned = re.findall(rf"(?<![\w+./])((?:{'|'.join(Params.model_fields)})\.[a-z]\w*)", text)
+    files = {"model.onnx", *(path.name for path in PIPELINE.glob("*.py"))}
+    assert set(mentioned) - keys - files == set()
+    assert {
+        path for path in re.findall(r"`((?:pipeline|tests|docs)/[^`]*)`", text) if not (ROOT / path).exists()
+    } == set()
+    assert set(re.findall(r"python -m pipeline\.(\w+)", text)) <= COMMANDS
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
+
+
+def test_no_picture_is_older_than_what_it_shows() -> None:
+    pictures = runpy.run_path(str(ROOT / "docs/pictures.py"))
+    recorded = pictures["DIGEST"].read_text().strip()
+    assert recorded == pictures["digest"](), "the code of the report has changed: run dvc repro and make pictures"
+
+
+# What a native speaker would not write, and what to write instead.
+BANNED = {
+    r"\d(?: |&nbsp;|\u00a0)%": "95%, without a space",
+    r"Raises? \w+ where": "Raises ... if",
+    r"\bis no\b(?! longer)": "is not a",
+    r"\bbeside\b": "next to, or compared with",
+    r"\banew\b": "again",
+    r"\ball the same\b": "anyway",
+    r"\bby hand\b": "manually, or the command",
+    r"\bof which\b": "a sentence of its own",
+    r"\bat hand\b": "available",
+    r"\bbut for\b": "except for",
+    r"\brefus(?:e|es|ed|al|als)\b": "raise an error, or reject",
+    r"\b(?:licence|labell|grey\b|behaviour|organis|normalis|misspelt|colour|catalogue)": "American spelling",
+    r"\bin brackets\b": "in parentheses",
+    r"\bdrawn at random\b": "newly initialized",
+    r"\b(?:the|a) share\b|\bshares of\b": "proportion",
+    r"\bimitat": "emulate",
+    r"\bfrom 0\.5 on\b": "at least 0.5",
+}
+PROSE = [
+    *PAGES,
+    *(ROOT / name for name in ("params.yaml", "dvc.yaml", "search.yaml", "Makefile", "pyproject.toml")),
+    *sorted(PIPELINE.rglob("*.py")),
+    *sorted(PIPELINE.rglob("*.jinja")),
+]
+
+
+@pytest.mark.parametrize("phrase", BANNED)
+def test_the_prose_is_plain_english(phrase: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in PROSE
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(phrase, line, re.IGNORECASE)
+    ]
+    assert not found, f"write {BANNED[phrase]}:\n" + "\n".join(found)
