@@ -1,7 +1,7 @@
 """Take the pictures of the docs again: `make pictures`, after a `dvc repro`. It needs Chromium.
 
-The report's first screen comes from metrics/report.html, in the light and the dark theme. The terminal picture comes from a
-run of `make demo`. pictures.sha256 records the code that draws the report, so that a test notices old pictures.
+The report's first screen comes from metrics/report.html, in the light and the dark theme. The terminal picture comes
+from a run of `make demo`. pictures.sha256 records the code that draws the report, so that a test notices old pictures.
 """
 
 import hashlib

@@ -105,7 +105,7 @@ def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iter
             raise UserError(f"The model reads {reads} ({' and '.join(names)}), got {len(source)}.")
         row = {name: [text] for name, text in zip(names, source, strict=True)}
         return [Batch(Path("command line"), "row", [0], row)]
-    columns = ColumnSelection(names, keep_rest=True, remedy=f"the model reads {' and '.join(names)}; rename a column")
+    columns = ColumnSelection(names, keep_rest=True, remedy=f"The model reads {' and '.join(names)}. Rename a column.")
     return read_standard_input(columns, on_error) if source == _STANDARD_INPUT else read_file(source, columns, on_error)
 
 

@@ -81,6 +81,7 @@ class DataParams(Section):
     """All keys except `task`, `on_missing` and `on_leakage` describe the user's own files."""
 
     task: Literal["custom", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
+    name: Annotated[str, Field(min_length=1, max_length=80)] | None
     directory: PathText
     text_column_names: list[str]
     label_column_name: str | list[str]
@@ -90,6 +91,13 @@ class DataParams(Section):
     slice_columns: list[str]
     on_missing: Literal["error", "drop"]
     on_leakage: Literal["error", "warn", "drop"]
+
+    @property
+    def title(self) -> str:
+        """The name of the data in the report and the model card."""
+        if self.name is not None:
+            return self.name
+        return Path(self.directory).name if self.task == "custom" else self.task
 
     @property
     def label_columns(self) -> list[str]:

@@ -28,7 +28,7 @@ def pin(checkpoint: str) -> str:
     try:
         model = hub_model(name, revision or None)
     except Unavailable as error:
-        raise UserError(f"{error}. Check the name, and that this machine can reach the Hub.") from None
+        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
     log.info(
         "%s at %s has %s", model.name, revision or "its default branch", ", ".join(needed(model.files, model.name))
     )
@@ -39,7 +39,7 @@ def main() -> None:
     parser = command_parser("pin", __doc__)
     parser.add_argument(
         "name", metavar="NAME",
-        help="name of the model on the Hub, or of a catalogued model without its organization; NAME@BRANCH or NAME@TAG "
+        help="name of the model on the Hub, or of a cataloged model without its organization; NAME@BRANCH or NAME@TAG "
         "looks up another revision (default: the default branch)",
     )  # fmt: skip
     arguments = parser.parse_args()

@@ -15,6 +15,7 @@ from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, PROVENANCE
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import logits_to_predictions
+from pipeline.params import load_params
 from pipeline.report import report
 from pipeline.sources import demo
 from pipeline.sources.demo import DEMO
@@ -174,7 +175,8 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     write(root / CLASSIFIER / SETTINGS, {"max_length": 96})
 
 
-def make(root: Path) -> str:
-    """Run the stage. Returns the page."""
-    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS_DIR)
+def make(root: Path, name: str | None = None) -> str:
+    """Run the stage with `data.name`. Returns the page."""
+    params = load_params(Path(__file__).with_name("params.yaml")).data.model_copy(update={"name": name})
+    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS_DIR, params)
     return (root / METRICS_DIR / "report.html").read_text()

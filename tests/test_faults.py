@@ -458,6 +458,6 @@ def test_an_empty_sentence_is_rejected_with_its_row(
 ) -> None:
     pairs = [("a sentence", "another"), ("a sentence", empty)]
     monkeypatch.setitem(CORPORA, "demo", lambda: make_corpus(pairs))
-    with pytest.raises(UserError, match=r"demo: train: rows without sentence2: 1 of .* idx 1; .*data\.on_missing=drop"):
+    with pytest.raises(UserError, match=r"demo: train has rows .*sentence2.*: 1 of .* idx 1\. .*data\.on_missing=drop"):
         download(tmp_path / "raw", data_params(task="demo"))
     assert not (tmp_path / "raw").exists()

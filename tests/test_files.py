@@ -13,7 +13,7 @@ from custom_files import csv, download_custom, examples, jsonl, load_files, rows
 
 from pipeline.core.messages import UserError
 from pipeline.sources.fetch import file_sha256
-from pipeline.tabular.reading import Columns, raise_row_error, read_file
+from pipeline.tabular.reading import ColumnSelection, raise_row_error, read_file
 
 FEW = rows(40, ["good", "bad"])
 CSV = csv(FEW)
@@ -64,18 +64,18 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
         (number, FEW[number][0]) for number in range(30)
     ]
     Path("data/custom/train-00001-of-00003.parquet").unlink()
-    with pytest.raises(UserError, match=r"data/custom: the 3 files .*no train-00001-of-00003\.parquet; add"):
+    with pytest.raises(UserError, match=r"data/custom must have 3 .*not have train-00001-of-00003\.parquet\. Add"):
         load_files({})
 
 
 @pytest.mark.parametrize(
     ("numbers", "total", "message"),
     [
-        ([0, 7], 2, r"no train-00001-of-00002\.parquet; add"),
-        ([1, 2], 2, r"no train-00000-of-00002\.parquet; add"),
-        ([0, 2], 3, r"no train-00001-of-00003\.parquet; add"),
-        ([0, 1, 2], 2, r"train-00002-of-00002\.parquet; rename"),
-        ([0], 0, r"train-00000-of-00000\.parquet; rename"),
+        ([0, 7], 2, r"not have train-00001-of-00002\.parquet\. Add"),
+        ([1, 2], 2, r"not have train-00000-of-00002\.parquet\. Add"),
+        ([0, 2], 3, r"not have train-00001-of-00003\.parquet\. Add"),
+        ([0, 1, 2], 2, r"train-00002-of-00002\.parquet\. Rename"),
+        ([0], 0, r"train-00000-of-00000\.parquet\. Rename"),
     ],
 )
 def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, message: str) -> None:
@@ -83,7 +83,7 @@ def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, messa
     with pytest.raises(UserError, match=rf"data/custom.*{message}"):
         load_files({**shards, "dev.csv": CSV}, split=FIXED)
     shutil.rmtree("data/custom")
-    with pytest.raises(UserError, match=rf"data/custom/train: .*{message}"):
+    with pytest.raises(UserError, match=rf"data/custom/train must .*{message}"):
         load_files({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
 
 
@@ -107,7 +107,7 @@ def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
 )
 def test_a_blank_line_is_an_empty_text_if_there_is_no_other_column(content: str, texts: list[str]) -> None:
     Path("new.csv").write_text(content)
-    batches = list(read_file(Path("new.csv"), Columns(["text"]), raise_row_error))
+    batches = list(read_file(Path("new.csv"), ColumnSelection(["text"]), raise_row_error))
     assert [text for batch in batches for text in batch.columns["text"]] == texts
 
 
@@ -153,75 +153,75 @@ def test_pages_and_json_saved_as_csv_are_told_in_one_line(content: str) -> None:
 BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     "a missing column": (
         {"train.csv": csv(FEW, "text,lable")},
-        r'train\.csv .*column label, but text, lable; name .* did you mean "lable"\?',
+        r'train\.csv has no column "label"\. .*: text, lable\. Did you mean "lable"\? Name ',
     ),
     "semicolons": ({"train.csv": CSV.replace(",", ";")}, r"train\.csv .*';'.* commas"),
     "a doubled column": (
         {"train.csv": csv([(*row, 1) for row in FEW], "text,label,label")},
-        r"2 columns label; rename",
+        r'2 columns named "label"\. Rename',
     ),
     "two candidates": (
         {"train.csv": CSV, "train.tsv": CSV},
-        r"data/custom has train\.csv, train\.tsv.* train; keep only one",
+        r"data/custom has several candidates for train: train\.csv, train\.tsv\. Keep only one",
     ),
     "two names of a split": (
         {"train.csv": CSV, "val.csv": CSV, "dev.csv": CSV},
-        r"dev\.csv, val\.csv.* validation; keep",
+        r"for validation: dev\.csv, val\.csv\. Keep",
     ),
-    "no train file": ({"my.csv": CSV}, r"data\.directory: data/custom has no train file, but my\.csv; put train\.csv"),
-    "nothing": ({}, r"data\.directory: data/custom has no train file; put train\.csv"),
-    "an unknown ending": ({"train.xlsx": "x"}, r"train\.xlsx cannot be read; save .* \.csv"),
+    "no train file": ({"my.csv": CSV}, r"data\.directory: .* no train file\. It contains: my\.csv\. Add .* train\.csv"),
+    "nothing": ({}, r"data\.directory: data/custom has no train file\. Add one of train\.csv"),
+    "an unknown ending": ({"train.xlsx": "x"}, r"train\.xlsx has an unsupported suffix\. Save .* \.csv"),
     "another encoding": (
         {"train.csv": CSV.encode() + "café,good\n".encode("cp1252")},
-        r"train\.csv line 42 is not UTF-8.*Windows-1252.* 'é'; .*iconv",
+        r"train\.csv line 42 is not UTF-8.*Windows-1252.* 'é'\. .*iconv",
     ),
-    "UTF-16": ({"train.csv": CSV.encode("utf-16")}, r"train\.csv is UTF-16 text.*; save it as UTF-8"),
-    "UTF-16 without a mark": ({"train.csv": CSV.encode("utf-16-le")}, r"train\.csv .*zero bytes.*; save it as UTF-8"),
-    "too many fields": ({"train.csv": CSV + "a, b,good\n"}, r"train\.csv line 42 has 3 fields, the header 2; .*quotes"),
-    "too few fields": ({"train.tsv": CSV.replace(",", "\t") + "a\n"}, r"train\.tsv line 42 has 1 fields.*quotes"),
+    "UTF-16": ({"train.csv": CSV.encode("utf-16")}, r"train\.csv is UTF-16 text.*\. Save it as UTF-8"),
+    "UTF-16 without a mark": ({"train.csv": CSV.encode("utf-16-le")}, r"train\.csv .*null bytes.*\. Save it as UTF-8"),
+    "too many fields": ({"train.csv": CSV + "a, b,good\n"}, r"train\.csv line 42 .* header \(2\), got 3\. .*quotes"),
+    "too few fields": ({"train.tsv": CSV.replace(",", "\t") + "a\n"}, r"train\.tsv line 42 .*, got 1\. .*quotes"),
     "an open quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42 cannot be read .*double quotes"),
-    "a quote within": ({"train.csv": CSV + '"a" b,good\n'}, r"train\.csv line 42 cannot be read .*double those"),
+    "a quote within": ({"train.csv": CSV + '"a" b,good\n'}, r"train\.csv line 42 cannot be read .*double the quotes"),
     "a line that is not JSON": (
         {"train.jsonl": jsonl(FEW) + "{'a': 1}\n"},
-        r"train\.jsonl line 41 is not JSON: .*; write",
+        r"train\.jsonl line 41 cannot be read as JSON: .*\. Write",
     ),
     "a key twice": (
         {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": "good", "text": "b"}\n'},
-        r"train\.jsonl line 41 is not JSON: it has the key 'text' twice; write",
+        r"train\.jsonl line 41 cannot be read as JSON: the key 'text' occurs more than once\. Write",
     ),
     "a key twice in a list": (
         {"train.json": '[{"text": "a", "text": "b"}]'},
-        r"train\.json is not JSON: it has the key 'text' twice; write",
+        r"train\.json cannot be read as JSON: the key 'text' occurs more than once\. Write",
     ),
-    "a line that is no object": ({"train.jsonl": jsonl(FEW) + "[1]\n"}, r"train\.jsonl line 41 is \[1\]; .*object"),
-    "a broken list": ({"train.json": "[{}, "}, r"train\.json is not JSON: .*; write a list"),
-    "parquet as csv": ({"train.csv": parquet(FEW)}, r"train\.csv is a parquet file.*UTF-8 text; .*rename"),
-    "csv as parquet": ({"train.parquet": CSV}, r"train\.parquet is UTF-8 text.*a parquet file; .*rename"),
-    "a page as JSON": ({"train.json": "<!doctype html><html>"}, r"train\.json is an HTML or XML page.*JSON; "),
-    "Excel as csv": ({"train.csv": b"PK\x03\x04\x14"}, r"train\.csv is a zip or Excel file.*; save"),
-    "JSON as csv": ({"train.csv": jsonl(FEW)}, r"train\.csv is JSON.*; .*rename"),
+    "a line that is no object": ({"train.jsonl": jsonl(FEW) + "[1]\n"}, r"jsonl line 41 .*object.*, got \[1\]\."),
+    "a broken list": ({"train.json": "[{}, "}, r"train\.json cannot be read as JSON: .*\. Write a list"),
+    "parquet as csv": ({"train.csv": parquet(FEW)}, r"train\.csv is a Parquet file.*UTF-8 text\. .*rename"),
+    "csv as parquet": ({"train.parquet": CSV}, r"train\.parquet is UTF-8 text.*a Parquet file\. .*rename"),
+    "a page as JSON": ({"train.json": "<!doctype html><html>"}, r"train\.json is an HTML or XML page.*JSON\. "),
+    "Excel as csv": ({"train.csv": b"PK\x03\x04\x14"}, r"train\.csv is a zip or Excel file.*\. Save"),
+    "JSON as csv": ({"train.csv": jsonl(FEW)}, r"train\.csv is JSON.*\. .*rename"),
     "half a parquet file": (
         {"train.parquet": parquet(FEW)[:300]},
-        r"train\.parquet is not a complete parquet.*; write",
+        r"train\.parquet is not a complete Parquet.*\. Write",
     ),
     "parquet that is not UTF-8": (
         {"train.parquet": parquet(FEW, compression="none", use_dictionary=False).replace(b"\0bad", b"\0b\xe9d")},
-        r"train\.parquet has text that is not UTF-8",
+        r"train\.parquet contains text that is not UTF-8",
     ),
-    "an empty file": ({"train.csv": ""}, r"train\.csv is empty; put rows"),
-    "a header alone": ({"train.csv": "text,label\n"}, r"train\.csv has no rows; add"),
-    "an empty test file": ({"train.csv": CSV, "test.csv": "text\n"}, r"test\.csv has no rows; add some, or remove"),
+    "an empty file": ({"train.csv": ""}, r"train\.csv is empty\. Put rows"),
+    "a header alone": ({"train.csv": "text,label\n"}, r"train\.csv has no rows\. Add"),
+    "an empty test file": ({"train.csv": CSV, "test.csv": "text\n"}, r"test\.csv has no rows\. Add some, or remove"),
     "a list as a text": (
         {"train.jsonl": '{"text": [1], "label": "a"}\n' + jsonl(FEW)},
-        r"jsonl line 1 has \[1\] as text, which is no text; correct",
+        r'jsonl line 1 has \[1\] in column "text", which is not text\. Correct',
     ),
     "an object as a label": (
         {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": {}}\n'},
-        r"jsonl line 41: label is \{\}; .*text",
+        r"jsonl line 41: \"label\" is \{\}\. .*text",
     ),
     "half a character": (
         {"train.jsonl": '{"text": "\\ud83d", "label": "good"}\n' + jsonl(FEW)},
-        r"train\.jsonl line 1 has .*ud83d.* as text, .*; correct",
+        r'train\.jsonl line 1 has .*ud83d.* in column "text", .*\. Correct',
     ),
 }
 
@@ -238,13 +238,13 @@ def test_a_bad_file_is_told_in_one_line(fault: str) -> None:
 def test_a_link_to_nowhere_is_told_in_one_line() -> None:
     Path("data/custom").mkdir(parents=True)
     Path("data/custom/train.csv").symlink_to("moved.csv")
-    with pytest.raises(UserError, match=r"^data/custom/train\.csv cannot be read: No such file or directory$"):
+    with pytest.raises(UserError, match=r"^data/custom/train\.csv cannot be read: No such file or directory\.$"):
         load_files({})
 
 
 def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:
     text = csv([('"one\ntwo\nthree"', "good")]) + "a,b,c\n"
-    with pytest.raises(UserError, match=r"train\.csv line 5 has 3 fields"):
+    with pytest.raises(UserError, match=r"train\.csv line 5 .* got 3\."):
         load_files({"train.csv": text})
 
 
@@ -256,7 +256,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.Mo
         return sha256
 
     monkeypatch.setattr("pipeline.sources.custom.file_sha256", append_after_hashing)
-    with pytest.raises(UserError, match=r"^data/custom/train\.csv was changed while it was read; run again$"):
+    with pytest.raises(UserError, match=r"^data/custom/train\.csv changed while it was being read\. Run"):
         load_files({"train.csv": CSV})
 
 

@@ -69,7 +69,7 @@ def test_an_altered_file_of_the_archives_is_refused(
     (tmp_path / "RTE" / "dev.tsv").write_text(text.replace("Dana", "Diana"))
     monkeypatch.setenv("GLUE_MIRROR", str(tmp_path))
     with pytest.raises(
-        UserError, match=r"^GLUE_MIRROR: \S*RTE/dev\.tsv is altered: sha256 .*; fix or replace the file$"
+        UserError, match=r"^GLUE_MIRROR: \S*RTE/dev\.tsv is not the published file: .*\. Fix or replace the file\.$"
     ):
         load_glue("rte")
 
@@ -172,17 +172,17 @@ def test_mnli_is_scored_on_matched_and_mismatched() -> None:
     ("name", "file", "damage", "message"),
     [
         ("wnli", "dev.tsv", lambda text: None, r"WNLI/dev\.tsv is missing"),
-        ("wnli", "dev.tsv", lambda text: text[: text.rindex(b"\t")], r"dev\.tsv line 3 has 3 fields; a row has 4"),
-        ("wnli", "train.tsv", lambda text: text[:-2] + b"2\n", r"tsv line 4 has the label '2'; .* or 0 or 1"),
-        ("stsb", "train.tsv", lambda text: text[:-2] + b"5.1\n", r"line 4 has the label '5\.1'; .* from 0 to 5"),
-        ("stsb", "train.tsv", lambda text: text[:-2] + b"nan\n", r"line 4 has the label 'nan'; .* from 0 to 5"),
-        ("stsb", "train.tsv", lambda text: text[:-2] + b"\n", r"line 4 has the label ''; .* from 0 to 5"),
-        ("wnli", "train.tsv", lambda text: text[: text[:-1].rindex(b"\n")], "train has 2 rows; it must have 3"),
-        ("wnli", "test.tsv", lambda text: text + text[text.index(b"\n") + 1 :], "test has 4 rows; it must have 2"),
-        ("wnli", "test.tsv", lambda text: b"", r"tsv line 1 is not .* header, which has sentence1, sentence2"),
-        ("wnli", "dev.tsv", lambda text: text.replace(b"\n", b"\r\n"), r"dev\.tsv has line ends of Windows \(CRLF\)"),
+        ("wnli", "dev.tsv", lambda text: text[: text.rindex(b"\t")], r"dev\.tsv line 3 must have 4 .* fields, got 3"),
+        ("wnli", "train.tsv", lambda text: text[:-2] + b"2\n", r"tsv line 4: the label must be .* or 0 or 1, got '2'"),
+        ("stsb", "train.tsv", lambda text: text[:-2] + b"5.1\n", r"line 4: the label must be from 0 to 5, got '5\.1'"),
+        ("stsb", "train.tsv", lambda text: text[:-2] + b"nan\n", r"line 4: the label must be from 0 to 5, got 'nan'"),
+        ("stsb", "train.tsv", lambda text: text[:-2] + b"\n", r"line 4: the label must be from 0 to 5, got ''"),
+        ("wnli", "train.tsv", lambda text: text[: text[:-1].rindex(b"\n")], "train must have 3 rows, got 2"),
+        ("wnli", "test.tsv", lambda text: text + text[text.index(b"\n") + 1 :], "test must have 2 rows, got 4"),
+        ("wnli", "test.tsv", lambda text: b"", r"tsv line 1 is not .* header, which .* sentence1, sentence2"),
+        ("wnli", "dev.tsv", lambda text: text.replace(b"\n", b"\r\n"), r"dev\.tsv has Windows line endings \(CRLF\)"),
         ("wnli", "dev.tsv", lambda text: text.replace(b"lines", b"\xff\xfe"), r"dev\.tsv line 2 is not UTF-8"),
-        ("cola", "dev.tsv", lambda text: b"source\tlabel\tstar\tsentence\n" + text, r"line 1 has the label 'label'"),
+        ("cola", "dev.tsv", lambda text: b"source\tlabel\tstar\tsentence\n" + text, r"line 1: .*, got 'label'"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_reported_by_file_and_line(
@@ -191,7 +191,7 @@ def test_a_damaged_file_is_reported_by_file_and_line(
     path = write_archive(small, name) / file
     text = damage(path.read_bytes())
     path.unlink() if text is None else path.write_bytes(text)
-    with pytest.raises(UserError, match=rf"^GLUE_MIRROR: .*{message}.*; fix or replace the file$") as error:
+    with pytest.raises(UserError, match=rf"^GLUE_MIRROR: .*{message}.*\. Fix or replace the file\.$") as error:
         download(tmp_path / "raw", data_params(task=name))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "raw").exists()
@@ -206,7 +206,7 @@ def test_a_task_that_no_source_has_is_one_line_with_the_remedy(
         load_glue("qnli")
     assert "\n" not in str(error.value)
     message = "GLUE_MIRROR has no QNLI/" if has_mirror else "GLUE_MIRROR is not set"
-    for words in (message, "the Hub: qnli/train", "set GLUE_MIRROR to a directory with QNLI/", "make demo"):
+    for words in (message, "the Hub failed: qnli/train", "set GLUE_MIRROR to a directory with QNLI/", "make demo"):
         assert words in str(error.value)
 
 
@@ -240,5 +240,5 @@ def test_every_task_comes_from_the_hub_too(
         assert corpus.splits["train"][task.text_columns[-1]][1] == f"{task.text_columns[-1]} 1"
         assert [split for split, rows in corpus.splits.items() if "label" not in rows] == task.unlabeled_splits
     monkeypatch.setitem(GLUE, "rte", dataclasses.replace(GLUE["rte"], rows=(4, 2, 2)))
-    with pytest.raises(UserError, match=r"the Hub: train has 3 rows; it must have 4\."):
+    with pytest.raises(UserError, match=r"the Hub failed: train must have 4 rows, got 3\."):
         load_glue("rte")

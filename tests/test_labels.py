@@ -180,14 +180,14 @@ def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -
 @pytest.mark.parametrize(
     ("files", "changes", "words"),
     [
-        ({"train.csv": columns_csv([*CELLS, (0, 2)])}, {}, ["train.csv line 5", "insult is '2'"]),
-        ({"train.csv": columns_csv([*CELLS, ("yes", 0)])}, {}, ["train.csv line 5", "toxic is 'yes'"]),
+        ({"train.csv": columns_csv([*CELLS, (0, 2)])}, {}, ["train.csv line 5", '"insult" must be', "got '2'"]),
+        ({"train.csv": columns_csv([*CELLS, ("yes", 0)])}, {}, ["train.csv line 5", '"toxic" must be', "got 'yes'"]),
         (
             {"train.csv": columns_csv(CELLS), "test.csv": csv([("x", 1)], "text,toxic")},
             {},
-            ["test.csv", "no column insult"],
+            ["test.csv", 'no column "insult"'],
         ),
-        ({"train.csv": columns_csv(CELLS, header="text,toxic,rude")}, {}, ["train.csv", "no column insult"]),
+        ({"train.csv": columns_csv(CELLS, header="text,toxic,rude")}, {}, ["train.csv", 'no column "insult"']),
         ({}, {"label_column_name": ["toxic"]}, ["data.label_column_name", "without brackets"]),
         ({}, {"label_column_name": []}, ["data.label_column_name"]),
         ({}, {"label_column_name": ["toxic", "toxic"]}, ["data.label_column_name", "elsewhere"]),
@@ -308,7 +308,7 @@ def test_minus_one_of_a_class_label_is_missing() -> None:
     task = load_files({}).task
     assert (task.labels, task.unlabeled_splits) == (["c", "b", "a"], ["test"])
     datasets_parquet("data/custom/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
-    assert "test: rows without label: 5 of 10 (50.0%), idx 1, 3" in rejected({})
+    assert "test has rows without a label: 5 of 10 (50.0%), idx 1, 3" in rejected({})
 
 
 def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_several() -> None:
@@ -331,7 +331,7 @@ def test_a_class_number_without_a_name_is_named() -> None:
     Path("data/custom").mkdir(parents=True)
     pq.write_table(train.replace_schema_metadata(metadata), "data/custom/train.parquet")
     message = rejected({})
-    assert "train.parquet row 2" in message and "label is 2" in message
+    assert "train.parquet row 2" in message and '"label" is 2' in message
     for broken in ("not JSON", "[]", '{"info": null}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}'):
         pq.write_table(train.replace_schema_metadata({"huggingface": broken}), "data/custom/train.parquet")
         assert load_files({}).task.labels == ["0", "1", "2"]
@@ -411,16 +411,16 @@ def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
 
 def test_a_word_among_the_targets_is_told_next_to_a_test_split_of_minus_ones() -> None:
     files = {"train.csv": csv(rows(60, ["0.5", "good"])), "test.csv": csv(rows(9, [-1], 1))}
-    assert "train.csv line 3: label is 'good'" in rejected(files, problem_type="regression")
+    assert "train.csv line 3: \"label\" is 'good'" in rejected(files, problem_type="regression")
     corpus = load_files({"train.csv": csv(rows(60, [-1, "9" * 400])), "test.csv": csv(rows(9, [-1], 1))})
     assert corpus.task.labels == ["-1", "9" * 400]
 
 
 def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
     message = rejected({"train.csv": csv(rows(60, [0, 1, 2, -1]))})
-    assert "train.csv line 5: label is -1" in message and "data.id2label" in message
+    assert 'train.csv line 5: "label" is -1' in message and "data.id2label" in message
     corpus = load_files({"train.csv": csv(rows(60, [0, 1, -1]))})
-    assert any("line 4: label is -1" in warning for warning in corpus.warnings)
+    assert any('line 4: "label" is -1' in warning for warning in corpus.warnings)
     corpus = load_files({"train.csv": csv(rows(60, [-1, 1]))})
     assert not any("-1" in warning and "known" in warning for warning in corpus.warnings)
 
@@ -442,14 +442,14 @@ def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str]
     files = {"train.jsonl": jsonl(rows(60, labels))}
     for changes in ({}, {"problem_type": "regression"}):
         message = rejected(files, **changes)
-        assert f"line {labels.index(quoted.strip(chr(39))) + 1}: label is {quoted}" in message and remedy in message
+        assert f'line {labels.index(quoted.strip(chr(39))) + 1}: "label" is {quoted}' in message and remedy in message
     task = load_files(files, id2label={label: label for label in labels}).task
     assert task.labels == labels
 
 
 def test_a_decimal_comma_in_another_split_is_named() -> None:
     files = {"train.csv": csv(rows(60, ["0.5", "1.5"])), "dev.csv": csv([("a", "0.5"), ("b", '"0,7"')])}
-    assert "dev.csv line 3: label is '0,7'" in rejected(files, split={"type": "fixed"})
+    assert "dev.csv line 3: \"label\" is '0,7'" in rejected(files, split={"type": "fixed"})
 
 
 def test_words_with_some_percentages_are_classes() -> None:

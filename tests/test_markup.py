@@ -52,12 +52,13 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     diagnostics: dict[str, Any] = {
         split: {"scores": dict.fromkeys(applicable_metrics(task), 0.9)} for split in task.scored_splits
     }
-    diagnostics["signature"] = dict.fromkeys(("task", "metrics", "seed", "checkpoint", "code"), HOSTILE)
+    diagnostics["signature"] = dict.fromkeys(("task", "metrics", "seed", "checkpoint", "code"), f"```{HOSTILE}")
     pair_labels = np.array([0, 1, 1])
     never_yes = Predictions(
         np.arange(3), pair_labels, np.zeros(3, int), np.zeros((3, 2)), np.full((3, 2), 0.5), swapped=None
     )
     results = Results(
+        data_name=f"pairs {HOSTILE}",
         task=task,
         evaluation=scores,
         intervals=limits,

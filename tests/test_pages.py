@@ -18,7 +18,11 @@ COMMANDS = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__", "__main_
 def links(page: Path) -> list[tuple[Path, str]]:
     """The files and directories of this project that a page links to or shows, each with its anchor."""
     targets = re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", page.read_text())
-    parts = [(left or right).partition("#") for left, right in targets if "://" not in (left or right)]
+    parts = [
+        (left or right).partition("#")
+        for left, right in targets
+        if not re.match(r"https?:|\.\./\.\./actions/", left or right)
+    ]
     return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in parts]
 
 
@@ -68,18 +72,18 @@ def test_no_picture_is_older_than_what_it_shows() -> None:
 
 # What a native speaker would not write, and what to write instead.
 BANNED = {
-    r"\d(?: |&nbsp;|\u00a0)%": "95%, without a space",
+    r"\d(?: |&nbsp;|\u00a0)%(?!\})": "95%, without a space",
     r"Raises? \w+ where": "Raises ... if",
-    r"\bis no\b(?! longer)": "is not a",
+    r"(?<!there )\bis no\b(?! longer)": "is not a",
     r"\bbeside\b": "next to, or compared with",
     r"\banew\b": "again",
     r"\ball the same\b": "anyway",
     r"\bby hand\b": "manually, or the command",
-    r"\bof which\b": "a sentence of its own",
+    r"[,(|] ?of which\b": "a sentence of its own",
     r"\bat hand\b": "available",
     r"\bbut for\b": "except for",
-    r"\brefus(?:e|es|ed|al|als)\b": "raise an error, or reject",
-    r"\b(?:licence|labell|grey\b|behaviour|organis|normalis|misspelt|colour|catalogue)": "American spelling",
+    r"(?<!\")\brefus(?:e|es|ed|al|als)\b": "raise an error, or reject",
+    r"\b(?:licence|labell(?:ed|ing)\b|grey\b|behaviour|organis|misspelt|colour|catalogue)": "it the American way",
     r"\bin brackets\b": "in parentheses",
     r"\bdrawn at random\b": "newly initialized",
     r"\b(?:the|a) share\b|\bshares of\b": "proportion",
@@ -103,3 +107,32 @@ def test_the_prose_is_plain_english(phrase: str) -> None:
         if re.search(phrase, line, re.IGNORECASE)
     ]
     assert not found, f"write {BANNED[phrase]}:\n" + "\n".join(found)
+
+
+# The tests that run the commands of the pages. All other commands are marked as untested in their section.
+TESTED = {
+    r"\. \.venv/bin/activate|cp my\.csv|dvc add|make (demo|verify)": "test_tutorial",
+    r"make setup": "test_setup",
+    r"make table": "test_workflow",
+    r"make chaos": "test_chaos",
+    r"make (test|lint)|\.venv/bin/python -m pytest": "test_workflow",  # CI runs them
+    r"dvc (repro|metrics diff|exp run (-S|--queue|--run-all))": "test_pipeline",
+    r"dvc (plots diff|exp remove|gc)|cp metrics/evaluation|rm -rf demo": "test_guides",
+    r"(\$ |cat new\.jsonl \| )?python -m pipeline\.classify|\$ cat answered": "test_classify",
+    r"(\$ )?python -m pipeline\.export|pip install .*onnx": "test_export",
+    r"python -m pipeline\.compare": "test_compare",
+    r"python -m pipeline\.seeds": "test_seeds",
+    r"(\$ )?python -m pipeline\.search": "test_search",
+}
+COMMAND = r"(\$ |!)?(make|dvc|python|cp|rm|pip|hf|curl|docker|cat|torchrun|~/mlflow|\.venv)\b|\. "
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_command_of_a_page_is_run_by_a_test_or_marked_as_untested(page: Path) -> None:
+    assert all((ROOT / "tests" / f"{test}.py").exists() for test in TESTED.values())
+    introduction, *sections = re.split(r"^## ", page.read_text(), flags=re.M)
+    for section in sections:
+        for block in re.findall(r"^```\n(.*?)^```", section, re.M | re.S):
+            for line in re.sub(r"\\\n\s*", "", block).splitlines():
+                if re.match(COMMAND, line) and not any(re.match(pattern, line) for pattern in TESTED):
+                    assert "untested" in (introduction + section).lower(), line

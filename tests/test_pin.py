@@ -61,7 +61,7 @@ def test_only_the_name_with_its_commit_goes_to_stdout(hub: Hub, tmp_path: Path) 
     ("name", "fault", "message"),
     [
         ("someone/tiny@v2", {}, "someone/tiny at v2: the Hub answered 404"),
-        ("someone/tiny", {"status": 401}, "the Hub answered 401 Unauthorized; check the name"),
+        ("someone/tiny", {"status": 401}, "the Hub answered 401 Unauthorized (check the name"),
         ("someone/tiny", {"stall": 2}, "timed out"),
         ("a name that is none", {}, "a name that is none"),
         ("./tiny", {}, "./tiny is a path"),
@@ -104,5 +104,5 @@ def test_an_answer_that_is_not_a_commit_is_an_error(hub: Hub) -> None:
     """stdout is pasted into a command."""
     hub.branches["someone/tiny/main"] = "main; rm -r ."
     hub.files = {key.replace(MAIN, "main; rm -r ."): content for key, content in hub.files.items()}
-    with pytest.raises(UserError, match="no commit"):
+    with pytest.raises(UserError, match="no valid name or commit"):
         pin("someone/tiny")

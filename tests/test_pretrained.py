@@ -60,7 +60,7 @@ def test_a_mirror_comes_first_and_must_match_the_checksums(
     with pytest.raises(UserError, match=r"config\.json is missing"):
         fetch(tmp_path / "out", MINILM)
     config.symlink_to(minilm / "config.json")
-    with pytest.raises(UserError, match=r"config\.json leads out of .*; put the file itself there"):
+    with pytest.raises(UserError, match=r"config\.json links to .*\. Copy the file itself there"):
         fetch(tmp_path / "out", MINILM)
     assert {path.name for path in (tmp_path / "out").iterdir()} == names, "the earlier output is untouched"
     assert {path.name for path in tmp_path.iterdir()} == {"mirror", "out"}
@@ -71,8 +71,8 @@ def test_a_name_outside_the_catalog_needs_a_commit(revision: str, tmp_path: Path
     checkpoint = f"FacebookAI/roberta-base{revision}"
     with pytest.raises(UserError) as error:
         fetch(tmp_path / "out", checkpoint)
-    assert f"model.checkpoint is {checkpoint}," in str(error.value)
-    assert "write FacebookAI/roberta-base@<40-hex commit>" in str(error.value)
+    assert f'model.checkpoint is "{checkpoint}",' in str(error.value)
+    assert "Use FacebookAI/roberta-base@<40-hex commit>" in str(error.value)
     assert f'"python -m pipeline.pin {checkpoint}"' in str(error.value)
 
 
@@ -119,13 +119,14 @@ def test_a_path_that_does_not_exist_is_reported_as_a_path(
     expected = {"../bert": tmp_path / "bert", "~/bert": tmp_path / "home" / "bert"}.get(path, home / path)
     with pytest.raises(UserError) as error:
         fetch(tmp_path / "out", path + revision)
-    assert f"model.checkpoint is {path}{revision}, and there is no directory {expected}{revision};" in str(error.value)
+    message = f'model.checkpoint is "{path}{revision}", but the directory {expected}{revision} does not exist.'
+    assert message in str(error.value)
     assert "pin" not in str(error.value)
 
 
 def test_an_empty_checkpoint_is_no_directory(tmp_path: Path) -> None:
     """As in `-S model.checkpoint=$(...)` after a failed command."""
-    with pytest.raises(UserError, match=r"model\.checkpoint is empty; write .*directory"):
+    with pytest.raises(UserError, match=r"model\.checkpoint is empty\. Set it to .*directory"):
         fetch(tmp_path / "out", "")
 
 
@@ -148,10 +149,10 @@ def test_a_relative_directory_is_resolved_from_the_users_repository(
 @pytest.mark.parametrize(
     ("missing", "added", "message"),
     [
-        ("tokenizer.json", None, r"has no tokenizer\.json; only fast tokenizers are taken"),
+        ("tokenizer.json", None, r"has no tokenizer\.json\. Only fast tokenizers are accepted"),
         ("config.json", None, r"has no config\.json"),
         ("model.safetensors", None, r"has no model\.safetensors"),
-        ("model.safetensors", "pytorch_model.bin", r"weights only as pytorch_model\.bin; loading a pickle can run any"),
+        ("model.safetensors", "pytorch_model.bin", r"weights only as pytorch_model\.bin\. Loading a pickle can run"),
     ],
 )
 def test_an_unusable_local_directory_is_rejected(
@@ -177,8 +178,8 @@ def test_an_unusable_local_directory_is_rejected(
             {"weight_map": {"a": "model-00002-of-00002.safetensors"}},
             "names model-00002-of-00002.safetensors, which is not next to it",
         ),
-        ({"weight_map": ["model-00001-of-00002.safetensors"]}, "has no weight_map"),
-        ("{", "has no weight_map"),
+        ({"weight_map": ["model-00001-of-00002.safetensors"]}, "has no valid weight_map"),
+        ("{", "has no valid weight_map"),
     ],
 )
 def test_an_index_that_points_to_weights_elsewhere_is_rejected(
@@ -219,9 +220,9 @@ def test_pickles_on_the_hub_are_rejected(tmp_path: Path, hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("fault", "value", "message"),
     [
-        ("status", 401, "the Hub answered 401 Unauthorized; check the name"),
+        ("status", 401, "the Hub answered 401 Unauthorized (check the name"),
         ("stall", 2, "timed out"),
-        ("corrupt", True, "is not what the Hub published"),
+        ("corrupt", True, "is not the file that the Hub published"),
     ],
 )
 def test_a_failing_hub_is_reported_in_one_line(

@@ -66,6 +66,15 @@ def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> No
     assert "| pairs |" in (tmp_path / METRICS_DIR / "model_card.md").read_text()
 
 
+def test_the_users_name_of_the_data_is_in_the_report_and_on_the_card(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    page = make(tmp_path, name="Tickets & <calls>")
+    assert "fine-tuned on Tickets &amp; &lt;calls&gt;" in page
+    card = ModelCard((tmp_path / METRICS_DIR / "model_card.md").read_text())
+    assert card.data.model_name == "Tickets & <calls> classifier"
+    assert "<calls>" not in card.text
+
+
 def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs: Path, file: Path) -> None:
     text = file.with_name("model_card.md").read_text()
     card = ModelCard(text)

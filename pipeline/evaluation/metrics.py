@@ -1,7 +1,7 @@
 """Metrics, each a plain function with an entry in the list `METRICS`, and the losses and the baseline."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,7 +44,9 @@ class Score:
 
     def format_difference(self, difference: float, digits: int = 1) -> str:
         """Format a difference with its sign, in percentage points, or in the units of an error."""
-        return f"{round(difference, digits + 2) + 0.0:+.{digits + 2}f}" if self.scale == "error" else points(difference, digits)
+        if self.scale != "error":
+            return points(difference, digits)
+        return f"{round(difference, digits + 2) + 0.0:+.{digits + 2}f}"  # Adding 0.0 turns "-0.0" into "+0.0".
 
 
 def _always(labels: Values) -> bool:
@@ -76,12 +78,14 @@ class Metric(Score):
         is_defined: Return whether the score for these labels depends on the predictions. F1, for example, is 0 without
             an example of class 1, regardless of the predictions.
         only_two_classes: Whether the metric applies only to tasks with exactly two classes.
+        meaning: A phrase that follows "is", for readers of the report and the model card.
     """
 
     problem_types: tuple[ProblemType, ...]
     compute: Callable[[Values, Values, Any], float]
     is_defined: Callable[[Values], bool] = _always
     only_two_classes: bool = False
+    meaning: str = field(kw_only=True)
 
 
 def accuracy(labels: Values, predictions: Values, *_: Any) -> float:
@@ -233,18 +237,54 @@ _NUMBERS: tuple[ProblemType, ...] = ("regression",)
 
 # To add a metric, write a function and add an entry. The keys are the names in scikit-learn or the package evaluate.
 METRICS = {
-    "accuracy": Metric("accuracy", "proportion", _CLASSES + _LABELS, accuracy),
-    "average_precision": Metric("average precision", "proportion", _CLASSES + _LABELS, average_precision, _has_class_1),
-    "balanced_accuracy": Metric("balanced accuracy", "proportion", _CLASSES, balanced_accuracy),
-    "f1": Metric("F1", "proportion", _CLASSES, f1, _has_class_1, only_two_classes=True),
-    "f1_macro": Metric("macro F1", "proportion", _CLASSES + _LABELS, f1_macro, _has_class_or_label),
-    "f1_micro": Metric("micro F1", "proportion", _LABELS, f1_micro, _has_class_or_label),
-    "matthews_correlation": Metric("Matthews correlation", "correlation", _CLASSES, matthews_correlation, _varies),
-    "pearson": Metric("Pearson correlation", "correlation", _NUMBERS, pearson, _varies),
-    "rmse": Metric("RMSE", "error", _NUMBERS, rmse),
-    "roc_auc": Metric("ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc, _varies),
-    "spearmanr": Metric("Spearman correlation", "correlation", _NUMBERS, spearmanr, _varies),
-}
+    "accuracy": Metric(
+        "accuracy", "proportion", _CLASSES + _LABELS, accuracy,
+        meaning="the proportion of examples whose labels are all predicted correctly",
+    ),
+    "average_precision": Metric(
+        "average precision", "proportion", _CLASSES + _LABELS, average_precision, _has_class_1,
+        meaning="the area under the curve of precision against recall",
+    ),
+    "balanced_accuracy": Metric(
+        "balanced accuracy", "proportion", _CLASSES, balanced_accuracy,
+        meaning="the mean over the classes of recall, the proportion of their examples that are found",
+    ),
+    "f1": Metric(
+        "F1", "proportion", _CLASSES, f1, _has_class_1, only_two_classes=True,
+        meaning="the harmonic mean of precision (how many predictions of the positive class are right) and recall (how "
+        "many examples of this class are found)",
+    ),
+    "f1_macro": Metric(
+        "macro F1", "proportion", _CLASSES + _LABELS, f1_macro, _has_class_or_label,
+        meaning="the mean over the classes of F1, the harmonic mean of precision and recall",
+    ),
+    "f1_micro": Metric(
+        "micro F1", "proportion", _LABELS, f1_micro, _has_class_or_label,
+        meaning="the harmonic mean of precision (how many predicted labels are right) and recall (how many true labels "
+        "are predicted), over all labels together",
+    ),
+    "matthews_correlation": Metric(
+        "Matthews correlation", "correlation", _CLASSES, matthews_correlation, _varies,
+        meaning="the correlation of labels and predictions, which is 0 for guessing",
+    ),
+    "pearson": Metric(
+        "Pearson correlation", "correlation", _NUMBERS, pearson, _varies,
+        meaning="the linear correlation of labels and predictions",
+    ),
+    "rmse": Metric(
+        "RMSE", "error", _NUMBERS, rmse,
+        meaning="the root of the mean squared error, in the units of the labels, so lower is better",
+    ),
+    "roc_auc": Metric(
+        "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc, _varies,
+        meaning="how often the model ranks an example of a class above an example of another one, which is half of the "
+        "time for guessing",
+    ),
+    "spearmanr": Metric(
+        "Spearman correlation", "correlation", _NUMBERS, spearmanr, _varies,
+        meaning="the correlation of the ranks of labels and predictions",
+    ),
+}  # fmt: skip
 SCORES: dict[str, Score] = {**METRICS, "loss": Score("loss", "error")}
 
 
@@ -281,7 +321,7 @@ def compared_by(task: Task, names: list[str] | None) -> Task:
     if not names:
         raise UserError("params.yaml: evaluate.metrics is empty. List at least one metric, or set it to null.")
     for name in names:
-        _require_applicable("evaluate.metrics", name, applicable_metrics(task))
+        _require_metric("evaluate.metrics", name, applicable_metrics(task))
     return replace(task, metrics=list(dict.fromkeys(names)))
 
 
@@ -296,7 +336,7 @@ def choosing_by(task: Task, name: str | None) -> Task:
     """
     if name is None:
         return task
-    _require_applicable("train.metric_for_best_model", name, ["loss", *applicable_metrics(task)])
+    _require_metric("train.metric_for_best_model", name, ["loss", *applicable_metrics(task)])
     metrics = task.metrics if name in ("loss", *task.metrics) else [*task.metrics, name]
     return replace(task, metric_for_best_model=name, metrics=metrics)
 
@@ -304,15 +344,15 @@ def choosing_by(task: Task, name: str | None) -> Task:
 def require_known(names: list[str]) -> None:
     """Raise UserError if a metric does not exist. Only the stage evaluate knows which metrics apply to the task."""
     for name in names:
-        _require_applicable("evaluate.metrics", name, list(METRICS))
+        _require_metric("evaluate.metrics", name, list(METRICS))
 
 
-def _require_applicable(key: str, name: str, applicable: list[str]) -> None:
+def _require_metric(key: str, name: str, applicable: list[str]) -> None:
     if name in applicable:
         return
     closest = closest_match(name, applicable)
     hint = f' Did you mean "{closest}"?' if closest else ""
-    raise UserError(f'params.yaml: {key} for this task must be one of {", ".join(applicable)}, got "{name}".{hint}')
+    raise UserError(f'params.yaml: {key} must be one of {", ".join(applicable)}, got "{name}".{hint}')
 
 
 def scores(

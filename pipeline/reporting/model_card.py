@@ -2,11 +2,11 @@
 
 import json
 
+from pipeline.core.messages import printable
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import code, table
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.signature import as_line
-from pipeline.reporting.glossary import explanations
 from pipeline.reporting.learning_curves import LOSSES
 from pipeline.reporting.results import Results, never_predicted
 
@@ -29,7 +29,7 @@ def model_card(results: Results) -> str:
             task_type="text-classification",
             task_name="Text regression" if regression else "Text classification",
             dataset_type=dataset,
-            dataset_name=task.name,
+            dataset_name=results.data_name,
             dataset_config=data.get("config"),
             dataset_split=split,
             dataset_revision=data.get("revision"),
@@ -49,21 +49,21 @@ def model_card(results: Results) -> str:
         license=checkpoint.get("license"),
         library_name="transformers",
         metrics=metrics,
-        model_name=f"{task.name}-classifier",
+        model_name=f"{results.data_name} classifier",
         pipeline_tag="text-classification",
     )
     start = f"{code(checkpoint['checkpoint'])} (commit {checkpoint['revision']})"
     return _CARD.format(
         front_matter=front_matter.to_yaml(),
         model_type="Text regression model" if regression else "Text classifier",
-        task=code(task.name),
+        task=code(results.data_name),
         purpose=_purpose(task),
         noun=task.noun,
         trained_on=_trained_on(results),
         never_predicted=_never_predicted(results),
         start=start if published else "a local base model",
         scores="\n".join(_score_table(results, metrics)),
-        signature=code(as_line(results.diagnostics["signature"])),
+        signature=printable(as_line(results.diagnostics["signature"])),
         metrics=_metric_list(task, metrics),
         chosen=_chosen(task) if results.provenance["parameters"]["keep"] == "best" else "",
         text='{"text": "One text.", "text_pair": "Another text."}' if task.pairs else '"A text."',
@@ -93,8 +93,7 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
 
 def _metric_list(task: Task, metrics: list[str]) -> str:
     """Explain the metrics and the loss as a Markdown list."""
-    phrases = explanations(task, code(task.labels[1]) if task.binary else "")
-    items = [f"- {METRICS[name].title}: {phrases[name]}" for name in metrics]
+    items = [f"- {METRICS[name].title}: {METRICS[name].meaning}" for name in metrics]
     return "\n".join([*items, f"- {LOSSES[task.problem_type]}: the mean loss, so lower is better"])
 
 
@@ -167,7 +166,11 @@ plausibly lies.
 
 {metrics}
 
-Score signature, which names everything that these scores depend on: {signature}
+The score signature names everything that these scores depend on:
+
+```
+{signature}
+```
 
 Compare the scores only with scores whose signature differs in nothing but the seed and the setting that you want to
 compare. The report of this training run, `report.html`, has more scores and the worst mistakes of the model.

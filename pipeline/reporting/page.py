@@ -20,7 +20,6 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.reporting import learning_curves, mistakes, slices
-from pipeline.reporting.glossary import explanations
 from pipeline.reporting.learning_curves import CurveVerdict, Epoch
 from pipeline.reporting.results import Results, never_predicted
 from pipeline.reporting.slices import Slice
@@ -58,7 +57,7 @@ def page(results: Results) -> str:
             curve_names=curve_names,
             curve_verdicts=_curve_verdicts(results, epochs),
             epochs=epochs,
-            explanations=explanations(task, f"“{names[1]}”" if task.binary else ""),
+            meanings={name: metric.meaning for name, metric in METRICS.items()},
             frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
             guess=_guess(task, predictions[main]),
             main=main,
@@ -238,7 +237,10 @@ def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
 
 
 def _mistake(results: Results, split: str, position: int, related: bool) -> dict[str, Any]:
-    """Return what the page shows about a mistake. With several labels per example, all values are lists."""
+    """Return what the page shows about a mistake.
+
+    With several labels per example, `label`, `predicted`, `swapped` and `confidence` have a value for each label.
+    """
     predictions = results.predictions[split]
     return {
         "idx": int(predictions.idx[position]),

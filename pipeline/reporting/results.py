@@ -47,6 +47,7 @@ class Results:
     """The data, the predictions, and the content of the files that the report shows.
 
     Attributes:
+        data_name: The name of the data, for people.
         task: The task, with the metrics by which models are compared.
         rows, predictions: Keyed by scored split. If predict.max_samples is set, they have only the first rows.
         evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
@@ -59,6 +60,7 @@ class Results:
         evaluation_md5: The checksum of evaluation.json, as DVC records it in dvc.lock.
     """
 
+    data_name: str
     task: Task
     card: DataCard
     rows: dict[str, Rows]
@@ -75,7 +77,9 @@ class Results:
     evaluation_md5: str
 
 
-def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path) -> Results:
+def load_results(
+    raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path, data_name: str
+) -> Results:
     """Read the outputs of the other stages.
 
     Raises:
@@ -87,6 +91,7 @@ def load_results(raw: Path, tokenized: Path, classifier: Path, predictions: Path
     diagnostics = _read_details(metrics / "diagnostics.json", "evaluate")
     task = replace(task, metrics=diagnostics["metrics"])
     return Results(
+        data_name=data_name,
         task=task,
         card=read_data_card(raw),
         rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored_splits},

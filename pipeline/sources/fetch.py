@@ -54,7 +54,7 @@ def copy(source: Path, target: Path, sha256: str | None) -> None:
     """Copy a file. Raises Unavailable if its sha256 is known and the copy has a different one."""
     shutil.copyfile(source, target)
     if sha256 and (digest := file_sha256(target)) != sha256:
-        raise Unavailable(f"{source} is not the published file: its sha256 is {digest:.12}..., not {sha256:.12}...")
+        raise Unavailable(f"{source} is not the published file: its sha256 starts with {digest:.12}, not {sha256:.12}")
 
 
 def not_fetched(subject: str, variable: str, content: str, error: Unavailable) -> UserError:
@@ -117,7 +117,7 @@ def hub_model(repo: str, revision: str | None) -> HubModel:
     with _hub_errors(model):
         info = HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS)
     if not (re.fullmatch(r"[\w.-]+(/[\w.-]+)?", info.id) and re.fullmatch("[0-9a-f]{40}", info.sha or "")):
-        raise Unavailable(f"{model}: the Hub's answer has no valid name or no commit")
+        raise Unavailable(f"{model}: the Hub's answer has no valid name or commit")
     return HubModel(info.id, str(info.sha), [sibling.rfilename for sibling in info.siblings or []])
 
 
@@ -132,7 +132,7 @@ def _hub_errors(subject: str) -> Iterator[None]:
         raise Unavailable(f"{subject}: HF_HUB_OFFLINE is set") from None
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
-        if error.response.status_code == 401:  # The Hub also sends it if the repository does not exist.
+        if error.response.status_code == 401:  # The Hub also sends 401 if the repository does not exist.
             answer += ' (check the name, or run "hf auth login")'
         raise Unavailable(f"{subject}: the Hub answered {answer}") from None
     except Exception as error:  # The client does not wrap the errors of its HTTP library.
@@ -154,6 +154,5 @@ def _check_published(path: Path) -> None:
         return  # The cache does not use links, or the server does not publish hashes.
     if digest != published:
         raise Unavailable(
-            f"{path} is not the file that the Hub published: its hash starts with {digest:.12}. Delete it and try "
-            "again"
+            f"{path} is not the file that the Hub published: its hash starts with {digest:.12}. Delete it and try again"
         )

@@ -10,7 +10,7 @@ from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.tabular.reading import FORMATS, check_file
 
-# The file names of each split, which are those of the Hub.
+# The split that each file name means. The Hub uses the same names.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
@@ -19,8 +19,8 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
     """Return the file of each split, or its shards in order. Train comes first.
 
     Raises:
-        UserError: A split has several candidates, the numbers of shards have a gap, there is no train file, a file does
-            not match its suffix, or an experiment in a copy of the repository lacks an untracked file.
+        UserError: Train has no file, a split has several candidates, shards are missing, a file cannot be read, or
+            the copy of the repository in which an experiment runs does not have a file because it is not tracked.
     """
     candidates, ignored = _candidates(directory)
     # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
@@ -37,8 +37,8 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
     if TRAIN not in candidates:
         names = f" It contains: {listing(ignored)}." if ignored else ""
         raise UserError(
-            f"data.directory: {directory} has no train file.{names} Add one of train{', train'.join(FORMATS)}. If it "
-            'has a train.csv.dvc, run "dvc pull".'
+            f"data.directory: {directory} has no train file.{names} Add one of train{', train'.join(FORMATS)}. If the "
+            'directory has a train.csv.dvc, run "dvc pull".'
         )
     if ignored := [name for name in ignored if not name.endswith(".dvc")]:
         log.warning(
@@ -87,11 +87,11 @@ def _require_shards(pattern: Path, names: set[str]) -> None:
     """Raise UserError if the shards `train-*-of-00003.csv` do not have exactly the numbers 0 to 2."""
     total = int(pattern.stem[-5:])
     expected = {pattern.name.replace("*", f"{number:05}") for number in range(total)}
-    numbering = f"{pattern.parent}: the {total} files {pattern.name} must be numbered from 00000 without a gap"
+    numbering = f"{pattern.parent} must have {total} files {pattern.name}, numbered from 00000 without a gap"
     if missing := sorted(expected - names):
-        raise UserError(f"{numbering}, but there is no {listing(missing, 3)}. Add the missing files.")
+        raise UserError(f"{numbering}, but it does not have {listing(missing, 3)}. Add the missing files.")
     if surplus := sorted(names - expected):
-        raise UserError(f"{numbering}, but there is also {surplus[0]}. Rename it.")
+        raise UserError(f"{numbering}, but it also has {surplus[0]}. Rename it.")
 
 
 def _visible(directory: Path) -> list[Path]:

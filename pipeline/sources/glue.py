@@ -18,7 +18,7 @@ class _Glue:
         texts: The names of the text columns on the Hub.
         labels: The names of the classes, in the Hub's order; empty for a regression.
         rows: The number of rows of each split, in the order of `_SPLITS`.
-        columns: The names of the text columns and the label column in the archives, if they are not `texts` and "label".
+        columns: The names of the text columns and of the label column in the archives, if they differ from the Hub's.
         header: The columns of the labeled files in the archives, if these files have no header.
     """
 

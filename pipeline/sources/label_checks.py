@@ -12,12 +12,12 @@ from pipeline.sources.label_column import LabelColumn
 from pipeline.sources.label_values import has_value, is_integer, is_minus_one, is_number, is_quoted_list, text_of
 from pipeline.tabular.reading import LONE_SURROGATE
 
-MOST_INTEGERS = 20  # With more different whole numbers, the task is a regression.
+MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 MOST_CLASSES = 1000
 _MOST_PAIRS = 5  # how many pairs of similar labels a warning lists
-_LARGEST_TARGET = 1e15  # the sum of the squares of millions of such numbers fits into single precision
+_LARGEST_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
-# Numbers as people write them: 0,5 or 1.234,5 or 1,234 or 85%; also plain ones.
+# Numbers as people write them, such as 0,5 or 1.234,5 or 1,234 or 85%, and plain numbers.
 _WRITTEN_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?(?:e[+-]?\d+)?\s*%?", re.IGNORECASE)
 
 
@@ -28,66 +28,69 @@ def check_values(column: LabelColumn) -> None:
         is_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_list else [value.raw])):
             raise UserError(
-                f"{message}; a label is a text or a number, or with data.problem_type=multi_label_classification a list"
+                f"{message}. A label must be a text or a number. Lists of labels are only allowed if data.problem_type "
+                "is null or multi_label_classification."
             )
         if column.has_text_lists and value.labels and value.items == [value.raw]:
             example = next(known for known in column.known if known.items != [known.raw])
             raise UserError(
-                f"{message}, but most labels are lists, such as {literal(example.raw)} in {example.where}; write all "
-                "labels in the same way, or for classes set data.problem_type=single_label_classification"
+                f"{message}, but most labels are lists, such as {literal(example.raw)} in {example.where}. Write all "
+                "labels in the same way. If they are classes, set data.problem_type=single_label_classification."
             )
         if is_list and any(isinstance(item, (float, Decimal)) and item % 1 for item in value.items if item == item):
-            raise UserError(f"{message}; a list must hold labels, or 0 or 1 for each label")
+            raise UserError(f"{message}. A list must contain labels, or 0 or 1 for each label.")
     for label in column.first_rows:
         if LONE_SURROGATE.search(label):
-            raise UserError(f"{column.describe(label)}, which is not valid Unicode; correct it")
+            raise UserError(f"{column.describe(label)}, which is not valid Unicode. Correct it.")
 
 
 def check_variety(column: LabelColumn) -> None:
-    """Raise UserError if train has one class, or if none of its rows has a label."""
+    """Raise UserError if train has only one class, or if none of its rows has a label."""
     if len(column.train_labels) < (1 if column.has_several_labels else 2):
         raise _constant(column)
 
 
 def check_class_count(column: LabelColumn, names: Collection[str]) -> None:
-    """Raise UserError if there is one class, or if there are so many that these are probably not classes."""
-    if len(names) < 2 and not column.has_several_labels:  # as with 1 and 1.0
+    """Raise UserError if there is only one class, or if there are so many that they are probably not classes."""
+    if len(names) < 2 and not column.has_several_labels:  # for example with the labels 1 and 1.0
         raise _constant(column)
-    rows = sum(column.labelled_rows.values())
+    rows = sum(column.labeled_rows.values())
     if len(names) > MOST_CLASSES or (len(names) > MOST_INTEGERS and rows < 2 * len(names)):
-        raise too_many(column, f"{len(names):,} different labels in {rows:,} rows")
+        raise too_many(column, f"{len(names):,} distinct labels in {rows:,} rows")
 
 
 def _constant(column: LabelColumn) -> UserError:
     labels = column.train_labels
     content = f"always {literal(labels[0])}" if labels else "always empty"
-    return UserError(f"data.label_column_name: in train, {column.name} is {content}; name another column")
+    return UserError(f"data.label_column_name: {column.name} is {content} in train. Name a different column.")
 
 
 def too_many(column: LabelColumn, content: str) -> UserError:
     return UserError(
-        f"data.label_column_name: {column.name} has {content}, too many for classes; name the column that has the "
-        "labels, or for numbers set data.problem_type=regression"
+        f"data.label_column_name: {column.name} has {content}, which is too many for classes. Name the column that has "
+        "the labels. If the labels are numbers, set data.problem_type=regression."
     )
 
 
 def check_targets(column: LabelColumn) -> None:
     """Raise UserError if a label cannot be the target of a regression."""
     if column.id2label:
-        raise UserError(f"data.id2label names classes, but {column.name} has numbers; set it to null")
+        raise UserError(
+            f"data.id2label names classes, but {column.name} has numbers for a regression. Set data.id2label to null."
+        )
     for label in column.first_rows:
         if not is_number(label) and _WRITTEN_NUMBER.fullmatch(label):
             raise _written_number(column, label)
         if not is_number(label) or not math.isfinite(float(label)) or abs(float(label)) > _LARGEST_TARGET:
             raise UserError(
-                f"{column.describe(label)}; the target of a regression must be a finite number from "
-                f"-{_LARGEST_TARGET:g} to {_LARGEST_TARGET:g}: correct it, scale the column down, remove the row, "
-                "or for classes set data.problem_type"
+                f"{column.describe(label)}, but a label of a regression must be a finite number from "
+                f"-{_LARGEST_TARGET:g} to {_LARGEST_TARGET:g}. Correct it, scale the column down, or remove the row. "
+                "If the labels are classes, set data.problem_type=single_label_classification."
             )
 
 
 def check_written_numbers(column: LabelColumn) -> None:
-    """Raise UserError if most labels are numbers, but some with a decimal comma, a separator or a percent sign."""
+    """Raise UserError if most labels are numbers, but some have a decimal comma, a separator or a percent sign."""
     written = [label for label in column.train_labels if _WRITTEN_NUMBER.fullmatch(label)]
     odd = next((label for label in written if not is_number(label)), None)
     if odd and 2 * len(written) > len(column.train_labels):
@@ -95,16 +98,16 @@ def check_written_numbers(column: LabelColumn) -> None:
 
 
 def _written_number(column: LabelColumn, label: str) -> UserError:
-    remedy = "a percentage as a plain number (85 or 0.85)" if label.endswith("%") else "numbers with a point (0.5)"
-    commas = "; if commas separate labels, set data.problem_type" if "," in label else ""
+    form = "percentages as plain numbers (85 or 0.85)" if label.endswith("%") else "numbers with a decimal point (0.5)"
+    commas = " If commas separate labels, set data.problem_type=multi_label_classification." if "," in label else ""
     return UserError(
-        f"{column.describe(label)}; write {remedy} and without other separators; if it is a class, list all "
-        f"labels in data.id2label{commas}"
+        f"{column.describe(label)}, which is not a plain number. Write {form} and without other separators. If it is a "
+        f"class, list all labels in data.id2label.{commas}"
     )
 
 
 def check_minus_one(column: LabelColumn, classes: Mapping[str, int], warnings: list[str]) -> None:
-    """Raise UserError if -1 is among the class numbers 0, 1, 2 and so on; add a warning if it is among 0 and 1 alone.
+    """Raise UserError if the classes are -1, 0, 1, 2 and so on. Add a warning if they are -1, 0 and 1, or -1 and 0.
 
     Args:
         classes: The class of each label.
@@ -117,30 +120,31 @@ def check_minus_one(column: LabelColumn, classes: Mapping[str, int], warnings: l
     if 0 not in values or min(values) < -1 or len(values) != largest + 2:
         return
     message = (
-        f"{column.first_rows[label]}: {column.name} is {label} among the numbers 0 to {largest}; if it means that the "
-        "label is unknown, empty these labels and set data.on_missing=drop; "
+        f"{column.first_rows[label]}: {column.name} is {label}, and the other labels are the numbers 0 to {largest}. "
+        f"If {label} means that the label is unknown, leave these labels empty and set data.on_missing=drop."
     )
     if largest > 1:
-        raise UserError(f"{message}if it is a class, list all labels in data.id2label")
-    warnings.append(f"{message}it is read as a class")
+        raise UserError(f"{message} If it is a class, list all labels in data.id2label.")
+    warnings.append(f"{message} Otherwise, nothing needs to change, because it is read as a class.")
 
 
 def look_alike_warnings(column: LabelColumn, classes: Mapping[str, int]) -> list[str]:
-    """Return warnings about labels that are almost the same, and about lists that were saved as text among labels.
+    """Return warnings about labels that are almost the same, and about labels that look like lists saved as text.
 
     Args:
         classes: The class of each label.
     """
     warnings = []
     spellings = sorted(column.first_rows)
-    if not column.first_list:  # Spaces around a label show only outside of lists.
+    if not column.first_list:  # The values are single labels, and still have the spaces around them.
         raws = [value.raw for value in column.known if value.labels]
         spellings = sorted({raw if isinstance(raw, str) else str(text_of(raw)) for raw in raws})
         lists = [spelling for spelling in spellings if is_quoted_list(spelling)]
         if lists and len(lists) < len(spellings):
             warnings.append(
-                f"{column.name}: some labels look like lists that were saved as text, but not all: "
-                f"{listing(map(literal, lists), 3)}; each of them is read as a class"
+                f"Column {column.name} has labels that look like lists saved as text: "
+                f"{listing(map(literal, lists), 3)} ({len(lists):,} of {len(spellings):,} distinct labels, "
+                f"{len(lists) / len(spellings):.1%}). Each of them is read as a class."
             )
     groups: dict[Decimal | str, list[str]] = {}
     for spelling in spellings:
@@ -150,18 +154,18 @@ def look_alike_warnings(column: LabelColumn, classes: Mapping[str, int]) -> list
         if len(group) > 1:
             count = len({classes[spelling.strip()] for spelling in group})
             read_as = f"{count} different labels" if count > 1 else "one label"
-            pairs.append(f"{' and '.join(_quote_differences(group[:3]))} ({read_as})")
+            pairs.append(f"{' and '.join(_quote_differences(group[:3]))} (read as {read_as})")
     if pairs:
         more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
         warnings.append(
-            f"{column.name}: labels that are almost the same: {', '.join(pairs[:_MOST_PAIRS])}{more}; write labels "
-            "that mean the same in the same way"
+            f"Column {column.name} has labels that are almost the same: {', '.join(pairs[:_MOST_PAIRS])}{more}. Write "
+            "labels that mean the same in the same way."
         )
     return warnings
 
 
 def _look_alike_key(label: str) -> Decimal | str:
-    """Return the value of a number, or a text without differences of case, spaces, invisible characters and form."""
+    """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form."""
     if has_value(label):
         return Decimal(label)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
@@ -169,6 +173,6 @@ def _look_alike_key(label: str) -> Decimal | str:
 
 
 def _quote_differences(labels: list[str]) -> list[str]:
-    """Return labels for a message, with escapes if they differ only in their Unicode form, which nobody can see."""
+    """Quote labels for a message, with escapes if they differ only in their Unicode form, which is invisible."""
     same = len({unicodedata.normalize("NFC", label) for label in labels}) < len(labels)
     return [ascii(label[:40]) if same else literal(label) for label in labels]

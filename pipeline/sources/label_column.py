@@ -1,4 +1,4 @@
-"""The label column of custom files: each different value once, with the labels that it stands for."""
+"""The label column of custom files: its distinct values, and the labels that each value contains."""
 
 import re
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from pipeline.sources.label_values import are_text_lists, bit, is_minus_one, ite
 
 
 class LabelValue(NamedTuple):
-    """A value of the label column, once for all rows that have it.
+    """A distinct value of the label column.
 
     Attributes:
         raw: The value as it is in the file.
-        where: The file and the line of the first row that has it.
-        items: The items of a list, or of a text that lists labels; for any other value, that value alone.
+        where: The file and the line of the first row that has the value.
+        items: The items of a list, or of a text that lists labels. For any other value, only the value itself.
         labels: The items as texts, without the missing ones.
     """
 
@@ -34,7 +34,7 @@ class LabelValue(NamedTuple):
 
     @property
     def lists_labels(self) -> bool:
-        """Whether the value is a list, or a text such as "spam;", which is the same label as "spam"."""
+        """Whether the value is a list, or a text that lists labels, even a single label as in "spam;"."""
         is_separated = isinstance(self.raw, str) and self.labels != texts_of([self.raw])
         return isinstance(self.raw, list) or len(self.labels) > 1 or is_separated
 
@@ -48,15 +48,15 @@ class LabelColumn:
     """The label column of all splits, and what the user and the files say about it.
 
     Attributes:
-        names: The name of the column, or the names of several columns with a label each.
-        problem_type: data.problem_type, or the only one that fits several columns.
-        id2label: data.id2label by label.
-        schema_names: The names of classes that Parquet files have in their schemas.
+        names: The name of the column, or the names of several columns, one for each label.
+        problem_type: data.problem_type. For several columns, it is always multi-label classification.
+        id2label: data.id2label as a dictionary whose keys are the labels in the files.
+        schema_names: The class names in the schemas of Parquet files.
         has_text_lists: Whether most labels are lists that were saved as text.
-        values: The different values; those of train come first.
-        positions: The position in `values` of each row's value, by split. The index has file and line.
-        train_labels: The labels that train has.
-        is_unknown: For each value, whether it is -1 although -1 is not a label of train, which often means "not known".
+        values: The distinct values. The values of train come first.
+        positions: For each split, the position of each row's value in `values`. The index has the file and the line.
+        train_labels: The distinct labels of train.
+        is_unknown: For each value, whether it is -1 and probably means "not known", because -1 is not a label of train.
     """
 
     names: list[str]
@@ -71,10 +71,12 @@ class LabelColumn:
 
     @property
     def name(self) -> str:
-        return ", ".join(self.names)
+        """The name of the column, or of each column, in quotes for messages."""
+        return _quoted(self.names)
 
     @cached_property
     def known(self) -> list[LabelValue]:
+        """The values that are not a -1 for "not known"."""
         return [value for value, unknown in zip(self.values, self.is_unknown, strict=True) if not unknown]
 
     @cached_property
@@ -97,7 +99,7 @@ class LabelColumn:
         return first_rows
 
     @cached_property
-    def labelled_rows(self) -> dict[str, int]:
+    def labeled_rows(self) -> dict[str, int]:
         """The number of rows with a label, by split."""
         has_label = np.array([bool(value.labels) for value in self.values])
         return {split: int(np.count_nonzero(has_label[rows])) for split, rows in self.positions.items()}
@@ -109,25 +111,25 @@ class LabelColumn:
 def read_column(
     splits: Mapping[str, pd.Series], class_names: Mapping[str, list[str]], params: DataParams
 ) -> LabelColumn:
-    """Find the labels that each value stands for. Few values differ, so each is read once.
+    """Read the labels in each distinct value once, because the number of distinct values is small.
 
     Args:
-        splits: The values of each split as they are in the files, train's first; the index has file and line.
-        class_names: The names of classes in the schemas of each split's Parquet files.
+        splits: The values of each split as they are in the files, train first. The index has the file and the line.
+        class_names: For each split, the class names in the schemas of its Parquet files.
     """
     names = params.label_columns
     problem_type: ProblemType | None = "multi_label_classification" if len(names) > 1 else params.problem_type
     id2label = _id2label(params)
 
     column = pd.concat(splits)
-    codes, _ = pd.factorize(column.map(repr))  # 1, 1.0 and "1" differ
+    codes, _ = pd.factorize(column.map(repr))  # `repr` keeps 1, 1.0 and "1" apart.
     positions = pd.Series(codes, column.index)
     distinct = column[~positions.duplicated()].droplevel(0)
     train_size = positions.loc[TRAIN].max() + 1
 
-    # A name of a class in a schema is a label, whatever is in it.
+    # A class name in a schema is always a single label, even if it contains separators.
     may_list_labels = problem_type in (None, "multi_label_classification") and not class_names.get(TRAIN)
-    has_text_lists = may_list_labels and _has_text_lists(", ".join(names), distinct.iloc[:train_size])
+    has_text_lists = may_list_labels and _has_text_lists(_quoted(names), distinct.iloc[:train_size])
     separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
     values = []
     for (file, line), value in distinct.items():
@@ -151,8 +153,12 @@ def read_column(
     )
 
 
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
 def _id2label(params: DataParams) -> dict[str, str] | None:
-    """Return data.id2label by label. A list names the columns of labels, or the labels 0, 1 and so on."""
+    """Return data.id2label as a dictionary. A list names the label columns, or the labels 0, 1 and so on."""
     if params.id2label is None or isinstance(params.id2label, dict):
         return params.id2label
     columns = params.label_columns
@@ -166,7 +172,7 @@ def _has_text_lists(name: str, values: pd.Series) -> bool:
     if not are_text_lists(texts):
         return False
     text, (file, line) = next(iter(texts.items()))
-    log.info("%s: the labels are lists that were saved as text, such as %s in %s %s", name, literal(text), file, line)
+    log.info("Column %s has lists that were saved as text, such as %s in %s %s", name, literal(text), file, line)
     return True
 
 

@@ -12,11 +12,11 @@ from pipeline.tabular.reading import Batch, is_missing
 
 _BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
-_INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # 1.0, too: pandas writes whole numbers like this if one is missing
-_CODE = re.compile(r"[+-]?0\d")  # such as 007: a name whose zeros count
+_INTEGER = re.compile(r"[+-]?\d+(\.0*)?")  # pandas writes 1 as 1.0 if another value is missing.
+_CODE = re.compile(r"[+-]?0\d")  # such as 007, which is a name: its zeros matter
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
-# A list that Python, JSON or NumPy has written: numbers and quoted texts, between commas or spaces.
+# A list as Python, JSON or NumPy write it: numbers and quoted texts, separated by commas or spaces.
 _SCALAR = re.compile(r"np\.\w+\(([^()]*)\)")  # such as [np.int64(1), np.str_('a')]
 _NUMBER_ITEM = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?"
 _ITEM = rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|{_NUMBER_ITEM}|True|False|None|true|false|null|nan|NaN"""
@@ -27,17 +27,18 @@ _EMPTY = ("None", "null", "nan", "NaN")
 
 
 def label_values(batch: Batch, columns: Sequence[str]) -> list[Any]:
-    """Return the label of each row, None if it is missing.
+    """Return the label of each row, or None if it is missing.
 
-    With several columns, a label is a list of true and false, or None if one of the cells is empty.
+    With several columns, a label is a list of booleans. It is None if a cell is empty, and the list of the cells if all
+    of them are -1.
     """
     absent = [name for name in columns if name not in batch.columns]
     if len(absent) == len(columns):
         return [None] * len(batch.numbers)
     if absent:
         raise UserError(
-            f"{batch.path} has no column {absent[0]}, but another one of data.label_column_name; add the column, or "
-            "remove all of them"
+            f'{batch.path} has no column "{absent[0]}", although it has other columns of data.label_column_name. Add '
+            "the missing column, or remove all of these columns."
         )
     cells = [batch.columns[name] for name in columns]
     if len(columns) > 1:
@@ -48,15 +49,18 @@ def label_values(batch: Batch, columns: Sequence[str]) -> list[Any]:
 
 
 def _class_name(batch: Batch, row: int, column: str, value: Any, names: list[str]) -> Any:
-    """Return the names of class numbers; None for -1, by which the package `datasets` means that there is no label."""
+    """Return the name of a class number, or the names for a list of numbers.
+
+    The name is None for -1, which the package `datasets` writes if a row has no label.
+    """
     if isinstance(value, list):
         return [_class_name(batch, row, column, number, names) for number in value]
     if value in (None, -1):
         return None
     if not 0 <= value < len(names):
         raise UserError(
-            f"{batch.where(row)}: {column} is {value}, but the file's schema names only the classes 0 to "
-            f"{len(names) - 1}; correct the label, or add its name to the schema"
+            f'{batch.where(row)}: "{column}" is {value}, but the schema of the file names only the classes 0 to '
+            f"{len(names) - 1}. Correct the label, or add its name to the schema."
         )
     return names[value]
 
@@ -69,16 +73,16 @@ def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any
     for name, cell in zip(columns, cells, strict=True):
         if bit(cell) is None:
             raise UserError(
-                f"{batch.where(row)}: {name} is {literal(cell)}; a column of data.label_column_name must hold 0 or 1, "
-                "if it names several"
+                f'{batch.where(row)}: "{name}" must be 0 or 1, because data.label_column_name lists several columns, '
+                f"got {literal(cell)}. Correct it."
             )
     return [bit(cell) for cell in cells]
 
 
 def text_of(label: Any) -> str | None:
-    """Return a label as it is written in a file; None if it is missing."""
+    """Return a label as it is written in a file, or None if it is missing."""
     if isinstance(label, Decimal) and label.is_finite():
-        return format(label.normalize(), "f")  # a decimal128 of Parquet: 1 for 1.000
+        return format(label.normalize(), "f")  # A decimal of Parquet: 1.000 becomes "1".
     text = label.strip() if isinstance(label, str) else "" if is_missing(label) else str(label)
     return text or None
 
@@ -89,14 +93,14 @@ def texts_of(labels: Iterable[Any]) -> list[str]:
 
 
 def bit(value: Any) -> bool | None:
-    """Return true for 1, false for 0, and None for anything else."""
+    """Return True for 1, False for 0, and None for anything else."""
     if isinstance(value, (list, dict)):
         return None
     return _BITS.get(value.strip().lower() if isinstance(value, str) else value)
 
 
 def is_minus_one(value: Any) -> bool:
-    """Return whether a label, or each number of a vector, is -1, which often means that the label is not known."""
+    """Return whether a label, or each number of a vector, is -1. It often means that the label is not known."""
     if isinstance(value, list):
         return bool(value) and all(map(is_minus_one, value))
     return value.strip() in ("-1", "-1.0") if isinstance(value, str) else bool(value == -1)
@@ -111,20 +115,21 @@ def is_number(label: str) -> bool:
 
 
 def is_code(label: str) -> bool:
-    """Return whether a number begins with zeros, such as 007, so that it is a name."""
+    """Return whether a label starts with a zero and another digit, such as 007, so that it is probably a name."""
     return bool(_CODE.match(label))
 
 
 def has_value(label: str) -> bool:
-    """Return whether the name of a class is a number that has a place among others."""
+    """Return whether a label is a number that can be sorted by its value, and not NaN."""
     return is_number(label) and not label.lower().endswith("nan")
 
 
 def items_of_text(text: str) -> list[str | None] | None:
-    """Return the items of a list that was saved as text; None if the text is not a list.
+    """Return the items of a list that was saved as text, or None if the text is not a list.
 
-    Besides the notations of Python, JSON and NumPy, this reads items without quotes, such as "[a, b]", and vectors of 0
-    and 1 without brackets. Tuples and sets count as lists if their items have quotes: "(0, 18)" may be a range.
+    In addition to the notations of Python, JSON and NumPy, a list may have unquoted items, such as "[a, b]", or be
+    a vector of 0 and 1 without brackets. A tuple or a set counts as a list only if its items have quotes, or if it is
+    such a vector, because "(0, 18)" may be a range.
     """
     text = text.strip()
     if _BARE_VECTOR.fullmatch(text):
@@ -144,17 +149,17 @@ def _unquoted(item: str) -> str:
         return item.removesuffix(".")  # NumPy writes 1. for 1.0
     try:
         return str(ast.literal_eval(item))
-    except (ValueError, SyntaxError):  # a line break, or an escape that only JSON knows
+    except (ValueError, SyntaxError):  # It has a line break, or an escape that only JSON has.
         return item[1:-1]
 
 
 def are_text_lists(texts: Collection[str]) -> bool:
-    """Return whether most labels are lists that were saved as text. A name can have brackets, too, such as "[A]"."""
+    """Return whether most labels are lists that were saved as text. A class name may have brackets too, as in "[A]"."""
     lists = [items_of_text(text) for text in texts]
     are_lists = any(map(is_quoted_list, texts)) or any(items and len(items) > 1 for items in lists)
     return are_lists and lists.count(None) < len(lists) / 2
 
 
 def is_quoted_list(text: str) -> bool:
-    """Return whether a text is a list of quoted texts or of numbers, which is hardly the name of a class."""
+    """Return whether a text is a list of quoted texts or of numbers, which is unlikely to be a class name."""
     return re.match("\\s*[\\[({]\\s*['\"\\d]", text) is not None and items_of_text(text) is not None

@@ -1,4 +1,4 @@
-"""Find out what the labels of custom files are (classes, several labels each, or numbers), and encode them."""
+"""Infer what the labels of custom files are (classes, several labels per row, or numbers), and encode them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
 from pipeline.sources.label_values import bit, has_value, is_code, is_integer, is_number
 from pipeline.tabular.reading import is_missing
 
-# The metrics of each problem type. Verdicts rest on the first one.
+# The metrics of each problem type. Verdicts are based on the first one.
 DEFAULT_METRICS = {
     "binary": ["accuracy", "f1", "matthews_correlation"],
     "single_label_classification": ["accuracy", "f1_macro", "matthews_correlation"],
@@ -39,12 +39,12 @@ DEFAULT_METRICS = {
 
 @dataclass(frozen=True)
 class Labels:
-    """What the labels are.
+    """The encoded labels of all splits.
 
     Attributes:
-        problem_type: The problem type.
         names: The names of the classes or labels, in the order of the model's outputs; empty for a regression.
-        splits: For each split with labels the class, the list of 0 and 1 or the target of each row; None if missing.
+        splits: For each split with labels, the class, the list of 0 and 1, or the target of each row. It is None if the
+            row has no label.
         warnings: What the user should know about the labels.
     """
 
@@ -63,11 +63,11 @@ def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[
     """Infer the problem type, the classes and the splits without labels, and encode the labels.
 
     Args:
-        splits: The label column of each split as it is in the files, train's first; the index has file and line.
-        class_names: The names of classes that the Parquet files of each split have in their schema.
+        splits: The label column of each split as it is in the files, train first. The index has the file and the line.
+        class_names: For each split, the class names in the schemas of its Parquet files.
 
     Raises:
-        UserError: A label cannot be one, or the labels do not fit data.problem_type or data.id2label.
+        UserError: A value cannot be a label, or the labels do not fit data.problem_type or data.id2label.
     """
     column = read_column(splits, class_names, params)
     check_values(column)
@@ -76,7 +76,7 @@ def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[
     unlabeled = _unlabeled_splits(column, problem_type)
     warnings: list[str] = []
     names: list[str] = []
-    encoded: list[Any]  # the class, the list of 0 and 1 or the target of each value
+    encoded: list[Any]  # the class, the list of 0 and 1, or the target of each value
     if problem_type == "regression":
         check_targets(column)
         encoded = [float(value.labels[0]) if value.labels else None for value in column.values]
@@ -108,26 +108,33 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     problem_type: ProblemType = "single_label_classification"
     if column.first_list:
         problem_type = "multi_label_classification"
-        why = f"several labels, such as {literal(column.first_list.raw)} in {column.first_list.where}"
+        why = f"lists of labels, such as {literal(column.first_list.raw)} in {column.first_list.where}"
     elif column.id2label:
-        why = "the classes of data.id2label"
+        why = "the classes in data.id2label"
     elif column.schema_names:
-        why = f"the classes that the Parquet file names: {listing(column.schema_names)}"
+        why = f"class names in the schema of a Parquet file ({listing(column.schema_names)})"
     elif are_numbers and not are_integers:
-        problem_type, why = "regression", "numbers that are not whole"
+        problem_type, why = "regression", "numbers that are not all whole"
     elif are_numbers and len(labels) > MOST_INTEGERS:
-        problem_type, why = "regression", f"more than {MOST_INTEGERS} different whole numbers"
+        problem_type, why = "regression", f"more than {MOST_INTEGERS} distinct whole numbers"
     else:
-        form = "whole numbers" if are_numbers else "texts"
-        why = f"{len(labels):,} different {form}: {listing(labels, 3)}"
-    log.info("Inferred problem_type %s: %s has %s. To override, set data.problem_type.", problem_type, column.name, why)
+        form = "whole numbers" if are_numbers else "values"
+        why = f"{len(labels):,} distinct {form} ({listing(labels, 3)})"
+    log.info(
+        "Inferred problem_type %s: column %s has %s. Set data.problem_type to override.",
+        problem_type, column.name, why,
+    )  # fmt: skip
     return problem_type
 
 
 def _unlabeled_splits(column: LabelColumn, problem_type: ProblemType) -> list[str]:
-    """Return the splits without labels. Raises UserError if only some labels that train does not have are -1."""
+    """Return the splits without labels.
+
+    Raises:
+        UserError: Labels of validation or test are -1 although train has no -1, so that their meaning is unclear.
+    """
     unlabeled = []
-    for split, rows in column.labelled_rows.items():
+    for split, rows in column.labeled_rows.items():
         if split == "test" and not rows:
             unlabeled.append(split)
         is_unknown = column.is_unknown[column.positions[split]]
@@ -135,18 +142,18 @@ def _unlabeled_splits(column: LabelColumn, problem_type: ProblemType) -> list[st
         if not count:
             continue
         if problem_type == "regression":
-            # -1 is a number like any other, unless all other numbers are greater.
+            # In a regression, -1 is a number like any other, unless all other numbers are greater.
             others_are_greater = all(is_number(label) and float(label) > -1 for label in column.first_rows)
             if count < rows or not others_are_greater:
                 continue
         if count < rows or split != "test":
             file, line = column.positions[split].index[is_unknown.argmax()]
             raise UserError(
-                f"{file} {line}: {column.name} is -1, as in {count:,} of {rows:,} rows of {split}, but train has no "
-                "label -1. If it means that the label is unknown, empty these labels and set data.on_missing=drop; "
-                "if it is a class, list all labels in data.id2label"
+                f"{file} {line}: {column.name} is -1, as it is in {count:,} of {rows:,} rows of {split} "
+                f"({count / rows:.1%}), but train has no label -1. If -1 means that the label is unknown, leave these "
+                "labels empty and set data.on_missing=drop. If it is a class, list all labels in data.id2label."
             )
-        log.info("%s: all labels are -1, and train has no -1: the labels are taken for unknown", split)
+        log.info("%s: all labels are -1, but train has no label -1, so they are treated as unknown", split)
         unlabeled.append(split)
     return unlabeled
 
@@ -157,14 +164,14 @@ def _find_classes(column: LabelColumn, warnings: list[str]) -> tuple[list[str], 
         classes = {label: number for number, label in enumerate(column.id2label)}
         if unlisted := next((label for label in column.first_rows if label not in classes), None):
             raise UserError(
-                f"{column.describe(unlisted)}, which is not one of data.id2label's {listing(classes)}; correct "
-                "it, or list it there"
+                f"{column.describe(unlisted)}, but data.id2label only has the labels {listing(classes)}. Correct it, "
+                "or add it to data.id2label."
             )
         return list(column.id2label.values()), classes
     if set(column.schema_names) >= column.first_rows.keys():
         names = [name for name in column.schema_names if name in column.first_rows]
         if unused := sorted({*column.schema_names} - {*names}):
-            log.info("%s: no row has the classes %s of the schema", column.name, listing(unused))
+            log.info("Column %s: no row has the classes %s of the schema", column.name, listing(unused))
         return names, {name: number for number, name in enumerate(names)}
     names, classes = _sort_labels(column)
     check_minus_one(column, classes, warnings)
@@ -173,21 +180,24 @@ def _find_classes(column: LabelColumn, warnings: list[str]) -> tuple[list[str], 
 
 
 def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
-    """Return the names of the classes, numbers by value, and the class of each label: 1.0 is that of 1."""
+    """Return the sorted names of the classes, and the class of each label.
+
+    Numbers are sorted by their values, and equal numbers such as 1 and 1.0 are the same class.
+    """
     labels = list(column.first_rows)
     numbers = list(filter(has_value, labels))
     if all(map(is_number, labels)) and any(map(is_code, labels)):
-        numbers = []  # 01 to 12 are names, all of them.
+        numbers = []  # If there are codes such as 01, all labels are names.
     if numbers and len(numbers) < len(labels):
         words = [label for label in labels if label not in numbers]
         odd, description = numbers[0], "a number among labels that are words"
         if len(words) < len(numbers):
             odd, description = words[0], "a word among labels that are numbers"
-        raise UserError(f"{column.describe(odd)}, {description}; correct it, or list all labels in data.id2label")
+        raise UserError(f"{column.describe(odd)}, {description}. Correct it, or list all labels in data.id2label.")
     if not numbers:
         names = sorted(labels)
         return names, {name: number for number, name in enumerate(names)}
-    by_value: dict[Decimal, str] = {}  # not floats, which are equal for long numbers that differ
+    by_value: dict[Decimal, str] = {}  # As floats, some long numbers would be equal.
     for label in labels:
         by_value.setdefault(Decimal(label), label)
     values = sorted(by_value)
@@ -196,7 +206,7 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
 
 
 def _multi_hot(value: LabelValue, classes: dict[str, int], size: int) -> list[int] | None:
-    """Return a 0 or 1 for each class; None if the label is missing."""
+    """Return 0 or 1 for each class, or None if the label is missing."""
     if is_missing(value.raw):
         return None
     numbers = {classes.get(label) for label in value.labels}
@@ -206,8 +216,8 @@ def _multi_hot(value: LabelValue, classes: dict[str, int], size: int) -> list[in
 def _vector_length(column: LabelColumn) -> int | None:
     """Return the length of multi-hot vectors, or None for lists of labels. Raises UserError if there are both.
 
-    A list of labels has no label twice, so a list of three or more items, each 0 or 1, is a vector. Shorter lists may
-    be lists of the labels 0 and 1, unless all have two items, or one has an item twice.
+    A list of labels does not contain a label twice. A list of three or more items that are all 0 or 1 is therefore a
+    vector. Shorter lists may contain the labels 0 and 1, unless all lists have two items or a list has an item twice.
     """
     lists = [value for value in column.known if value.labels or isinstance(value.raw, list)]
     vectors = [value for value in lists if value.is_vector]
@@ -222,33 +232,34 @@ def _vector_length(column: LabelColumn) -> int | None:
     if odd:
         vector = next(value for value in vectors if len(value.items) == length)
         raise UserError(
-            f"{odd.where}: {column.name} is {literal(odd.items)}, but {vector.where}: {column.name} is "
-            f"{literal(vector.items)}, which holds 0 or 1 for each of {length} labels; write all labels in the same way"
+            f"{odd.where}: {column.name} is {literal(odd.items)}, but in {vector.where} it is "
+            f"{literal(vector.items)}, which has 0 or 1 for each of {length} labels. Write all labels in the same way."
         )
     return length
 
 
 def _encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[list[int] | None]]:
-    """Return the names of the labels at the positions of multi-hot vectors, and the vectors in their order."""
+    """Return the names of the labels, and each value's multi-hot vector in the order of these names."""
     has_columns = len(column.names) > 1
     labels = column.names if has_columns else [str(position) for position in range(length)]
     id2label = column.id2label or dict(zip(labels, labels, strict=True))
     if id2label.keys() != set(labels):
         example = next(value for value in column.known if len(value.items) == length)
         raise UserError(
-            f"params.yaml: data.id2label names the labels {listing(id2label)}, but {example.where}: {column.name} is "
-            f"{literal(example.items)}, a vector that holds 0 or 1 for each of {length} labels; name {listing(labels)}"
+            f"params.yaml: data.id2label has the labels {listing(id2label)}, but in {example.where} {column.name} is "
+            f"{literal(example.items)}, a vector with 0 or 1 for each of {length} labels. Give names to the labels "
+            f"{listing(labels)}."
         )
     if length > MOST_CLASSES:
         raise too_many(column, f"vectors of {length:,} labels")
-    unnamed = "" if column.id2label or has_columns else "; to name them, set data.id2label"
+    unnamed = "" if column.id2label or has_columns else ". Set data.id2label to name them."
     log.info(
-        "%s: multi-hot labels, which are 0 or 1 for each of %d labels: %s%s",
+        "The labels in %s are multi-hot vectors, with 0 or 1 for each of %d labels: %s%s",
         column.name, length, listing(id2label.values()), unnamed,
     )  # fmt: skip
     positions = [labels.index(label) for label in id2label]
     encoded = [
-        # In a list of labels an empty text means that a row has none of them, but it is not a vector.
+        # An empty text is not a vector, although in a list of labels it would mean that the row has none of them.
         [int(bool(bit(value.items[position]))) for position in positions] if value.labels else None
         for value in column.values
     ]

@@ -61,8 +61,8 @@ def _corpus(task: Task, splits: dict[str, pd.DataFrame]) -> Corpus:
         tables[split] = rows[columns].reset_index(drop=True)
         if task.name == "mrpc" and (sha256 := rows_sha256(tables[split])) != MRPC_SHA256[split]:
             raise Unavailable(
-                f"the rows of {split} are not the published ones: their sha256 is {sha256:.12}..., not "
-                f"{MRPC_SHA256[split]:.12}..."
+                f"the rows of {split} are not the published ones: their sha256 starts with {sha256:.12}, not "
+                f"{MRPC_SHA256[split]:.12}"
             )
     origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION)
     return Corpus(task, tables, origin)
@@ -114,7 +114,7 @@ def _read_archive(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
             log.warning("%s: its checksum is not known, so only the number of rows is checked", path)
         elif (sha256 := file_sha256(path)) != ARCHIVE_SHA256[file]:
             raise Unavailable(
-                f"{path} is not the published file: its sha256 is {sha256:.12}..., not {ARCHIVE_SHA256[file]:.12}..."
+                f"{path} is not the published file: its sha256 starts with {sha256:.12}, not {ARCHIVE_SHA256[file]:.12}"
             )
         names = dict(zip(columns, [*task.text_columns, "label"], strict=True))
         splits[split] = rows.rename(columns=names).assign(idx=range(len(rows)))
@@ -155,7 +155,7 @@ def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         raise Unavailable(f"{path} line {number} is not UTF-8") from None
-    lines = text.removesuffix("\n").split("\n")  # splitlines() would also split sentences.
+    lines = text.removesuffix("\n").split("\n")  # splitlines() also splits at characters in sentences.
     if lines[0].endswith("\r"):
         raise Unavailable(f"{path} has Windows line endings (CRLF), but the original has LF")
     names = header or lines.pop(0).split("\t")

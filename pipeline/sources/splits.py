@@ -1,4 +1,4 @@
-"""Split train's rows into train, validation and test rows, for the splits that have no file."""
+"""Split the rows of train into train, validation and test if validation or test has no file."""
 
 import math
 import re
@@ -19,57 +19,57 @@ from pipeline.params import DataParams, SplitParams
 from pipeline.sources.duplicates import Hashes, hash_column, hash_rows
 from pipeline.sources.files import NAMES
 
-MADE = [TRAIN, "validation", "test"]  # the splits that train's rows become
+MADE = [TRAIN, "validation", "test"]  # the splits that can be made from the rows of train
 SplitNames = NDArray[np.object_]  # the name of each row's split
 
 _YEAR = re.compile(r"[0-9]{4}")
-_COMPACT_DATE = "[0-9]{8}"  # 20241231, which Python reads as a date
+_COMPACT_DATE = "[0-9]{8}"  # such as 20241231, which Python reads as a date
 
 
 def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any] | None) -> dict[str, float]:
-    """Return the fractions of train's rows that become train, validation and test, unless these have files.
+    """Return which fraction of train's rows goes to train, and to each other split that is made from them.
 
     Args:
         files: The splits that have files.
-        keys: What `split_keys` returned for train's rows; None without data.split.column.
+        keys: The result of `split_keys` for the rows of train; None without data.split.column.
 
     Raises:
-        UserError: There would be two sources of a split, or no validation split.
+        UserError: A split would have two sources, or there would be no validation split.
     """
     fractions = dict(zip(MADE, params.split.fractions, strict=True))
     if params.split.type == "fixed":
         fractions = dict.fromkeys([TRAIN, *([] if keys is None else np.unique(keys))], 1.0)
         if twice := sorted(fractions.keys() & set(files) - {TRAIN}):
             raise UserError(
-                f"data.split.column: {params.split.column} names rows of {twice[0]}, for which there is a file too; "
-                "keep only one"
+                f'data.split.column: "{params.split.column}" assigns rows to {twice[0]}, but {twice[0]} also has a '
+                "file. Keep only one of the two."
             )
     made = {name: value for name, value in fractions.items() if name == TRAIN or (name not in files and value)}
     if "validation" not in {*files, *made}:
         raise UserError(
-            f"data.split: {params.directory} has no validation file, and test is not used for it; add one, or set "
-            "data.split.type=stratify and a fraction for validation in data.split.fractions"
+            f"data.split: {params.directory} has no validation file, and test is never used for validation. Add a "
+            "validation file, or set data.split.type=stratify and a fraction for validation in data.split.fractions."
         )
     return {name: value / sum(made.values()) for name, value in made.items()}
 
 
 def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
-    """Return for each row what data.split.column says: the name of its split, its time, or a hash of the value.
+    """Return a key for each row: the name of its split, its time, or a hash of the value, depending on the split type.
 
     Args:
-        column: The texts of data.split.column; the index has file and line.
+        column: The texts of data.split.column. The index has the file and the line.
 
     Raises:
-        UserError: A value is missing, or it is not a split or a time.
+        UserError: A value is missing, or is not the name of a split or a time.
     """
     texts = column.str.strip()
     if split.type == "datetime":
         return _times(texts)
-    valid, remedy = texts != "", "fill it in, since data.split.column needs it"
+    valid, remedy = texts != "", "Fill it in, because data.split.column needs a value for each row."
     if split.type == "fixed":
-        valid, remedy = texts.str.lower().isin(list(NAMES)), f"write {' or '.join(MADE)}, the row's split"
+        valid, remedy = texts.str.lower().isin(list(NAMES)), f"Write the split of the row, one of {', '.join(MADE)}."
     if not valid.all():
-        raise UserError(f"{_value(column, int(np.argmin(valid)))}; {remedy}")
+        raise UserError(f"{_value(column, int(np.argmin(valid)))}. {remedy}")
     if split.type == "fixed":
         names: SplitNames = texts.str.lower().map(NAMES).to_numpy(dtype=object)
         return names
@@ -78,13 +78,13 @@ def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
 
 def _value(column: pd.Series, row: int) -> str:
     file, line = column.index[row]
-    return f"{file} {line}: {column.name} is {literal(column.iloc[row])}"
+    return f'{file} {line}: "{column.name}" is {literal(column.iloc[row])}'
 
 
 def _times(texts: pd.Series) -> NDArray[np.float64]:
-    """Return times that are all dates (ISO 8601, or a year) in seconds since 1970, and numbers as they are.
+    """Return dates (ISO 8601, or a year) in seconds since 1970, or numbers as they are.
 
-    Only the whole column tells a year from a number: 2024 is a year next to 2024-12-31, and a number next to 999.
+    Only the whole column shows whether 2024 is a year: it is one next to 2024-12-31, and a number next to 999.
     """
     dates = np.array([_parse_date(text) for text in texts])
     numbers = pd.to_numeric(texts, errors="coerce").replace([math.inf, -math.inf], math.nan).to_numpy(dtype=float)
@@ -92,15 +92,15 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
     unreadable = np.isnan(dates) & np.isnan(numbers)
     if unreadable.any():
         raise UserError(
-            f"{_value(texts, int(unreadable.argmax()))}; write times as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), "
-            "or as numbers"
+            f"{_value(texts, int(unreadable.argmax()))}. Write times as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), "
+            "or as numbers."
         )
     must_be_number = np.isnan(dates)
     must_be_date = ~must_be_number & (np.isnan(numbers) | is_compact)
     if must_be_number.any() and must_be_date.any():
         raise UserError(
             f"{_value(texts, int(must_be_date.argmax()))}, a date, but {_value(texts, int(must_be_number.argmax()))}, "
-            "a number; write all times as dates such as 2024-12-31, or all as numbers"
+            "a number. Write all times as dates such as 2024-12-31, or all as numbers."
         )
     return numbers if must_be_number.any() else dates
 
@@ -116,12 +116,12 @@ def _parse_date(text: str) -> float:
 def assign(
     split: SplitParams, fractions: dict[str, float], rows: pd.DataFrame, keys: NDArray[Any] | None, task: Task
 ) -> SplitNames:
-    """Return the name of the split of each of train's rows. The same rows give the same splits.
+    """Return the split of each row of train. The same rows give the same splits.
 
     Args:
-        fractions: How much of the rows each split gets.
-        rows: Train's rows.
-        keys: What `split_keys` returned for them; None without data.split.column.
+        fractions: The result of `made_fractions`.
+        rows: The rows of train.
+        keys: The result of `split_keys` for these rows; None without data.split.column.
     """
     size = len(rows)
     counts = {name: round(size * fractions.get(name, 0)) for name in ("test", "validation")}
@@ -150,14 +150,14 @@ def assign(
 
 
 def _cut(positions: NDArray[np.float64], sizes: Mapping[str, float]) -> SplitNames:
-    """Name the splits of positions on a line that begins with test, followed by validation and train."""
+    """Return the split at each position on a line that starts with test, followed by validation and train."""
     is_test = positions < sizes["test"]
     is_validation = positions < sizes["test"] + sizes["validation"]
     return np.select([is_test, is_validation], ["test", "validation"], TRAIN).astype(object)
 
 
 def _strata(labels: pd.Series, problem_type: ProblemType) -> NDArray[Any]:
-    """Return for each row a number for its label; the same for all rows of a regression."""
+    """Return a number for the label of each row. It is the same for all rows of a regression."""
     numbers: NDArray[Any] = np.zeros(len(labels))
     if problem_type == "single_label_classification":
         numbers = labels.to_numpy(dtype=np.int64)
@@ -167,7 +167,7 @@ def _strata(labels: pd.Series, problem_type: ProblemType) -> NDArray[Any]:
 
 
 def _proportional(strata: NDArray[Any], counts: dict[str, int], seed: int) -> SplitNames:
-    """Draw rows at random, so that each stratum has its fraction of each split, to within one row."""
+    """Draw rows at random so that each split gets its proportion of each stratum, to within one row."""
     names = np.full(len(strata), TRAIN, dtype=object)
     remaining = np.random.default_rng(seed).permutation(len(strata))
     remaining = remaining[np.argsort(strata[remaining], kind="stable")]
@@ -180,7 +180,10 @@ def _proportional(strata: NDArray[Any], counts: dict[str, int], seed: int) -> Sp
 
 
 def _keep_classes_in_train(names: SplitNames, classes: NDArray[np.int64]) -> None:
-    """Move the first rows of a class to train until train has one of them, or two if there are three or more."""
+    """Move the first rows of a class to train until train has enough of them.
+
+    Enough means one row, or two rows if the class has three or more.
+    """
     sizes = np.bincount(classes)
     missing = np.clip(sizes - 1, 1, 2) - np.bincount(classes[names == TRAIN], minlength=len(sizes))
     for number in np.flatnonzero((missing > 0) & (sizes > 0)):
@@ -189,7 +192,10 @@ def _keep_classes_in_train(names: SplitNames, classes: NDArray[np.int64]) -> Non
 
 
 def _grouped(groups: Hashes, counts: dict[str, int]) -> SplitNames:
-    """Take whole groups in the order of their hashes until a split is full. Groups that are too large go to train."""
+    """Assign whole groups in the order of their hashes until a split is full.
+
+    Groups that are larger than the smallest split go to train.
+    """
     largest = max(min((count for count in counts.values() if count), default=math.inf), 1)
     sizes = pd.Series(groups).value_counts().sort_index()
     sizes = sizes[sizes <= largest]
@@ -200,7 +206,10 @@ def _grouped(groups: Hashes, counts: dict[str, int]) -> SplitNames:
 
 
 def _groups_sharing_a_text(hashes: pd.DataFrame) -> Hashes:
-    """Return for each row the smallest hash of the texts that it shares with others, directly or via further rows."""
+    """Return a group for each row. Rows are in the same group if shared texts connect them, even via other rows.
+
+    The group is the smallest hash of its texts.
+    """
     texts: Hashes = hashes.filter(like="text_").to_numpy()
     if texts.shape[1] == 1:
         return texts[:, 0]

@@ -1,4 +1,4 @@
-"""Count what a user should know about the data before training: the content of the data card."""
+"""Make the data card: counts and warnings that a user should see before training."""
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,10 @@ from pipeline.core.text import listing, literal
 from pipeline.sources.corpus import describe_rows
 from pipeline.sources.duplicates import flag_duplicates
 
-_FEW = 50  # rows of a class, below which a model learns little of it
+_FEW = 50  # A model learns little about a class with fewer rows.
 _DUPLICATES = {
-    "repeated": "duplicates of earlier rows",
-    "contradictory": "duplicates of earlier rows with another label",
+    "repeated": "rows that duplicate an earlier row",
+    "contradictory": "rows that duplicate an earlier row but have a different label",
     "identical": "pairs of a text with itself",
 }
 
@@ -31,10 +31,9 @@ def survey(
     """Return the data card.
 
     Args:
-        splits: The rows of each split.
-        hashes: What `hash_rows` returned for them.
-        leakage: What `flag_leakage` returned for each pair of a later and an earlier split.
-        warnings: What is already known; the card's warnings begin with it.
+        hashes: The result of `hash_rows` for each split.
+        leakage: The result of `flag_leakage` for each pair of a later and an earlier split.
+        warnings: The warnings so far. The card has them first.
     """
     warnings = [*warnings]
     counts = {split: _count_labels(task, rows) for split, rows in splits.items() if "label" in rows and task.labels}
@@ -43,7 +42,7 @@ def survey(
         flags = flag_duplicates(hashes[split])
         for flag, description in _DUPLICATES.items():
             if flags[flag].any():
-                warnings.append(f"{split}: {description}: {describe_rows(rows['idx'], flags[flag])}")
+                warnings.append(f"{split} has {description}: {describe_rows(rows['idx'], flags[flag])}")
         cards[split] = SplitCard(
             rows=len(rows),
             labels=counts[split].tolist() if split in counts else [],
@@ -63,10 +62,15 @@ def survey(
     }
     for split, shift in shifts.items():
         if shift.significant:
-            warning = f"{split}: its labels are distributed differently from train's (p = {shift.p:.2g})"
+            warning = f"{split} has labels that are distributed differently from those of train (p = {shift.p:.2g})"
             if shift.label is not None:
-                in_split, in_train = (counts[name][shift.label] / cards[name].rows for name in (split, TRAIN))
-                warning += f"; most of all {literal(task.labels[shift.label])}: {in_split:.1%}, in train {in_train:.1%}"
+                in_split, in_train = (
+                    f"{counts[name][shift.label]:,} of {cards[name].rows:,} rows "
+                    f"({counts[name][shift.label] / cards[name].rows:.1%})"
+                    for name in (split, TRAIN)
+                )
+                label = literal(task.labels[shift.label])
+                warning += f". The clearest difference is for {label}: {in_split} in {split}, {in_train} in train"
             warnings.append(warning)
     return DataCard(splits=cards, leakage=leaks, shifts=shifts, warnings=warnings)
 
@@ -84,20 +88,20 @@ def _count_labels(task: Task, rows: pd.DataFrame) -> Counts:
 def _leak_warnings(leak: Leak, flags: pd.DataFrame, idx: pd.Series) -> list[str]:
     descriptions = {
         "rows": f"rows that are also in {leak.earlier}",
-        "contradictory": f"rows that are also in {leak.earlier}, with another label",
+        "contradictory": f"rows that are also in {leak.earlier}, but with a different label",
         "texts": f"rows that share a text with {leak.earlier}",
     }
-    if leak.texts == leak.rows:  # the same rows again
+    if leak.texts == leak.rows:  # These are the same rows.
         del descriptions["texts"]
     return [
-        f"{leak.later}: {description}: {describe_rows(idx, flags[flag])}"
+        f"{leak.later} has {description}: {describe_rows(idx, flags[flag])}"
         for flag, description in descriptions.items()
         if flags[flag].any()
     ]
 
 
 def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[str, Counts]) -> list[str]:
-    """Return warnings about classes that are missing in a split, or that have few rows in train."""
+    """Return warnings about labels that are missing in a split, or that have few rows in train."""
     warnings = []
     for split, split_counts in counts.items():
         if len(new := np.flatnonzero((counts[TRAIN] == 0) & (split_counts > 0))):
@@ -105,22 +109,26 @@ def _class_warnings(task: Task, splits: dict[str, pd.DataFrame], counts: dict[st
             has_new = labels[:, new].any(axis=1) if labels.ndim == 2 else np.isin(labels, new)
             names = listing(literal(task.labels[label]) for label in new)
             idx = describe_rows(splits[split]["idx"], has_new)
-            warnings.append(f"{split}: rows with a label that train does not have ({names}): {idx}")
+            warnings.append(f"{split} has rows with a label that train does not have ({names}): {idx}")
         if split != TRAIN and len(absent := np.flatnonzero(split_counts == 0)):
             names = listing(literal(task.labels[label]) for label in absent)
             warnings.append(
-                f"{split}: has no row with {len(absent)} of {len(task.labels)} labels ({names}), which cannot be "
-                "scored there"
+                f"{split} has no rows for {len(absent)} of {len(task.labels)} labels "
+                f"({len(absent) / len(task.labels):.1%}), which cannot be scored there: {names}"
             )
     rare = [(name, count) for name, count in zip(task.labels, counts.get(TRAIN, []), strict=True) if count < _FEW]
     if rare:
-        names = listing(f"{literal(name)} ({count})" for name, count in rare)
-        warnings.append(f"train: classes with under {_FEW} rows, too few to learn them well: {names}")
+        size = len(splits[TRAIN])
+        names = listing(f"{literal(name)} ({count}, {count / size:.1%})" for name, count in rare)
+        warnings.append(
+            f"train has fewer than {_FEW} rows for {len(rare)} of {len(task.labels)} labels "
+            f"({len(rare) / len(task.labels):.1%}), which is too few to learn them well: {names}"
+        )
     return warnings
 
 
 def _label_shift(task: Task, train: pd.DataFrame, later: pd.DataFrame) -> Shift:
-    """Test whether the labels of a split are distributed as those of train."""
+    """Test whether the labels of a split have the same distribution as the labels of train."""
     if not task.labels:
         test = ks_2samp(train["label"].astype(float), later["label"].astype(float), method="asymp")
         return Shift(p=float(test.pvalue), label=None)
@@ -134,6 +142,10 @@ def _label_shift(task: Task, train: pd.DataFrame, later: pd.DataFrame) -> Shift:
 
 
 def _chi_square(counts: Counts) -> float:
-    """Return p of Pearson's test that two splits, a row each, have the same distribution of labels, a column each."""
+    """Return the p-value of Pearson's chi-square test that two splits have the same distribution of labels.
+
+    Args:
+        counts: A row for each split, and a column for each label.
+    """
     has_rows = counts.any(axis=0)
     return float(chi2_contingency(counts[:, has_rows], correction=False).pvalue)

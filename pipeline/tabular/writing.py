@@ -1,4 +1,4 @@
-"""Write rows in batches as CSV, TSV, JSON lines or Parquet."""
+"""Write rows in batches as CSV, TSV, JSON Lines or Parquet."""
 
 import csv
 import io
@@ -16,21 +16,21 @@ import pyarrow.parquet as pq
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output
 
-_SURROGATES = "backslashreplace"  # a lone surrogate becomes JSON's \ud83d again
+_SURROGATES = "backslashreplace"  # writes a lone surrogate as an escape, such as \ud83d
 Columns = Mapping[str, list[Any]]
 Write = Callable[[Columns, pa.Schema | None], None]
 
 
 @contextmanager
 def writing_rows(path: Path | None) -> Iterator[Write]:
-    """Yield a function that writes a batch of columns to a file, or as JSON lines to standard output.
+    """Yield a function that writes a batch of columns to a file, or as JSON Lines to standard output.
 
-    The file appears when the block succeeds. The function's second argument is the schema of the Parquet file from
-    which some of the columns come, if any: another Parquet file keeps their types.
+    The file appears only if the block succeeds. The second argument of the function is the schema of the Parquet file
+    that some of the columns come from, or None. If the output is also a Parquet file, these columns keep their types.
 
     Raises:
-        UserError: The file cannot be written, or its suffix is unknown. Also raised by the function for a batch whose
-            columns differ from those of the first one; only JSON lines can hold such rows.
+        UserError: The file cannot be written, or its suffix is not supported. The function also raises it if the
+            columns of a batch differ from the columns of the first batch, because only JSON Lines can hold such rows.
     """
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -38,7 +38,7 @@ def writing_rows(path: Path | None) -> Iterator[Write]:
         yield partial(_write_json, sys.stdout)
         return
     if path.suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
-        raise UserError(f"{path} cannot be written; name a file that ends in one of .csv, .tsv, .jsonl, .parquet")
+        raise UserError(f"{path} has an unsupported suffix. Use one of .csv, .tsv, .jsonl, .parquet.")
     with atomic_output(path) as draft:
         if path.suffix == ".parquet":
             with closing(_ParquetFile(path, draft)) as parquet:
@@ -54,7 +54,7 @@ def writing_rows(path: Path | None) -> Iterator[Write]:
 def _write_json(file: IO[str], columns: Columns, _: pa.Schema | None) -> None:
     for row in zip(*columns.values(), strict=True):
         values = dict(zip(columns, row, strict=True))
-        file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")  # str: dates and the like
+        file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")  # str for dates and similar types
 
 
 class _CsvFile:
@@ -74,13 +74,13 @@ class _CsvFile:
         _require_columns(self._path, self._names, columns)
         for row in zip(*columns.values(), strict=True):
             fields = [_field(value) for value in row]
-            # Python quotes a field for its line feeds, but not for carriage returns, which end a line, too.
+            # The csv module quotes fields with line feeds, but not fields with carriage returns, which also end a line.
             has_return = any("\r" in field for field in fields if isinstance(field, str))
             (self._quoted if has_return else self._plain).writerow(fields)
 
 
 def _field(value: Any) -> Any:
-    """Return a value as a field. Several labels have a bar between them, as in a user's own data."""
+    """Format a value as a field. A list of texts is joined with "|", like several labels in custom files."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "|".join(value)
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (list, dict)) else value
@@ -101,7 +101,9 @@ class _ParquetFile:
         try:
             table = pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
         except pa.ArrowException as error:
-            raise UserError(f"{self._path}: a column has values of several types ({error}); write .jsonl") from None
+            raise UserError(
+                f"{self._path}: a column has values of several types ({error}). Write a .jsonl file instead."
+            ) from None
         self._writer = self._writer or pq.ParquetWriter(self._draft, table.schema)
         self._writer.write_table(table)
 
@@ -113,4 +115,6 @@ class _ParquetFile:
 def _require_columns(path: Path, names: list[str], columns: Columns) -> None:
     if list(columns) != names:
         difference = next(iter(set(columns) ^ set(names)), None)
-        raise UserError(f"{path}: not all rows have a column {difference}; write .jsonl, or complete them")
+        raise UserError(
+            f'{path}: not all rows have a column "{difference}". Write a .jsonl file instead, or complete the rows.'
+        )

@@ -1,0 +1,45 @@
+"""The commands of the guides that no other test types."""
+
+import shlex
+
+import pytest
+from conftest import Project
+from test_tutorial import commands
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_guides_work(project: Project) -> None:
+    project.git("config", "user.name", "A")
+    project.git("config", "user.email", "a@example.org")
+
+    def type_in(page: str, start: str, **replaced: str) -> list[str]:
+        printed = []
+        for command in commands(page, start):
+            for old, new in replaced.items():
+                command = command.replace(old, new)
+            printed.append(project.run("bash", "-ec", command if "gc" not in command else f"yes | {command}"))
+        return printed
+
+    *_, second, _, _ = type_in("docs/your_repository.md", "dvc repro\ncp")
+    assert "Running stage 'report'" in second and "Running stage 'train'" not in second
+    assert project.git("status", "--porcelain") == ""
+
+    project.commit("nothing is left to add")
+    *_, experiment, diff, verdict = type_in("docs/quick_start.md", "dvc exp run -S train.lr=5e-5")
+    assert "Running stage 'train'" in experiment and "Running stage 'tokenize'" not in experiment
+    assert "metrics/evaluation.json" in diff or diff == ""
+    assert "Verdict:" in verdict
+    project.run(*shlex.split("dvc plots diff main"))
+    project.run(*shlex.split("git checkout params.yaml"))
+    assert "Running stage 'train'" not in project.run("dvc", "repro"), "the earlier result comes from the cache"
+
+    out = project.root.parent / "model"
+    project.run(*shlex.split("dvc artifacts get . classifier --out"), str(out))
+    assert (out / "model.safetensors").is_file()
+
+    [name] = project.git("for-each-ref", "--format=%(refname:lstrip=4)", "refs/exps/*/*/*").split()
+    cache = project.root / ".dvc" / "cache"
+    before = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
+    type_in("docs/costs.md", "dvc exp remove NAME", NAME=name)
+    assert sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) < before
+    assert project.repro() == [], "what HEAD needs is still there"
