@@ -1,11 +1,12 @@
-"""Compare this pipeline with the scripts that a user would write instead, alternately, on this machine.
+"""Time this pipeline and the scripts that a user would write instead, alternately, on this machine.
 
     PYTHONPATH=. python benchmarks/bench.py --rounds 3 --json
 
-Each round runs, with one seed: the course's script; where asked for, the same with every pair padded to 128, as the
-GLUE example does; and `dvc repro` in a fresh clone of HEAD with an empty cache. All have the same data (MRPC where
-available, else the embedded corpus), checkpoint, epochs, effective batch and learning rate (the course's); the rest are
-their defaults. The table has medians.
+In each round, the Hugging Face course's script and `dvc repro` in a fresh clone of HEAD with an empty cache run with
+the same seed. `--peers course "glue script"` adds the course's script with every pair padded to 128 tokens, like in the
+GLUE example of transformers. All runs use the same data (MRPC if available, otherwise the embedded corpus), checkpoint,
+epochs, effective batch size and learning rate (the course's). Everything else has its default value. The table shows
+medians.
 """
 
 import argparse
@@ -37,33 +38,50 @@ COURSE_LR = 5e-5  # TrainingArguments' default
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run from scratch to its scores: seconds, MiB of the largest process, F1 of each split."""
+    """One run from scratch to its scores.
 
-    setup: float  # until the first step
-    training: float  # with validation after each epoch
-    prediction: float  # of validation and test
+    Attributes:
+        setup: Seconds until the first step.
+        training: Seconds of training, including the validation after each epoch.
+        prediction: Seconds of prediction on validation and test.
+        wall: Seconds in total.
+        memory: MiB of the largest process.
+        f1: F1 of each split.
+        precision: fp32, bf16 or fp16.
+    """
+
+    setup: float
+    training: float
+    prediction: float
     wall: float
     memory: float
     f1: dict[str, float]
     precision: str
 
     @property
-    def outside(self) -> float:
+    def everything_else(self) -> float:
         return self.wall - self.training - self.prediction
 
 
-class Timed(NamedTuple):
-    """When a command began, printed the watched text and ended; MiB of its largest process."""
+class TimedCommand(NamedTuple):
+    """When a command began and ended, and how much memory it needed.
+
+    Attributes:
+        began: Seconds since the epoch.
+        text_printed: When the command last printed the text to watch for, in seconds since the epoch, or 0.
+        ended: Seconds since the epoch.
+        memory: MiB of its largest process.
+    """
 
     began: float
-    seen: float
+    text_printed: float
     ended: float
     memory: float
 
 
-def timed(command: list[Any], cwd: Path, env: dict[str, str], watch: str | None = None) -> Timed:
-    """Run a command. Raises SystemExit with its output where it fails."""
-    began, seen, output = time.time(), 0.0, ""
+def run_timed(command: list[Any], cwd: Path, env: dict[str, str], watch: str | None = None) -> TimedCommand:
+    """Run a command, and exit with its output if it fails."""
+    began, text_printed, output = time.time(), 0.0, ""
     process = subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -71,14 +89,14 @@ def timed(command: list[Any], cwd: Path, env: dict[str, str], watch: str | None 
     for line in process.stdout:
         output += line
         if watch and watch in line:
-            seen = time.time()
+            text_printed = time.time()
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"{output}\nerror: {command} failed")
-    return Timed(began, seen, time.time(), usage.ru_maxrss / 1024)
+    return TimedCommand(began, text_printed, time.time(), usage.ru_maxrss / 1024)
 
 
-def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
+def run_script(options: list[str], source: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
     """Run the course's script on the outputs of download and pretrained in `source`."""
     with tempfile.TemporaryDirectory() as out:
         arguments = ["data/raw", "models/pretrained", out, "--seed", seed, *options]
@@ -87,7 +105,7 @@ def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, en
             arguments += ["--max-train-samples", params["train"]["max_train_samples"]]
         command = [sys.executable, ROOT / "benchmarks" / "course.py", *map(str, arguments)]
         scratch = env | {"HF_HOME": f"{out}/cache", "PYTHONPATH": str(ROOT)}
-        run = timed(command, source, scratch)
+        run = run_timed(command, source, scratch)
         report = json.loads(Path(out, "times.json").read_text())
     times = report["times"]
     return Run(
@@ -101,17 +119,17 @@ def peer(options: list[str], source: Path, params: dict[str, Any], seed: int, en
     )
 
 
-def ours(scratch: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
+def run_pipeline(scratch: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
     """Run `dvc repro` in a fresh clone."""
     project = clone(scratch / "ours", params | {"train": params["train"] | {"seed": seed}})
-    run = timed(["dvc", "repro"], project, env, watch="training on")
+    run = run_timed(["dvc", "repro"], project, env, watch="training on")
     timing, scores = (
         json.loads((project / "metrics" / f"{name}.json").read_text()) for name in ("timing", "evaluation")
     )
     environment = parse_details((project / "metrics" / "environment.json").read_text())
     shutil.rmtree(project)
     return Run(
-        setup=run.seen - run.began,
+        setup=run.text_printed - run.began,
         training=timing["train"]["seconds"],
         prediction=timing["predict"]["seconds"],
         wall=run.ended - run.began,
@@ -122,18 +140,21 @@ def ours(scratch: Path, params: dict[str, Any], seed: int, env: dict[str, str]) 
 
 
 def clone(target: Path, params: dict[str, Any]) -> Path:
-    """A clone of HEAD with other parameters and no earlier result."""
+    """Clone HEAD, replace the parameters, and remove the earlier results."""
     subprocess.run(["git", "clone", "--quiet", ROOT, target], check=True)
-    params = params | {"data": params["data"] | {"directory": "data/empty"}}  # not the user's
+    params = params | {"data": params["data"] | {"directory": "data/empty"}}  # without the user's data
     (target / "params.yaml").write_text(yaml.safe_dump(params))
     (target / "dvc.lock").unlink()
     return target
 
 
-def fetched(
+def prepare_clone(
     scratch: Path, checkpoint: str, env: dict[str, str], max_train_samples: int | None = None
 ) -> tuple[Path, dict[str, Any]]:
-    """A clone that has run its first stages, and the parameters: those of MRPC, or of the embedded corpus."""
+    """Run the first stages in a clone, and return it and its parameters.
+
+    The data is MRPC if available, otherwise the embedded corpus.
+    """
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["model"]["checkpoint"] = checkpoint
     params["train"] |= {"lr": COURSE_LR, "max_train_samples": max_train_samples}
@@ -147,8 +168,11 @@ def fetched(
     sys.exit(f"{stages.stderr}\nerror: the data or the checkpoint cannot be fetched")
 
 
-def peak() -> float:
-    """FLOP/s of a large matrix product, the best of ten: in bf16, or in fp32 on a CPU that would emulate bf16."""
+def measure_peak_flops() -> float:
+    """Return the FLOP/s of a large matrix product, the best of ten.
+
+    The product is in bf16, or in fp32 on a CPU that would emulate bf16.
+    """
     import torch
 
     from pipeline.modeling.device import cpu_bf16
@@ -172,7 +196,7 @@ def non_embedding_parameters(checkpoint: Path) -> int:
         return sum(int(np.prod(weights.get_slice(name).get_shape())) for name in names)
 
 
-def padding_shares(lengths: NDArray[np.int64], batch_size: int) -> dict[str, float]:
+def padding_proportions(lengths: NDArray[np.int64], batch_size: int) -> dict[str, float]:
     """Return the proportion of padding among the tokens of an epoch, for each script's batches.
 
     Args:
@@ -180,31 +204,33 @@ def padding_shares(lengths: NDArray[np.int64], batch_size: int) -> dict[str, flo
     """
     from pipeline.training.sampler import EpochSampler
 
-    def share(padded: Callable[[Any], Any], order: Any) -> float:
+    def proportion(padded_length: Callable[[Any], Any], order: Any) -> float:
         batches = [
             [lengths[i] for i in order[start : start + batch_size]] for start in range(0, len(order), batch_size)
         ]
-        return 1 - sum(lengths) / sum(padded(batch) * len(batch) for batch in batches)
+        return 1 - sum(lengths) / sum(padded_length(batch) * len(batch) for batch in batches)
 
     random = np.random.default_rng(0).permutation(len(lengths))
     return {
-        "course": share(max, random),
-        "glue script": share(lambda batch: 128, random),
-        OURS: share(max, list(EpochSampler(len(lengths), lengths, batch_size, seed=0))),
+        "course": proportion(max, random),
+        "glue script": proportion(lambda batch: 128, random),
+        OURS: proportion(max, list(EpochSampler(len(lengths), lengths, batch_size, seed=0))),
     }
 
 
 def main() -> None:
-    # Imports torch; scale.py, which imports this file, must not.
+    # These modules import torch. scale.py imports this file and must not import torch.
     from pipeline.core.dataset_files import load_split
     from pipeline.modeling.device import cpu_bf16, cpu_model
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", default=MINILM)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--max-train-samples", type=int, help="the first n pairs only: for times, not for scores")
+    parser.add_argument(
+        "--max-train-samples", type=int, help="train on the first n pairs only, if the scores do not matter"
+    )
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=["course"])
-    parser.add_argument("--rounds", type=int, default=3, help="each with a seed of its own: 1, 2, ...")
+    parser.add_argument("--rounds", type=int, default=3, help="the number of rounds; round n has the seed n")
     parser.add_argument("--json", action="store_true", help="print every run as JSON")
     arguments = parser.parse_args()
     env = dict(os.environ)
@@ -212,12 +238,16 @@ def main() -> None:
     peaks = []
     with tempfile.TemporaryDirectory(prefix="bench ") as directory:
         scratch = Path(directory)
-        source, params = fetched(scratch, arguments.checkpoint, env, arguments.max_train_samples)
+        source, params = prepare_clone(scratch, arguments.checkpoint, env, arguments.max_train_samples)
         params["train"]["epochs"] = epochs = arguments.epochs
         for seed in range(1, arguments.rounds + 1):
-            peaks.append(peak())
+            peaks.append(measure_peak_flops())
             for name in runs:
-                run = ours(scratch, params, seed, env) if name == OURS else peer(PEERS[name], source, params, seed, env)
+                run = (
+                    run_pipeline(scratch, params, seed, env)
+                    if name == OURS
+                    else run_script(PEERS[name], source, params, seed, env)
+                )
                 runs[name].append(run)
                 print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
         pairs = load_split(source / "data" / "tokenized", "train", "tokenize").with_format("numpy")
@@ -228,49 +258,49 @@ def main() -> None:
         "samples": len(lengths) * epochs,
         "flops": model_flops * epochs,
         "peak_flops": statistics.median(peaks),
-        "padding": padding_shares(lengths, params["train"]["batch_size"]),
+        "padding": padding_proportions(lengths, params["train"]["batch_size"]),
     }
     if arguments.json:
         print(json.dumps(measured | {"runs": {name: list(map(asdict, group)) for name, group in runs.items()}}))
     else:
         task = params["data"]["task"]
-        limit = measured["peak_flops"] / 1e9
-        print(f"{cpu_model()}; limit {limit:.0f} GFLOP/s ({', '.join(cpu_bf16()) or 'fp32, no bf16'})")
+        peak_gflops = measured["peak_flops"] / 1e9
+        print(f"{cpu_model()}; peak {peak_gflops:.0f} GFLOP/s ({', '.join(cpu_bf16()) or 'fp32, no bf16'})")
         print(f"{task}, {arguments.checkpoint}, {epochs} epochs, medians of {arguments.rounds} rounds\n")
-        print(table(runs, measured))
+        print(format_table(runs, measured))
 
 
-def table(runs: dict[str, list[Run]], measured: dict[str, Any]) -> str:
-    """The runs as columns of a Markdown table."""
+def format_table(runs: dict[str, list[Run]], measured: dict[str, Any]) -> str:
+    """Return a Markdown table with a column for each script."""
     rows: dict[str, Callable[[str], str]] = {
-        "training, s": lambda name: f"{middle(runs[name], 'training'):.1f}",
-        "prediction, s": lambda name: f"{middle(runs[name], 'prediction'):.1f}",
-        "everything else, s": lambda name: f"{middle(runs[name], 'outside'):.1f}",
-        "of which before the first step, s": lambda name: f"{middle(runs[name], 'setup'):.1f}",
-        "wall, s": lambda name: f"{middle(runs[name], 'wall'):.1f}",
-        "largest process, MiB": lambda name: f"{middle(runs[name], 'memory'):.0f}",
-        "samples a second": lambda name: f"{measured['samples'] / middle(runs[name], 'training'):.1f}",
+        "training, s": lambda name: f"{median(runs[name], 'training'):.1f}",
+        "prediction, s": lambda name: f"{median(runs[name], 'prediction'):.1f}",
+        "everything else, s": lambda name: f"{median(runs[name], 'everything_else'):.1f}",
+        "before the first step (included above), s": lambda name: f"{median(runs[name], 'setup'):.1f}",
+        "wall, s": lambda name: f"{median(runs[name], 'wall'):.1f}",
+        "largest process, MiB": lambda name: f"{median(runs[name], 'memory'):.0f}",
+        "samples per second": lambda name: f"{measured['samples'] / median(runs[name], 'training'):.1f}",
         "padding": lambda name: f"{measured['padding'][name]:.1%}",
         "validation F1, mean": lambda name: f"{statistics.mean(run.f1['validation'] for run in runs[name]):.4f}",
         "test F1, mean": lambda name: f"{statistics.mean(run.f1['test'] for run in runs[name]):.4f}",
-        "share of the limit": lambda name: (
-            f"{measured['flops'] / middle(runs[name], 'training') / measured['peak_flops']:.1%}"
+        "percentage of the peak FLOP/s": lambda name: (
+            f"{measured['flops'] / median(runs[name], 'training') / measured['peak_flops']:.1%}"
         ),
-        "training, times ours": lambda name: f"{ratio(runs[name], runs[OURS], 'training'):.2f}",
-        "prediction, times ours": lambda name: f"{ratio(runs[name], runs[OURS], 'prediction'):.2f}",
-        "wall, times ours": lambda name: f"{ratio(runs[name], runs[OURS], 'wall'):.2f}",
+        "training, times ours": lambda name: f"{median_ratio(runs[name], runs[OURS], 'training'):.2f}",
+        "prediction, times ours": lambda name: f"{median_ratio(runs[name], runs[OURS], 'prediction'):.2f}",
+        "wall, times ours": lambda name: f"{median_ratio(runs[name], runs[OURS], 'wall'):.2f}",
     }
     lines = ["|  | " + " | ".join(runs) + " |", "|---|" + "---|" * len(runs)]
     lines += [f"| {label} | " + " | ".join(map(cell, runs)) + " |" for label, cell in rows.items()]
     return "\n".join(lines)
 
 
-def middle(runs: list[Run], field: str) -> float:
+def median(runs: list[Run], field: str) -> float:
     return statistics.median(getattr(run, field) for run in runs)
 
 
-def ratio(runs: list[Run], references: list[Run], field: str) -> float:
-    """The median of the ratio in each round."""
+def median_ratio(runs: list[Run], references: list[Run], field: str) -> float:
+    """Return the median over the rounds of the ratio in each round."""
     return statistics.median(
         getattr(run, field) / getattr(reference, field) for run, reference in zip(runs, references, strict=True)
     )

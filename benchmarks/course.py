@@ -1,6 +1,6 @@
-"""The comparison: fine-tuning in one script, as the Hugging Face course teaches it.
+"""Fine-tune a model in a single script, as the Hugging Face course teaches it. bench.py compares the pipeline with it.
 
-With --pad-to-max-length it is what the GLUE example script of transformers does by default: every pair padded to 128.
+With --pad-to-max-length, the script pads every pair to 128 tokens, like the GLUE example of transformers by default.
 Source: https://huggingface.co/learn/llm-course/chapter3/3
 """
 
@@ -23,9 +23,9 @@ from transformers import (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="directory of train.parquet, validation.parquet and test.parquet")
-    parser.add_argument("checkpoint", help="directory of the pretrained model")
-    parser.add_argument("out", type=Path, help="where Trainer saves, and times.json goes")
+    parser.add_argument("data", help="directory with train.parquet, validation.parquet and test.parquet")
+    parser.add_argument("checkpoint", help="directory with the base model")
+    parser.add_argument("out", type=Path, help="directory for times.json and the files that the Trainer saves")
     parser.add_argument("--pad-to-max-length", action="store_true")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=16)

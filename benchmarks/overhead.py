@@ -1,9 +1,9 @@
-"""The pipeline's overhead: nothing to do, a change to evaluate.py, `--help`.
+"""Time `dvc repro` with nothing to do and after a change to evaluate.py, and the `--help` of every stage.
 
     PYTHONPATH=. python benchmarks/overhead.py
 
-A clone of HEAD runs once, on the embedded corpus for one epoch. Then `dvc repro` runs with nothing to do, alternately
-there and in a toy repository of two stages that copy a file. Medians.
+A clone of HEAD first runs with the embedded corpus for one epoch. Then `dvc repro` runs with nothing to do, alternately
+in the clone and in a toy repository with two stages that copy a file. The printed times are medians.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bench import MINILM, ROOT, clone, timed
+from bench import MINILM, ROOT, clone, run_timed
 
 TOY = {
     "stages": {
@@ -26,8 +26,8 @@ TOY = {
 }
 
 
-def toy(root: Path) -> Path:
-    """A DVC repository of two stages that have run."""
+def make_toy(root: Path) -> Path:
+    """Make a DVC repository with two stages, and run them."""
     root.mkdir()
     (root / "input").write_text("content")
     (root / "dvc.yaml").write_text(yaml.safe_dump(TOY))
@@ -46,13 +46,13 @@ def main() -> None:
     params["data"]["task"], params["model"]["checkpoint"], params["train"]["epochs"] = "demo", MINILM, 1
 
     def seconds(command: list[str], cwd: Path) -> float:
-        took = timed(command, cwd, env)
-        return took.ended - took.began
+        done = run_timed(command, cwd, env)
+        return done.ended - done.began
 
     with tempfile.TemporaryDirectory(prefix="overhead ") as directory:
-        project, simple = clone(Path(directory, "project"), params), toy(Path(directory, "toy"))
+        project, toy = clone(Path(directory, "project"), params), make_toy(Path(directory, "toy"))
         seconds(["dvc", "repro"], project)
-        idle = [(seconds(["dvc", "repro"], project), seconds(["dvc", "repro"], simple)) for _ in rounds]
+        idle = [(seconds(["dvc", "repro"], project), seconds(["dvc", "repro"], toy)) for _ in rounds]
         changed = []
         for number in rounds:
             with (project / "pipeline" / "evaluate.py").open("a") as module:
@@ -60,15 +60,15 @@ def main() -> None:
             changed.append(seconds(["dvc", "repro"], project))
         stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
         modules = {name: stage["cmd"].split()[-1] for name, stage in stages.items()}
-        helped = {
+        help_seconds = {
             name: statistics.median(seconds([sys.executable, "-m", module, "--help"], project) for _ in rounds)
             for name, module in modules.items()
         }
-    ours, theirs = (statistics.median(column) for column in zip(*idle, strict=True))
+    project_median, toy_median = (statistics.median(column) for column in zip(*idle, strict=True))
     ratio = statistics.median(project_seconds / toy_seconds for project_seconds, toy_seconds in idle)
-    print(f"nothing to do: {ours:.2f} s, the toy {theirs:.2f} s, ratio {ratio:.2f}")
-    print(f"a change to evaluate.py: {statistics.median(changed):.2f} s")
-    print("--help: " + ", ".join(f"{stage} {took:.2f} s" for stage, took in helped.items()))
+    print(f"nothing to do: {project_median:.2f} s, in the toy repository {toy_median:.2f} s, ratio {ratio:.2f}")
+    print(f"after a change to evaluate.py: {statistics.median(changed):.2f} s")
+    print("--help: " + ", ".join(f"{stage} {median:.2f} s" for stage, median in help_seconds.items()))
 
 
 if __name__ == "__main__":

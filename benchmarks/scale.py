@@ -1,11 +1,11 @@
-"""How time and memory grow with the number of rows: the stages on ten thousand to ten million pairs.
+"""Measure the time and memory of the stages with ten thousand to ten million pairs.
 
     PYTHONPATH=. python benchmarks/scale.py
 
-The pairs are a user's own parquet shards, made of the embedded corpus, each with a number that makes it unique. Each
-stage runs in its own process; its time, imports included, and peak memory are measured. `tokenize` runs with one and
-with two processes. `load` opens the tokenized rows and the model as training does, and makes the first batch; `predict`
-always scores the 2,000 pairs of validation and test.
+The pairs come from the embedded corpus, each with a number that makes it unique, and are stored in Parquet shards like
+a user's own data. Each stage runs in a separate process. The times include imports, and the memory is the peak.
+`tokenize` runs with one process and with two. `load` opens the tokenized examples and the model like training does, and
+makes the first batch. `predict` always scores the 2,000 pairs of validation and test.
 """
 
 import argparse
@@ -18,14 +18,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import MINILM, ROOT, timed
+from bench import MINILM, ROOT, run_timed
 
 if TYPE_CHECKING:
     import altair as alt
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 STAGES = ("download", "tokenize", "tokenize, 2 processes", "load", "predict")
-SCORED = 1000  # pairs of validation, and of test
+SCORED = 1000  # pairs in validation, and in test
 _SHARD = 1_000_000
 _BATCH = 50_000
 
@@ -40,7 +40,7 @@ def write_shards(directory: Path, pairs: int) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for file in directory.glob("*.parquet"):
         file.unlink()
-    told = list(demo.pairs(_BATCH))
+    demo_pairs = list(demo.pairs(_BATCH))
     numbers = itertools.count()
     shards = -(-pairs // _SHARD)
     files = {f"train-{shard:05}-of-{shards:05}": min(_SHARD, pairs - shard * _SHARD) for shard in range(shards)}
@@ -48,15 +48,15 @@ def write_shards(directory: Path, pairs: int) -> None:
     for name, size in (files | {"validation": SCORED, "test": SCORED}).items():
         with pq.ParquetWriter(directory / f"{name}.parquet", columns) as writer:
             for start in range(0, size, _BATCH):
-                rows = told[: min(_BATCH, size - start)]
+                rows = demo_pairs[: min(_BATCH, size - start)]
                 questions = [f"{first} No. {next(numbers)}" for first, _, _ in rows]
                 answers = [f"{second} Ref. {next(numbers)}" for _, second, _ in rows]
                 verdicts = ["yes" if label else "no" for _, _, label in rows]
                 writer.write_batch(pa.RecordBatch.from_arrays([questions, answers, verdicts], schema=columns))
 
 
-def trained(project: Path, env: dict[str, str]) -> None:
-    """Run the pipeline in a clone of HEAD on the files of data/custom, with a few steps of training."""
+def train_briefly(project: Path, env: dict[str, str]) -> None:
+    """Run the pipeline in a clone of HEAD with the files in data/custom and a few training steps."""
     overrides = {
         "data.task": "custom", "data.text_column_names": "[question,answer]", "data.label_column_name": "verdict",
         "model.checkpoint": MINILM, "train.max_train_samples": "64", "train.epochs": "1",
@@ -68,7 +68,7 @@ def trained(project: Path, env: dict[str, str]) -> None:
 
 def run(stage: str) -> None:
     """Run a stage in the working directory."""
-    from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
+    from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
     from pipeline.params import TokenizeParams, load_params
 
     params = load_params()
@@ -91,8 +91,8 @@ def run(stage: str) -> None:
         from pipeline.training.sampler import EpochSampler
 
         device = set_up_device("auto", None)
-        every = params.train.model_copy(update={"max_train_samples": None})
-        inputs = load_inputs(read_task(TOKENIZED, "tokenize"), TOKENIZED, PRETRAINED, every, device)
+        train_params = params.train.model_copy(update={"max_train_samples": None})
+        inputs = load_inputs(read_task(TOKENIZED, "tokenize"), TOKENIZED, PRETRAINED, train_params, device)
         lengths = inputs.training.with_format("numpy")["length"][:]
         sampler = EpochSampler(len(lengths), lengths, effective_batch=16, seed=0)
         examples: Any = inputs.training.select_columns([*inputs.tokenizer.model_input_names, "labels"])
@@ -100,11 +100,11 @@ def run(stage: str) -> None:
     else:
         from pipeline.predict import predict
 
-        predict(TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, "auto", None)
+        predict(TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS_DIR, params.predict, "auto", None)
 
 
 def chart(measured: list[dict[str, Any]]) -> "alt.HConcatChart":
-    """Seconds and memory of each stage against the number of pairs, both axes logarithmic."""
+    """Plot the time and memory of each stage against the number of pairs, with logarithmic axes."""
     import altair as alt
 
     base = alt.Chart(alt.Data(values=measured), width=330, height=260).mark_line(point=True)
@@ -113,7 +113,7 @@ def chart(measured: list[dict[str, Any]]) -> "alt.HConcatChart":
     log = alt.Scale(type="log")
     return alt.hconcat(
         base.encode(pairs, alt.Y("seconds:Q", title="time, seconds", scale=log), stage),
-        base.encode(pairs, alt.Y("mib:Q", title="largest memory, MiB", scale=log), stage),
+        base.encode(pairs, alt.Y("mib:Q", title="peak memory, MiB", scale=log), stage),
     )
 
 
@@ -121,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--json", action="store_true", help="print every run as JSON")
-    parser.add_argument("--plot", type=Path, help="draw time and memory to this SVG file")
+    parser.add_argument("--plot", type=Path, help="plot time and memory to this SVG file")
     parser.add_argument("--only", help=argparse.SUPPRESS)  # for the process of one stage
     arguments = parser.parse_args()
     if arguments.only:
@@ -133,14 +133,14 @@ def main() -> None:
         project = Path(directory, "project")
         subprocess.run(["git", "clone", "--quiet", ROOT, project], check=True)
         write_shards(project / "data" / "custom", SCORED)
-        trained(project, env)
+        train_briefly(project, env)
         for pairs in arguments.sizes:
             write_shards(project / "data" / "custom", pairs)
             for stage in STAGES:
                 command = [sys.executable, __file__, "--only", stage]
-                took = timed(command, project, env)
+                done = run_timed(command, project, env)
                 measured.append(
-                    {"pairs": pairs, "stage": stage, "seconds": took.ended - took.began, "mib": took.memory}
+                    {"pairs": pairs, "stage": stage, "seconds": done.ended - done.began, "mib": done.memory}
                 )
                 print(measured[-1], file=sys.stderr, flush=True)
     if arguments.plot:

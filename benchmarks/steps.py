@@ -1,6 +1,8 @@
-"""The optimizations of pipeline/modeling: the time of an optimizer step with none of them, one, two, and so on.
+"""Time an optimizer step with none of the optimizations in pipeline/modeling, with one of them, with two, and so on.
 
-PYTHONPATH=. python benchmarks/steps.py --rounds 3
+    PYTHONPATH=. python benchmarks/steps.py --rounds 3
+
+Each row of the table adds one optimization to the row above it.
 """
 
 import argparse
@@ -14,14 +16,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bench import MINILM, ROOT, fetched
+from bench import MINILM, ROOT, prepare_clone
 
 OPTIMIZATIONS = ("fast dropout", "plain attention", "kept memory", "first token only")
 _WARM_UP = 10  # steps
 
 
-def steps(count: int, optimizations: set[str]) -> list[float]:
-    """Train for `count` steps in a tokenized project with some of the optimizations. Returns seconds per step."""
+def time_steps(count: int, optimizations: set[str]) -> list[float]:
+    """Train with some of the optimizations, and return the seconds of each of the `count` steps after the warm-up.
+
+    The working directory must be a project that has run the tokenize stage.
+    """
     from transformers import TrainerCallback
 
     from pipeline.core.dataset_files import load_split
@@ -49,25 +54,25 @@ def steps(count: int, optimizations: set[str]) -> list[float]:
             seconds.append(time.perf_counter() - self._began)
 
     seconds: list[float] = []
-    every = load_params()
-    params = every.train.model_copy(update={"epochs": 1, "keep": "last"})
+    params = load_params()
+    train_params = params.train.model_copy(update={"epochs": 1, "keep": "last"})
     with tempfile.TemporaryDirectory() as scratch:
-        device = set_up_device(params.precision, params.num_threads)
-        arguments = training_arguments(params, every.runtime, device, Path(scratch), "f1")
+        device = set_up_device(train_params.precision, train_params.num_threads)
+        arguments = training_arguments(train_params, params.runtime, device, Path(scratch), "f1")
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = load_split(TOKENIZED, "train", "tokenize")
-        ours = trainer.CorrectedTrainer(
+        pipeline_trainer = trainer.CorrectedTrainer(
             summed_loss=SummedLoss("single_label_classification", None),
             model=load_classifier(PRETRAINED, device.type),
             args=arguments,
-            train_dataset=pairs.select(range(count * params.batch_size)),
+            train_dataset=pairs.select(range(count * train_params.batch_size)),
             processing_class=tokenizer,
         )
         if "plain attention" not in optimizations:
-            ours.model.set_attn_implementation("sdpa")
-        ours.add_callback(Clock())
-        ours.train()
+            pipeline_trainer.model.set_attn_implementation("sdpa")
+        pipeline_trainer.add_callback(Clock())
+        pipeline_trainer.train()
     return seconds[_WARM_UP:]
 
 
@@ -79,12 +84,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help=argparse.SUPPRESS)  # for the process of one variant
     arguments = parser.parse_args()
     if arguments.only is not None:
-        print("median:", statistics.median(steps(arguments.steps, set(arguments.only))))
+        print("median:", statistics.median(time_steps(arguments.steps, set(arguments.only))))
         return
     variants = [OPTIMIZATIONS[:count] for count in range(len(OPTIMIZATIONS) + 1)]
     medians: dict[tuple[str, ...], list[float]] = {variant: [] for variant in variants}
     with tempfile.TemporaryDirectory(prefix="bench ") as scratch:
-        source, params = fetched(Path(scratch), arguments.checkpoint, dict(os.environ))
+        source, params = prepare_clone(Path(scratch), arguments.checkpoint, dict(os.environ))
         for _ in range(arguments.rounds):
             for variant in variants:
                 command = [sys.executable, __file__, "--steps", str(arguments.steps), "--only", *variant]
@@ -93,7 +98,7 @@ def main() -> None:
                 medians[variant].append(float(done.stdout.split("median:")[1]))
     corpus = params["data"]["task"]
     print(f"{corpus}, {arguments.checkpoint}, medians of {arguments.rounds} rounds\n")
-    print("| with | ms per step | relative to none |\n|---|---|---|")
+    print("| optimizations | ms per step | relative to none |\n|---|---|---|")
     for variant in variants:
         milliseconds = 1000 * statistics.median(medians[variant])
         ratios = [seconds / plain for seconds, plain in zip(medians[variant], medians[()], strict=True)]

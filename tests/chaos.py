@@ -1,9 +1,9 @@
-"""Kill the pipeline at random moments until it finishes, and compare with an undisturbed run.
+"""Kill the pipeline at random moments until it finishes, and compare its results with an undisturbed run.
 
     python tests/chaos.py --kills 20
 
-`dvc repro` trains MiniLM on the embedded corpus in a temporary clone. SIGKILL and SIGTERM go to the training process or
-to its whole group, dvc included. The steps reached are read from the progress bar, on a pseudo-terminal.
+`dvc repro` trains MiniLM on the embedded corpus in a temporary clone. The training process, or its whole process
+group including dvc, gets a SIGKILL or SIGTERM. The current step is read from the progress bar on a pseudo-terminal.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import yaml
 
 SETTINGS: dict[str, Any] = {
     "data.task": "demo",
-    "data.directory": "data/empty",  # not the user's
+    "data.directory": "data/empty",  # not the user's data
     "model.checkpoint": "sentence-transformers/all-MiniLM-L6-v2",
     "train.lr": 1e-4,
     "train.epochs": 2,
@@ -37,9 +37,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-# DVC rewrites these two files in place. A kill at that moment truncates one, and DVC then refuses to run until the user
+# DVC rewrites these two files in place. A kill at that moment truncates one of them, and DVC then fails until the user
 # removes it (https://github.com/treeverse/dvc/issues/7615). The keys are parts of DVC's messages.
-REFUSED = {"Unable to read RWLock-file": Path(".dvc", "tmp", "rwlock"), "'./dvc.lock' ": Path("dvc.lock")}
+TRUNCATED = {"Unable to read RWLock-file": Path(".dvc", "tmp", "rwlock"), "'./dvc.lock' ": Path("dvc.lock")}
 
 
 class Repro:
@@ -62,7 +62,7 @@ class Repro:
         while True:
             try:
                 chunk = os.read(reader, 65536)
-            except OSError:  # on Linux: the other end is closed
+            except OSError:  # on Linux, the other end is closed
                 chunk = b""
             if not chunk:
                 os.close(reader)
@@ -71,33 +71,33 @@ class Repro:
 
     @property
     def resumed(self) -> int:
-        """The step at which training resumed; 0 if it started from scratch."""
+        """The step at which training resumed, or 0 if it started from scratch."""
         match = re.search(r"resuming from .*checkpoint-(\d+)", self.output)
         return int(match[1]) if match else 0
 
     @property
     def step(self) -> int:
-        """The optimizer steps done, read from the progress bar."""
+        """The number of finished optimizer steps, read from the progress bar."""
         total = re.search(r"training on .* (\d+) steps", self.output)
         bar = re.findall(rf"(\d+)/{total[1]} \[", self.output[total.end() :]) if total else []
         return max([self.resumed, *map(int, bar)])
 
     def kill(self, number: signal.Signals, group: bool) -> str:
-        """Send a signal to the group, or to the train stage alone if it runs. Returns the signal and its target."""
+        """Send a signal to the group, or only to a running train stage. Returns the signal and its target."""
         children = self.process.children(recursive=True)
         training = None
-        with suppress(psutil.NoSuchProcess):  # a process may end just now
+        with suppress(psutil.NoSuchProcess):  # a process may end at this moment
             training = next((child for child in children if child.cmdline()[1:] == ["-m", "pipeline.train"]), None)
         group = group or training is None
         if training is None or group:
             os.killpg(self.process.pid, number)
         else:
             training.send_signal(number)
-        psutil.wait_procs(children)  # a stage that saves its checkpoint outlives dvc
+        psutil.wait_procs(children)  # a stage that is saving its checkpoint outlives dvc
         return f"{number.name} to the {'group' if group else 'train stage'}"
 
     def wait(self) -> int:
-        """Wait for dvc to end. Returns its exit status."""
+        """Wait for dvc to end, and return its exit status."""
         status = self.process.wait()
         self._reading.join()
         return int(status)
@@ -105,13 +105,21 @@ class Repro:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One `dvc repro` and how it ended."""
+    """One `dvc repro` and how it ended.
 
-    lost: int | None  # steps of an earlier attempt that this one repeats; None: killed before training
+    Attributes:
+        lost: the number of steps of an earlier attempt that this one repeats; None if it ended before training
+        resumed: the step at which training resumed
+        reached: the last step that was reached so far
+        seconds: the duration
+        end: "done", the signal and its target, or the truncated file that made DVC fail
+    """
+
+    lost: int | None
     resumed: int
     reached: int
     seconds: float
-    end: str  # "done", the signal and its target, or the file that DVC refused
+    end: str
 
     def __str__(self) -> str:
         lost = "-" if self.lost is None else self.lost
@@ -121,7 +129,7 @@ class Attempt:
 def results(project: Path) -> dict[str, str]:
     """Return the hashes of the model, the predictions and the scores.
 
-    The training curve is left out: its first point after a resume is the mean of fewer steps.
+    Leaves out the training curve, because its first point after a resume is the mean of fewer steps.
     """
     stages = yaml.safe_load((project / "dvc.lock").read_text())["stages"]
     outputs = {output["path"]: output["md5"] for stage in stages.values() for output in stage["outs"]}
@@ -131,8 +139,10 @@ def results(project: Path) -> dict[str, str]:
 def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) -> list[Attempt]:
     """Run `dvc repro` in `project` undisturbed, then again with `kills` kills until it finishes.
 
-    Half of the kills come at a random time of the run, half at a random optimizer step.
-    Prints and returns the attempts. Raises AssertionError where a result differs from the undisturbed run's.
+    Half of the kills come at a random time, and half at a random optimizer step. Prints and returns the attempts.
+
+    Raises:
+        AssertionError: if a result differs from the result of the undisturbed run
     """
     started = time.monotonic()
     undisturbed = Repro(project, env)
@@ -157,12 +167,12 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
                 break
             time.sleep(0.02)
         status = repro.wait()
-        refused = next((file for message, file in REFUSED.items() if message in repro.output), None)
+        truncated = next((file for message, file in TRUNCATED.items() if message in repro.output), None)
         if not status:
             end = "done"  # the signal may arrive after the end
-        elif end == "done" and refused:
-            (project / refused).unlink()
-            end = f"refused, until {refused} is removed"
+        elif end == "done" and truncated:
+            (project / truncated).unlink()
+            end = f"DVC failed, removed {truncated}"
         trained = "training on" in repro.output
         lost = max(0, reached - repro.resumed) if trained else None
         reached = repro.step if trained else reached
@@ -170,7 +180,7 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
         print(attempts[-1], flush=True)
         assert status == 0 or end != "done", f"dvc repro ended with {status}: {repro.output}"
         if end == "done":
-            assert results(project) == expected, "the result differs from the undisturbed run's"
+            assert results(project) == expected, "the result differs from the result of the undisturbed run"
             reached = 0
     return attempts
 
@@ -178,7 +188,7 @@ def chaos(project: Path, env: dict[str, str], kills: int, rng: random.Random) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0, help="for the times and signals")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the times and signals")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos ") as scratch:
         project = Path(scratch, "project")
@@ -191,11 +201,9 @@ def main() -> None:
         attempts = chaos(project, dict(os.environ), arguments.kills, random.Random(arguments.seed))
     lost = max(attempt.lost or 0 for attempt in attempts)
     allowed = SETTINGS["runtime.save_steps"]
-    print(
-        f"{arguments.kills} kills, each result equal to the undisturbed run's; at most {lost} steps lost of {allowed}."
-    )
+    print(f"All results match the undisturbed run after {arguments.kills} kills, which lost at most {lost} steps each.")
     if lost > allowed:
-        sys.exit("error: more steps lost than runtime.save_steps")
+        sys.exit("error: a kill lost more steps than runtime.save_steps")
 
 
 if __name__ == "__main__":

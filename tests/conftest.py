@@ -1,4 +1,4 @@
-"""Shared fixtures: the embedded corpus, random two-layer transformers, and copies of this project."""
+"""Shared fixtures: the embedded corpus, tiny newly initialized transformers, and copies of this project."""
 
 import functools
 import gc
@@ -20,7 +20,7 @@ from hub import Hub, serve
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test may reach the Hub
 os.environ["TQDM_DISABLE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-# Tests and stages call `dvc` and `python` by name: those of this environment, also where nobody has activated it.
+# Tests and stages run `dvc` and `python` by name. Use this environment even if it is not activated.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 from pipeline.core.output import write_json
@@ -31,8 +31,8 @@ from pipeline.sources import demo
 from pipeline.tokenize_data import tokenize
 
 ROOT = Path(__file__).parents[1]
-PARAMS = ROOT / "tests" / "params.yaml"  # the project's own may hold an experiment's values
-# The stages must not see the user's mirrors. TESTS_MRPC hands MRPC_MIRROR on to pytest's worker processes.
+PARAMS = ROOT / "tests" / "params.yaml"  # the project's params.yaml may contain the values of an experiment
+# The stages must not see the user's mirrors. TESTS_MRPC passes MRPC_MIRROR on to pytest's worker processes.
 MRPC = Path(
     os.environ.setdefault("TESTS_MRPC", os.environ.get("MRPC_MIRROR", str(ROOT.parent / "shared/mrpc")))
 ).absolute()
@@ -44,14 +44,14 @@ os.environ.pop("GLUE_MIRROR", None)
 os.environ.pop("CHECKPOINT_MIRROR", None)
 os.environ.pop("HF_ENDPOINT", None)
 for variable in [name for name in os.environ if name.startswith(("GIT_", "DVC_"))]:
-    del os.environ[variable]  # as of a git hook: the tests have repositories of their own
-os.environ["DVC_NO_ANALYTICS"] = "1"  # no process that outlives the command
+    del os.environ[variable]  # git hooks set them, but the tests use their own repositories
+os.environ["DVC_NO_ANALYTICS"] = "1"  # it would start a process that outlives the command
 
 TinyMaker = Callable[..., Path]
 
 
 def committed(name: str) -> str:
-    """A project file as committed at HEAD; the workspace may hold an experiment's version."""
+    """Return a project file as committed at HEAD. The workspace may contain an experiment's version."""
     return subprocess.check_output(["git", "show", f"HEAD:{name}"], cwd=ROOT, text=True)
 
 
@@ -65,7 +65,7 @@ def params_file(directory: Path, changes: dict[str, Any] | None = None) -> Path:
 
 
 def edit(path: Path, key: str, text: Any) -> None:
-    """Change one line of a params.yaml, as a user's editor would."""
+    """Change one line of a params.yaml, as a user would in an editor."""
     section, name = key.split(".")
     lines = path.read_text().splitlines(keepends=True)
     start = lines.index(f"{section}:\n")
@@ -74,30 +74,30 @@ def edit(path: Path, key: str, text: Any) -> None:
     path.write_text("".join(lines))
 
 
-def data_params(**changed: Any) -> DataParams:
-    """The section `data` of tests/params.yaml with other values."""
+def data_params(**changes: Any) -> DataParams:
+    """Return the `data` section of tests/params.yaml with some values changed."""
     tree = yaml.safe_load(PARAMS.read_text())
-    return parse_params({**tree, "data": {**tree["data"], **changed}}).data
+    return parse_params({**tree, "data": {**tree["data"], **changes}}).data
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _exempt_imports_from_garbage_collection() -> None:
-    """The Trainer collects garbage in every run. With all the objects of the imports, that takes half of the run."""
+    """The Trainer collects garbage in every run. Scanning all imported objects would take half of that run."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def mrpc() -> Path:
-    """The directory of MRPC's three original files."""
+    """The directory with MRPC's three original files."""
     if not MRPC.is_dir():
-        pytest.skip(f"MRPC is not at {MRPC}; set MRPC_MIRROR to the directory of its three files")
+        pytest.skip(f"MRPC is not at {MRPC}; set MRPC_MIRROR to the directory with its three files")
     return MRPC
 
 
 @pytest.fixture(scope="session")
 def glue() -> Path:
-    """The directory of RTE, CoLA, STS-B and SST-2 in the layout of GLUE's archives."""
+    """The directory with RTE, CoLA, STS-B and SST-2, laid out like GLUE's archives."""
     if not GLUE.is_dir():
         pytest.skip(f"GLUE is not at {GLUE}; set GLUE_MIRROR to a directory with RTE/, CoLA/, STS-B/ and SST-2/")
     return GLUE
@@ -105,7 +105,7 @@ def glue() -> Path:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A stand-in for the Hub, to which the client in this process is pointed."""
+    """A stand-in for the Hub. The Hub client in this process connects to it."""
     with serve() as hub:
         hub.connect(tmp_path / "hub", monkeypatch)
         yield hub
@@ -117,74 +117,80 @@ def params() -> Params:
 
 
 def sections(params: Params, **changes: Any) -> tuple[TrainParams, RuntimeParams]:
-    """The sections `train` and `runtime`, with some keys changed."""
-    of_runtime = {key: value for key, value in changes.items() if hasattr(params.runtime, key)}
-    of_train = {key: value for key, value in changes.items() if key not in of_runtime}
-    return params.train.model_copy(update=of_train), params.runtime.model_copy(update=of_runtime)
+    """Return the `train` and `runtime` sections with some keys changed."""
+    runtime_changes = {key: value for key, value in changes.items() if hasattr(params.runtime, key)}
+    train_changes = {key: value for key, value in changes.items() if key not in runtime_changes}
+    return params.train.model_copy(update=train_changes), params.runtime.model_copy(update=runtime_changes)
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyMaker:
-    """Make a random two-layer transformer of a model type, with a fast tokenizer trained on the embedded corpus."""
-    made: dict[str, Path] = {}
+    """Make a newly initialized two-layer transformer, with a fast tokenizer trained on the embedded corpus."""
+    checkpoints: dict[str, Path] = {}
 
-    def make(kind: str = "bert", **config: Any) -> Path:
-        key = f"{kind}-{'-'.join(f'{name}={value}' for name, value in config.items())}"
-        if key not in made:
-            made[key] = _tiny(kind, tmp_path_factory.mktemp("tiny") / kind, config)
-        return made[key]
+    def make(model_type: str = "bert", **config: Any) -> Path:
+        key = f"{model_type}-{'-'.join(f'{name}={value}' for name, value in config.items())}"
+        if key not in checkpoints:
+            checkpoints[key] = _tiny(model_type, tmp_path_factory.mktemp("tiny") / model_type, config)
+        return checkpoints[key]
 
     return make
 
 
-def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
+def _tiny(model_type: str, out: Path, config: dict[str, Any]) -> Path:
     import torch
     import transformers
     from tokenizers import ByteLevelBPETokenizer
 
-    text = [sentence for pair in demo.pairs(300) for sentence in pair[:2]]
-    bert = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    special = {"bert": bert, "distilbert": bert, "mpnet": ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"]}
-    if kind == "roberta":
+    sentences = [sentence for pair in demo.pairs(300) for sentence in pair[:2]]
+    bert_tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    special_tokens = {
+        "bert": bert_tokens,
+        "distilbert": bert_tokens,
+        "mpnet": ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"],
+    }
+    if model_type == "roberta":
         trainer = ByteLevelBPETokenizer()
-        trainer.train_from_iterator(text, vocab_size=600, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+        trainer.train_from_iterator(
+            sentences, vocab_size=600, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        )
         trainer.save_model(str(out.parent))
         files = {"vocab": str(out.parent / "vocab.json"), "merges": str(out.parent / "merges.txt")}
         tokenizer = transformers.RobertaTokenizer(**files, model_max_length=128)
-    elif kind in ("gpt2", "llama"):  # without a padding token, and without a token between two texts
+    elif model_type in ("gpt2", "llama"):  # no padding token, and no separator between two texts
         trainer = ByteLevelBPETokenizer()
-        trainer.train_from_iterator(text, vocab_size=600, special_tokens=["<|endoftext|>"])
+        trainer.train_from_iterator(sentences, vocab_size=600, special_tokens=["<|endoftext|>"])
         tokenizer = transformers.PreTrainedTokenizerFast(
             tokenizer_object=trainer._tokenizer, eos_token="<|endoftext|>", model_max_length=128,
             model_input_names=["input_ids", "attention_mask"],
         )  # fmt: skip
     else:
-        words = sorted({word for sentence in text for word in sentence.lower().split()} | set("0123456789"))
+        words = sorted({word for sentence in sentences for word in sentence.lower().split()} | set("0123456789"))
         pieces = [f"##{digit}" for digit in "0123456789"]
-        vocab = {token: number for number, token in enumerate([*special[kind], *words, *pieces])}
+        vocab = {token: number for number, token in enumerate([*special_tokens[model_type], *words, *pieces])}
         classes = {"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer"}
-        tokenizer = getattr(transformers, classes[kind])(vocab=vocab, model_max_length=128)
-    small: dict[str, Any] = {
+        tokenizer = getattr(transformers, classes[model_type])(vocab=vocab, model_max_length=128)
+    config_values: dict[str, Any] = {
         "hidden_size": 32,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "intermediate_size": 64,
     }
-    if kind == "distilbert":
-        small = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
-    if kind == "gpt2":
-        small = {"n_embd": 32, "n_layer": 2, "n_head": 2}
-    if kind in ("gpt2", "llama"):
-        small |= {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
-    offset = 2 if kind in ("mpnet", "roberta") else 0
+    if model_type == "distilbert":
+        config_values = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+    if model_type == "gpt2":
+        config_values = {"n_embd": 32, "n_layer": 2, "n_head": 2}
+    if model_type in ("gpt2", "llama"):
+        config_values |= {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
+    offset = 2 if model_type in ("mpnet", "roberta") else 0
     torch.manual_seed(0)
     model = transformers.AutoModel.from_config(
         transformers.AutoConfig.for_model(
-            kind,
+            model_type,
             vocab_size=len(tokenizer),
             max_position_embeddings=128 + offset,
             pad_token_id=tokenizer.pad_token_id,
-            **{**small, **config},
+            **{**config_values, **config},
         )
     )
     model.save_pretrained(out)
@@ -195,7 +201,7 @@ def _tiny(kind: str, out: Path, config: dict[str, Any]) -> Path:
 
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded corpus, as the download stage writes it."""
+    """The embedded corpus as the download stage writes it."""
     out = tmp_path_factory.mktemp("demo") / "raw"
     download(out, data_params(task="demo"))
     return out
@@ -203,7 +209,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMaker) -> Callable[..., Path]:
-    """Tokenize the embedded corpus for a checkpoint, once for all tests. They must not change the directory."""
+    """Tokenize the embedded corpus for a checkpoint. All tests share the directory and must not change it."""
 
     @functools.cache
     def run(checkpoint: Path, padding: str = "dynamic") -> Path:
@@ -215,7 +221,7 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMak
 
 
 def run_stage(stage: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a stage as DVC does, in a directory that holds a params.yaml."""
+    """Run a stage as DVC does, in a directory that contains a params.yaml."""
     command = [sys.executable, "-m", f"pipeline.{stage}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
@@ -266,8 +272,8 @@ class Project:
         return yaml.safe_load((self.root / "params.yaml").read_text())
 
     def run(self, *command: str, ok: bool = True, **env: str) -> str:
-        """Run a command in the project. Returns its output; fails on an unexpected exit status."""
-        # A file, not a pipe: a worker of DVC's queue that is left behind would keep a pipe open, and be waited for.
+        """Run a command in the project and return its output. Fails on an unexpected exit status."""
+        # Do not use a pipe: a leftover worker of DVC's queue would keep it open, and we would wait for that worker.
         with tempfile.TemporaryFile("w+") as out:
             done = subprocess.run(command, cwd=self.root, env={**self.env, **env}, stdout=out, stderr=subprocess.STDOUT)
             out.seek(0)
@@ -276,7 +282,7 @@ class Project:
         return printed
 
     def repro(self, *arguments: str) -> list[str]:
-        """Run `dvc repro`. Returns the stages whose command ran."""
+        """Run `dvc repro` and return the stages whose command ran."""
         out = self.run("dvc", "repro", *arguments)
         return [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
 
@@ -291,32 +297,35 @@ def project(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker) -> Projec
 
 @pytest.fixture(scope="session")
 def toy_template(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with the toy as its pipeline. Tests change copies of it."""
-    from toy import toy_project  # it imports DVC, which most tests do not need
+    """A project that runs the toy pipeline. Tests change copies of it."""
+    from toy import toy_project  # imports DVC, which most tests do not need
 
     return toy_project(tmp_path_factory.mktemp("toy_template"))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) -> Project:
-    """A project with the toy as its pipeline."""
+def module_toy(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) -> Project:
+    """A copy of the toy project for all tests of a module."""
     from toy import copy_of
 
     return copy_of(toy_template, tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture
-def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """Its root is the working directory, and torch has as many threads as there: experiments' names depend on it."""
+def toy(module_toy: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The module's toy project, entered as the working directory.
+
+    torch uses as many threads as in the project, because the names of experiments depend on it.
+    """
     import torch
 
-    monkeypatch.chdir(made.root)
+    monkeypatch.chdir(module_toy.root)
     torch.set_num_threads(1)
-    return made
+    return module_toy
 
 
 def with_extras(directory: Path, *names: str) -> Path:
-    """Make an environment that has the packages of this one and those of some extras. Returns its python."""
+    """Create an environment with this environment's packages and some extras, and return its python."""
     venv.create(directory, with_pip=True)
     paths = [entry for entry in sys.path if entry.endswith("site-packages")]
     next(directory.glob("lib/python*/site-packages")).joinpath("project.pth").write_text("\n".join(paths))

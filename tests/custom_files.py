@@ -1,4 +1,4 @@
-"""A user's own files for the tests, and what the pipeline makes of them."""
+"""Helpers that write custom data files and read what the pipeline makes of them."""
 
 import json
 import random
@@ -20,7 +20,7 @@ TREE = yaml.safe_load(PARAMS.read_text())
 
 
 def rows(count: int, labels: list[Any], seed: int = 0) -> list[tuple[str, Any]]:
-    """Return different texts with labels that take turns."""
+    """Return distinct texts, with the labels repeated in turn."""
     rng = random.Random(seed)
     return [
         (f"{' '.join(rng.choices(WORDS, k=6))} {seed} {number}", labels[number % len(labels)])
@@ -45,13 +45,13 @@ def write_files(files: Mapping[str, str | bytes]) -> None:
 
 
 def custom_params(**changes: Any) -> DataParams:
-    """The section `data` for custom files. A change of `split` leaves its other keys as they are."""
+    """Return the `data` section for custom files. A change to `split` keeps its other keys."""
     split = {**TREE["data"]["split"], **changes.pop("split", {})}
     return parse_params({**TREE, "data": {**TREE["data"], "task": "custom", "split": split, **changes}}).data
 
 
 def load_files(files: Mapping[str, str | bytes], **changes: Any) -> Corpus:
-    """Write the files to data/custom, and read them as download does."""
+    """Write the files to data/custom and read them as download does."""
     write_files(files)
     return load_custom(custom_params(**changes))
 
@@ -61,15 +61,15 @@ def examples(corpus: Corpus, split: str) -> list[dict[str, Any]]:
 
 
 def download_custom(files: Mapping[str, str | bytes], **changes: Any) -> Path:
-    """Write the files to data/custom, and run download. Returns its output."""
+    """Write the files to data/custom, run download and return its output directory."""
     write_files(files)
     download(Path("data/raw"), custom_params(**changes))
     return Path("data/raw")
 
 
-def read(raw: Path, split: str) -> list[dict[str, Any]]:
+def read_split(raw: Path, split: str) -> list[dict[str, Any]]:
     return pq.read_table(raw / f"{split}.parquet").to_pylist()  # type: ignore[no-any-return]
 
 
-def content(raw: Path, name: str) -> dict[str, Any]:
+def read_json(raw: Path, name: str) -> dict[str, Any]:
     return json.loads((raw / f"{name}.json").read_text())  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""A local stand-in for the Hugging Face Hub, for the real client to talk to; it can simulate faults."""
+"""A local replacement for the Hugging Face Hub. The real client talks to it, and it can simulate faults."""
 
 import hashlib
 import json
@@ -14,16 +14,28 @@ import pytest
 
 
 class Hub:
-    """files: "repo/revision/name" -> content; a dataset's repo starts with "datasets/". Faults affect every file."""
+    """A server for models and datasets. Faults affect every file.
+
+    Attributes:
+        files: The content of each file, by "repo/revision/name". The repo of a dataset starts with "datasets/".
+        branches: The commit of each branch, by "repo/branch". The default branch is main.
+        renamed: The current name of each renamed model, by its earlier name.
+        status: The status of every response, if set.
+        stall: Seconds before every response.
+        cut: Whether to close the connection halfway through every body.
+        corrupt: Whether to flip a bit of every body. The ETag is still the original's.
+        requests: The method and path of every request so far.
+        url: The address of the server.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.branches: dict[str, str] = {}  # "repo/branch" -> its commit; the default branch is main
-        self.renamed: dict[str, str] = {}  # a model's earlier name -> its name
-        self.status: int | None = None  # answer every request with this status
-        self.stall: float = 0  # seconds before any answer
-        self.cut = False  # close the connection halfway through every body
-        self.corrupt = False  # flip a bit of every body, but send the original's ETag
+        self.branches: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}
+        self.status: int | None = None
+        self.stall: float = 0
+        self.cut = False
+        self.corrupt = False
         self.requests: list[str] = []
         self.url = ""
 
@@ -33,7 +45,7 @@ class Hub:
                 self.files[f"{repo}/{revision}/{path.relative_to(directory)}"] = path.read_bytes()
 
     def env(self, home: Path) -> dict[str, str]:
-        """Environment variables that point huggingface_hub to this server, with an empty cache."""
+        """Return environment variables that point huggingface_hub to this server, with an empty cache."""
         return {
             "HF_ENDPOINT": self.url,
             "HF_HUB_OFFLINE": "0",
@@ -46,7 +58,7 @@ class Hub:
         """Point the client in this process to this server, with an empty cache."""
         from huggingface_hub import close_session, constants
 
-        close_session()  # The client keeps connections, also to the server of an earlier test.
+        close_session()  # The client keeps connections open, even to the server of an earlier test.
         monkeypatch.setattr(constants, "ENDPOINT", self.url)
         url_template = self.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url_template)
@@ -64,12 +76,12 @@ def serve() -> Iterator[Hub]:
         protocol_version = "HTTP/1.1"
 
         def do_HEAD(self) -> None:
-            self.answer(body=False)
+            self.respond(body=False)
 
         def do_GET(self) -> None:
-            self.answer(body=True)
+            self.respond(body=True)
 
-        def answer(self, body: bool) -> None:
+        def respond(self, body: bool) -> None:
             hub.requests.append(f"{self.command} {self.path}")
             time.sleep(hub.stall)
             path = self.path.split("?")[0].lstrip("/")

@@ -1,4 +1,4 @@
-"""Small tasks of every kind: a user's own files, whose labels a tiny model can learn."""
+"""A small task of each problem type, as custom files with labels that a tiny model can learn."""
 
 import csv
 import itertools
@@ -22,40 +22,40 @@ TASKS = {
         problem_type="single_label_classification", text_columns=["text"], labels=[*CITIES, "elsewhere"],
         metrics=["accuracy", "f1_macro", "matthews_correlation"], metric_for_best_model="f1_macro", **_COMMON,
     ),
-    "several": Task(
+    "multi_label": Task(
         problem_type="multi_label_classification", text_columns=["text"], labels=CITIES,
         metrics=["f1_micro", "f1_macro", "accuracy"], metric_for_best_model="f1_micro", **_COMMON,
     ),
-    "number": Task(
+    "regression": Task(
         problem_type="regression", text_columns=["one", "two"], labels=[], metrics=["pearson", "spearmanr", "rmse"],
         metric_for_best_model="pearson", unlabeled_splits=["test"], **_COMMON,
     ),
 }  # fmt: skip
 
 
-def rows_of(task: str) -> Iterator[tuple[str, str, Any]]:
-    """Two texts and a label, which is a fact of the first: the cities in it, or how long it is."""
+def generate_rows(task: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield two texts and a label that depends only on the first text: the cities that it names, or its length."""
     random = np.random.default_rng(0)
     for first, second, _ in demo.pairs(2000):
-        if task == "number":
+        if task == "regression":
             yield first, second, len(first.split()) / 10
         elif not any(city in first for city in CITIES):
-            has_city = random.integers(2, size=3) if task == "several" else np.eye(4, 3, k=-1)[random.integers(4)]
+            has_city = random.integers(2, size=3) if task == "multi_label" else np.eye(4, 3, k=-1)[random.integers(4)]
             cities = [city for city, is_in_text in zip(CITIES, has_city, strict=True) if is_in_text]
-            yield " ".join([*cities, first]), second, cities if task == "several" else [*cities, "elsewhere"][0]
+            yield " ".join([*cities, first]), second, cities if task == "multi_label" else [*cities, "elsewhere"][0]
 
 
-def download_kind(name: str, directory: Path) -> Path:
-    """Write the custom files of a task, and run download. Returns its output."""
-    task, rows = TASKS[name], rows_of(name)
+def download_task(name: str, directory: Path) -> Path:
+    """Write the custom files of a task, run download and return its output directory."""
+    task, rows = TASKS[name], generate_rows(name)
     for split, size in SIZES.items():
         examples = [
             dict(zip(task.text_columns, row, strict=False)) | {"label": row[2]} for row in itertools.islice(rows, size)
         ]
         for example in examples if split in task.unlabeled_splits else []:
             del example["label"]
-        with (directory / f"{split}.{'jsonl' if name == 'several' else 'csv'}").open("w", newline="") as file:
-            if name == "several":
+        with (directory / f"{split}.{'jsonl' if name == 'multi_label' else 'csv'}").open("w", newline="") as file:
+            if name == "multi_label":
                 file.writelines(json.dumps(example) + "\n" for example in examples)
             else:
                 writer = csv.DictWriter(file, examples[0])

@@ -1,4 +1,4 @@
-"""All inputs of the stage report, for each kind of task: real files, scored by the stage evaluate."""
+"""Write all inputs of the report stage for each type of task. The evaluate stage computes the metrics."""
 
 import json
 import shutil
@@ -44,12 +44,12 @@ TASKS = {
         metrics=["accuracy", "f1_macro", "matthews_correlation"], metric_for_best_model="f1_macro",
         predicted_splits=["validation", "test"], slice_columns=["source", "Source"],
     ),
-    "several": Task(
+    "multi_label": Task(
         name="custom", problem_type="multi_label_classification", text_columns=["question", "answer"],
         labels=["rude", "off_topic", "spam"], metrics=["f1_micro", "f1_macro", "accuracy"],
         metric_for_best_model="f1_micro", predicted_splits=["validation"],
     ),
-    "number": Task(
+    "regression": Task(
         name="custom", problem_type="regression", text_columns=["one", "two"], labels=[],
         metrics=["pearson", "spearmanr", "rmse"], metric_for_best_model="pearson",
         predicted_splits=["validation", "test"],
@@ -64,7 +64,7 @@ def write(path: Path, content: dict[str, Any] | str) -> None:
 
 
 def labels_and_logits(task: Task, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Of a model that is right on about three of four rows; of a regression, with small errors."""
+    """Simulate a classifier that is right on about three of four rows, or a regression with small errors."""
     if task.problem_type == "regression":
         labels = rng.uniform(0, 5, n).round(1)
         return labels, (labels + rng.normal(scale=0.5, size=n)).round(3)[:, None]
@@ -78,7 +78,7 @@ def labels_and_logits(task: Task, n: int, rng: np.random.Generator) -> tuple[np.
 
 
 def history(task: Task) -> str:
-    """Of two epochs, the second of which is better by seven points."""
+    """Return history.csv for two epochs. The second one is better by seven points."""
     values_by_epoch = {"loss": (0.6, 0.5), **dict.fromkeys(task.metrics, (0.8, 0.87))}
     values_by_epoch["score"] = values_by_epoch[task.metric_for_best_model]
     names = list(values_by_epoch)
@@ -94,7 +94,10 @@ def history(task: Task) -> str:
 
 
 def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES, **changes: Any) -> None:
-    """The first row of each split is hostile, and the surest mistake of a classifier."""
+    """Write the inputs.
+
+    The first row of each split has hostile text. It is also the most confident mistake of a classifier.
+    """
     task, rng = replace(TASKS[case], **changes), np.random.default_rng(0)
     pairs = demo.pairs(sum(sizes.values()))
     for directory in (RAW, PREDICTIONS):
@@ -175,8 +178,8 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     write(root / CLASSIFIER / SETTINGS, {"max_length": 96})
 
 
-def make(root: Path, name: str | None = None) -> str:
-    """Run the stage with `data.name`. Returns the page."""
+def make_report(root: Path, name: str | None = None) -> str:
+    """Run the report stage with `name` as data.name, and return the page."""
     params = load_params(Path(__file__).with_name("params.yaml")).data.model_copy(update={"name": name})
     report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS_DIR, params)
     return (root / METRICS_DIR / "report.html").read_text()

@@ -1,4 +1,4 @@
-"""The benchmarks run: nothing else would tell that one of them no longer fits the pipeline."""
+"""The benchmarks work with the current pipeline. Nothing else would notice if one of them broke."""
 
 import importlib
 import subprocess
@@ -14,8 +14,8 @@ from pipeline.params import load_params
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)  # with one thread, on a CPU without bf16 and next to other tests
-def test_the_comparison_with_the_course_ends_with_its_table(tiny: TinyMaker) -> None:
+@pytest.mark.timeout(2400)  # enough for one thread on a CPU without bf16, while other tests run
+def test_the_comparison_with_the_course_prints_its_table(tiny: TinyMaker) -> None:
     options = ["--rounds", "1", "--epochs", "1", "--max-train-samples", "16", "--checkpoint", str(tiny())]
     command = [sys.executable, "benchmarks/bench.py", *options]
     env = dvc_environ() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # Other tests run at the same time.
@@ -26,7 +26,7 @@ def test_the_comparison_with_the_course_ends_with_its_table(tiny: TinyMaker) -> 
 
 
 @pytest.mark.slow
-def test_the_benchmarks_of_scale_and_of_steps_call_the_stages_as_they_are(
+def test_the_scale_and_steps_benchmarks_work_with_the_current_stages(
     tmp_path: Path, tiny: TinyMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pipeline.pretrained import pretrained
@@ -46,4 +46,4 @@ def test_the_benchmarks_of_scale_and_of_steps_call_the_stages_as_they_are(
         scale.run(stage)
     train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS_DIR, CHECKPOINTS, params.train, params.runtime)
     scale.run("predict")
-    assert len(steps.steps(12, set(steps.OPTIMIZATIONS))) == 2, "without the first ten, which warm up"
+    assert len(steps.time_steps(12, set(steps.OPTIMIZATIONS))) == 2, "the ten warm-up steps are left out"

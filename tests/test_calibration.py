@@ -17,7 +17,7 @@ from pipeline.evaluation.metrics import threshold_counts
 
 
 def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and probabilities, with ties."""
+    """Return random labels and probabilities, with ties."""
     rng = np.random.default_rng(seed)
     return rng.integers(0, 2, n), np.round(rng.random(n), 2)
 
@@ -44,7 +44,7 @@ def test_precision_without_predictions_and_recall_without_labels_of_class_1_are_
 
 
 @pytest.mark.parametrize("labels", [[1, 0], [0, 0], [1, 1]])
-def test_curves_of_two_pairs_have_no_nan(labels: list[int]) -> None:
+def test_curves_of_two_examples_have_no_nan(labels: list[int]) -> None:
     counts = threshold_counts(np.array(labels), np.array([0.9, 0.1]))[:2]
     recall = [0.0, *np.cumsum(labels) / max(sum(labels), 1)]
     assert precision_recall_curve(*counts) == list(zip(recall, [1.0, labels[0], sum(labels) / 2], strict=True))
@@ -53,17 +53,17 @@ def test_curves_of_two_pairs_have_no_nan(labels: list[int]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_threshold_gives_a_higher_f1(seed: int) -> None:
+def test_no_threshold_gives_a_higher_f1_than_the_best_one(seed: int) -> None:
     labels, probability = random_case(seed)
     best = sklearn.f1_score(labels, probability >= best_threshold(labels, probability))
-    assert best == max(sklearn.f1_score(labels, probability >= cut) for cut in np.arange(0, 1.01, 0.005))
+    assert best == max(sklearn.f1_score(labels, probability >= threshold) for threshold in np.arange(0, 1.01, 0.005))
 
 
 def test_the_highest_of_equally_good_thresholds_is_best() -> None:
     """With the same F1, fewer positive predictions mean higher precision."""
     labels, probability = np.array([1, 0, 0, 1]), np.array([0.9, 0.7, 0.5, 0.3])
-    ends = (sklearn.f1_score(labels, probability >= cut) for cut in (0.9, 0.3))
-    assert next(ends) == next(ends)
+    f1_scores = (sklearn.f1_score(labels, probability >= threshold) for threshold in (0.9, 0.3))
+    assert next(f1_scores) == next(f1_scores)
     assert best_threshold(labels, probability) == 0.9
 
 
@@ -89,10 +89,10 @@ def test_if_calibrated_describes_the_scores_of_a_calibrated_model() -> None:
     confidence = rng.uniform(0.6, 1, 1000)
     expected = if_calibrated(confidence)
     assert if_calibrated(confidence) == expected, "the same predictions give the same report"
-    drawn = rng.random((5000, 1000)) < confidence
-    errors = np.array([expected_calibration_error(reliability(confidence, correct)) for correct in drawn])
+    is_right = rng.random((5000, 1000)) < confidence
+    errors = np.array([expected_calibration_error(reliability(confidence, correct)) for correct in is_right])
     assert errors.mean() == pytest.approx(expected.calibration_error, rel=0.05)
     assert np.mean(errors > expected.calibration_error_high) == pytest.approx(0.05, abs=0.005)
-    accuracies = drawn.mean(axis=1)
+    accuracies = is_right.mean(axis=1)
     assert np.mean(accuracies < expected.accuracy_low) == pytest.approx(0.025, abs=0.005)
     assert np.mean(accuracies > expected.accuracy_high) == pytest.approx(0.025, abs=0.005)

@@ -18,7 +18,7 @@ from pipeline.training.arguments import training_arguments
 
 
 @pytest.fixture
-def good(params: Params, tiny: TinyMaker) -> Params:
+def valid_params(params: Params, tiny: TinyMaker) -> Params:
     return changed(params, "model", checkpoint=str(tiny()))
 
 
@@ -28,7 +28,7 @@ def changed(params: Params, section: str, **values: Any) -> Params:
 
 @pytest.fixture
 def project(tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make the working directory one with a params.yaml, a dvc.yaml and the scores of an earlier model."""
+    """Change to a directory with a params.yaml, a dvc.yaml and the scores of a previous model."""
     monkeypatch.chdir(tmp_path)
     params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny()})
     outputs = {"metrics": [{"scores.json": {"cache": False}}], "plots": [{"roc.csv": {"cache": False}}]}
@@ -38,7 +38,7 @@ def project(tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return tmp_path
 
 
-def test_the_scores_of_the_previous_model_go_and_the_output_does_not_depend_on_the_values(project: Path) -> None:
+def test_check_removes_the_previous_scores_and_its_output_does_not_depend_on_the_values(project: Path) -> None:
     main()
     first = CHECKED.read_bytes()
     assert not Path("scores.json").exists() and not Path("roc.csv").exists()
@@ -59,7 +59,7 @@ def test_a_bad_value_keeps_the_scores_of_the_previous_model(project: Path) -> No
     assert Path("scores.json").exists() and not CHECKED.exists()
 
 
-def test_a_missing_dvc_yaml_is_one_line(project: Path) -> None:
+def test_a_missing_dvc_yaml_is_reported_in_one_line(project: Path) -> None:
     Path("dvc.yaml").unlink()
     with pytest.raises(UserError, match=r"^dvc\.yaml is missing\. Run this in the directory that holds dvc\.yaml\.$"):
         main()
@@ -105,34 +105,38 @@ def test_a_missing_dvc_yaml_is_one_line(project: Path) -> None:
         ("model", {"checkpoint": "gpt2"}, r"model\.checkpoint is gpt2, .*gpt2@"),
     ],
 )
-def test_bad_params_are_rejected(good: Params, section: str, values: dict[str, Any], message: str) -> None:
+def test_bad_params_are_rejected(valid_params: Params, section: str, values: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
-        check(changed(good, section, **values))
+        check(changed(valid_params, section, **values))
     assert str(error.value).startswith("params.yaml: ")
 
 
-def test_a_metric_of_another_kind_of_task_is_rejected(good: Params) -> None:
-    mrpc = changed(changed(good, "data", task="mrpc"), "train", metric_for_best_model="pearson")
+def test_a_metric_that_does_not_fit_the_task_is_rejected(valid_params: Params) -> None:
+    mrpc = changed(changed(valid_params, "data", task="mrpc"), "train", metric_for_best_model="pearson")
     with pytest.raises(
         UserError, match=r'^params\.yaml: train\.metric_for_best_model .* one of loss, acc.*, got "pearson"'
     ):
         check(mrpc)
     check(changed(mrpc, "data", task="stsb"))
     for task in ("mrpc", "demo", "custom"):
-        misspelled = changed(changed(good, "data", task=task), "evaluate", metrics=["roc_auc", "f1_marco"])
+        misspelled = changed(changed(valid_params, "data", task=task), "evaluate", metrics=["roc_auc", "f1_marco"])
         with pytest.raises(
             UserError, match=r'^params\.yaml: evaluate\.metrics .*, got "f1_marco"\. Did you mean "f1_macro"\?$'
         ):
             check(misspelled)
 
 
-def test_precision_is_not_checked_where_other_machines_train(good: Params) -> None:
-    away = changed(changed(good, "train", precision="fp16"), "runtime", launcher="srun torchrun --nnodes 2 -m")
-    check(away)
+def test_precision_is_not_checked_if_other_machines_train(valid_params: Params) -> None:
+    on_other_machines = changed(
+        changed(valid_params, "train", precision="fp16"), "runtime", launcher="srun torchrun --nnodes 2 -m"
+    )
+    check(on_other_machines)
 
 
 @pytest.mark.parametrize(("field", "key"), RENAMED.items())
-def test_every_renamed_field_is_set_by_its_key(params: Params, tmp_path: Path, field: str, key: str) -> None:
+def test_training_args_must_not_set_a_field_that_has_its_own_key(
+    params: Params, tmp_path: Path, field: str, key: str
+) -> None:
     device = Device("cpu", "fp32")
     with pytest.raises(UserError, match=rf'train\.training_args must not set "{field}", which {re.escape(key)} sets'):
         training_arguments(*sections(params, training_args={field: 1}), device, tmp_path, "f1")

@@ -1,4 +1,4 @@
-"""A trained model answers new texts as the predict stage does, from and to every form of file."""
+"""`python -m pipeline.classify` scores new texts like the predict stage, and reads and writes every file format."""
 
 import csv
 import functools
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import ROOT, TinyMaker, sections
-from kinds import TASKS, download_kind
+from kinds import TASKS, download_task
 
 from pipeline.classify import classify, main
 from pipeline.core.messages import UserError
@@ -37,11 +37,11 @@ Trained = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker) -> Trained:
-    """A directory with what the stages make of a kind of task, up to predictions."""
+    """Run the stages up to predict for a type of task, and return the output directory."""
 
     def make(task: str, precision: Precision = "fp32") -> Path:
         out = tmp_path_factory.mktemp(task)
-        raw = download_kind(task, out)
+        raw = download_task(task, out)
         tokenize(raw, tiny(), out / "tokenized", TokenizeParams(max_length=24, padding="dynamic"), 1)
         settings = sections(params, max_train_samples=None, epochs=1, lr=2e-3, precision=precision)
         train(out / "tokenized", tiny(), out / "classifier", out / "metrics", out / "checkpoints", *settings)
@@ -53,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: Tiny
 
 
 @pytest.mark.parametrize(("task", "precision"), [*((task, "fp32") for task in TASKS), ("classes", "bf16")])
-def test_the_logits_are_those_of_the_predict_stage(task: str, precision: Precision, trained: Trained) -> None:
+def test_the_logits_match_the_predict_stage(task: str, precision: Precision, trained: Trained) -> None:
     out = trained(task, precision)
     columns = read_task(out / "raw", "download").text_columns
     raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", "predictions"))
@@ -62,11 +62,11 @@ def test_the_logits_are_those_of_the_predict_stage(task: str, precision: Precisi
     texts = [raw[name].to_pylist() for name in columns]
     scored = classifier.score(texts)
     names = [name for name in expected.column_names if name.startswith("logit_")]
-    noise = 1e-5 if precision == "fp32" else 0.02  # the other rows of a batch decide about its padding
+    noise = 1e-5 if precision == "fp32" else 0.02  # the padding depends on the other rows of a batch
     logits = np.column_stack([expected[name].to_numpy() for name in names])
     np.testing.assert_allclose(scored.logits, logits, atol=noise)
-    few = classifier.score([column[3:5] for column in texts])
-    np.testing.assert_allclose(few.logits, logits[3:5], atol=noise)
+    subset = classifier.score([column[3:5] for column in texts])
+    np.testing.assert_allclose(subset.logits, logits[3:5], atol=noise)
     assert scored.truncated > 0, "some of these texts are longer than 24 tokens"
 
 
@@ -123,7 +123,7 @@ def test_every_format_is_read_and_written(
     rows = read(tmp_path / target)
     assert [list(row) for row in rows] == [
         ["id", "text", "source", "prediction", *(f"probability_{label}" for label in labels)]
-    ] * len(ROWS), "the columns of the input, in their order, and the answers"
+    ] * len(ROWS), "the columns of the input in their order, then the answers"
     assert [(int(row["id"]), row["text"], row["source"]) for row in rows] == [tuple(row.values()) for row in ROWS]
     logits = Classifier(model, 64).score([[row["text"] for row in ROWS]]).logits
     probabilities = torch.tensor(logits).softmax(-1).numpy()
@@ -151,7 +151,7 @@ def test_parquet_keeps_the_types_of_other_columns(
 
 @contextmanager
 def standard_input(file: Path) -> Iterator[None]:
-    """Read a file as standard input in the block, like the shell's `<`."""
+    """Use a file as standard input within the block, like the shell's `<`."""
     original = os.dup(0)
     with file.open() as source:
         os.dup2(source.fileno(), 0)
@@ -165,42 +165,42 @@ def standard_input(file: Path) -> Iterator[None]:
 def test_texts_and_standard_input_are_answered_as_json_lines(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a user types it, where there is neither params.yaml nor a repository."""
-    model = trained("number") / "classifier"
+    """The command also works in a directory without params.yaml and outside a repository."""
+    model = trained("regression") / "classifier"
     classify(model, ["It rained .", "On Monday it rained ."], None, False, 64)
     row = json.loads(capsys.readouterr().out)
     assert list(row) == ["one", "two", "prediction"]
     (tmp_path / "dvc.py").write_text('raise SystemExit("DVC is not needed")\n')
-    same = {"two": "On Monday it rained .", "one": "It rained .", "more": None}
-    lines = "".join(json.dumps(line) + "\n" for line in (same, {"one": "a", "two": "b"}))
+    same_pair = {"two": "On Monday it rained .", "one": "It rained .", "more": None}
+    lines = "".join(json.dumps(line) + "\n" for line in (same_pair, {"one": "a", "two": "b"}))
     command = [sys.executable, "-m", "pipeline.classify", "--model", str(model), "--file", "-"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=env, input=lines, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     first, second = map(json.loads, done.stdout.splitlines())
-    assert first == {**same, "prediction": pytest.approx(row["prediction"], abs=1e-5)}
+    assert first == {**same_pair, "prediction": pytest.approx(row["prediction"], abs=1e-5)}
     assert list(second) == ["two", "one", "more", "prediction"]
-    assert [file.name for file in tmp_path.iterdir()] == ["dvc.py"], "nothing is written"
+    assert [file.name for file in tmp_path.iterdir()] == ["dvc.py"], "no file is written"
 
 
-def test_several_labels_are_a_list(trained: Trained, tmp_path: Path) -> None:
-    model, source = trained("several") / "classifier", tmp_path / "in.parquet"
+def test_several_labels_are_written_as_a_list(trained: Trained, tmp_path: Path) -> None:
+    model, source = trained("multi_label") / "classifier", tmp_path / "in.parquet"
     source.write_bytes(as_parquet(ROWS))
     for name in ("out.jsonl", "out.parquet", "out.csv"):
         classify(model, source, tmp_path / name, False, 64)
         for row in read(tmp_path / name):
-            likely = [label for label in TASKS["several"].labels if float(row[f"probability_{label}"]) > 0.5]
+            likely = [label for label in TASKS["multi_label"].labels if float(row[f"probability_{label}"]) > 0.5]
             assert row["prediction"] == ("|".join(likely) if name == "out.csv" else likely)
 
 
-def test_texts_that_were_cut_are_counted(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncated_texts_are_counted(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = tmp_path / "in.csv"
     source.write_bytes(as_csv([*ROWS, {**ROWS[0], "text": "Boston " * 1000}]))
     classify(trained("classes") / "classifier", source, tmp_path / "out.csv", False, 64)
     assert "1 of 6 rows (16.7%) are longer than 24 tokens and were truncated" in caplog.messages
 
 
-BAD = {
+BAD_ROWS = {
     "an empty text": ("in.csv", b"id,text\n1,good\n2, \n3,fine\n", r'in\.csv line 3 has no text .*"text"\. Fill', 2),
     "a ragged row": ("in.csv", b"id,text\n1,good\n2\n3,fine\n", r"in\.csv line 3 .* got 1\. .*quotes", 2),
     "no text": (
@@ -209,9 +209,9 @@ BAD = {
         r"in\.jsonl line 2 has no text",
         2,
     ),
-    "no JSON": ("in.jsonl", b'{"text": "good"\n{"text": "fine"}\n', r"in\.jsonl line 1 cannot be read as JSON", 1),
+    "invalid JSON": ("in.jsonl", b'{"text": "good"\n{"text": "fine"}\n', r"in\.jsonl line 1 cannot be read as JSON", 1),
     "not UTF-8": ("in.jsonl", b'{"text": "caf\xe9"}\n{"text": "fine"}\n', r"line 1 cannot be read as JSON.*utf-8", 1),
-    "half a character": (
+    "a lone surrogate": (
         "in.jsonl",
         b'{"text": "\\ud83d"}\n{"text": "fine"}\n',
         r"in\.jsonl line 1 has '.*' in column .text., which is not valid Unicode",
@@ -221,17 +221,17 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("fault", BAD)
-def test_a_bad_row_stops_or_is_skipped(
+@pytest.mark.parametrize("fault", BAD_ROWS)
+def test_a_bad_row_stops_the_command_or_is_skipped(
     fault: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name, content, message, kept = BAD[fault]
+    name, content, message, kept = BAD_ROWS[fault]
     monkeypatch.chdir(tmp_path)
     Path(name).write_bytes(content)
     model = trained("classes") / "classifier"
     with pytest.raises(UserError, match=message) as stopped:
         classify(model, Path(name), Path("out.jsonl"), False, 64)
-    assert [path.name for path in tmp_path.iterdir()] == [name], "nothing half-written is left"
+    assert [path.name for path in tmp_path.iterdir()] == [name], "no partial output is left"
     classify(model, Path(name), Path("out.jsonl"), True, 64)
     assert [row["text"] for row in read(Path("out.jsonl"))] == ["good", "fine"][-kept:]
     [row_error] = read(Path("out.errors.jsonl"))
@@ -241,21 +241,25 @@ def test_a_bad_row_stops_or_is_skipped(
 
 
 # The source (a file and its content, or texts), --out, and the error.
-WRONG: dict[str, tuple[tuple[str, str] | list[str], str, str]] = {
-    "another column": (("in.csv", "txet\na\n"), "out.csv", r'"text"\. .* Did you mean "txet"\? .*[Rr]ename a column'),
+INVALID: dict[str, tuple[tuple[str, str] | list[str], str, str]] = {
+    "a misspelled column": (
+        ("in.csv", "txet\na\n"),
+        "out.csv",
+        r'"text"\. .* Did you mean "txet"\? .*[Rr]ename a column',
+    ),
     "a column of answers": (("in.csv", "text,prediction\na,b\n"), "out.csv", 'has a column "prediction", .* Rename'),
     "an unknown output": (("in.csv", "text\na\n"), "out.xlsx", r"out\.xlsx has an unsupported suffix\. Use .* \.csv"),
     "an unknown input": (("in.txt", "text\na\n"), "out.csv", r"in\.txt has an unsupported suffix\. Save .* \.csv"),
-    "no file": (("nwe.csv", ""), "out.csv", r"nwe\.csv cannot be read: "),
+    "a missing file": (("nwe.csv", ""), "out.csv", r"nwe\.csv cannot be read: "),
     "no rows": (("in.csv", "text\n"), "out.csv", r"The input has no row that can be used\. Add"),
     "an empty text": ([" "], "out.csv", r'command line row 0 has no text in column "text"\. Fill it in'),
     "two texts": (["a", "b"], "out.csv", r"reads one text \(text\), got 2"),
 }
 
 
-@pytest.mark.parametrize("fault", WRONG)
-def test_what_else_is_wrong_is_reported_in_one_line(fault: str, trained: Trained, tmp_path: Path) -> None:
-    source, out, message = WRONG[fault]
+@pytest.mark.parametrize("fault", INVALID)
+def test_an_invalid_input_or_output_is_reported_in_one_line(fault: str, trained: Trained, tmp_path: Path) -> None:
+    source, out, message = INVALID[fault]
     texts_or_file: list[str] | Path
     if isinstance(source, tuple):
         name, content = source
@@ -294,19 +298,19 @@ def test_a_directory_is_never_replaced(trained: Trained, tmp_path: Path, monkeyp
     assert not Path("answered.jsonl").exists()
 
 
-# The input, --out, and which files are links to which before the command runs.
+# The input, --out, and the links that exist before the command runs.
 SAME_FILE: dict[str, tuple[str, str | None, dict[str, tuple[str, str]]]] = {
     "--out is the input": ("in.jsonl", "sub/../in.jsonl", {}),
     "the input is a symbolic link to --out": ("in.jsonl", "out.jsonl", {"in.jsonl": ("symlink", "out.jsonl")}),
-    "a hard link": ("in.jsonl", "out.jsonl", {"out.jsonl": ("hardlink", "in.jsonl")}),
-    "the errors are the input": ("out.errors.jsonl", "out.csv", {}),
-    "the errors are a link to the input": ("in.jsonl", None, {"in.errors.jsonl": ("symlink", "in.jsonl")}),
-    "the errors are a link to --out": ("in.jsonl", "out.jsonl", {"out.errors.jsonl": ("symlink", "out.jsonl")}),
+    "--out is a hard link to the input": ("in.jsonl", "out.jsonl", {"out.jsonl": ("hardlink", "in.jsonl")}),
+    "the error file is the input": ("out.errors.jsonl", "out.csv", {}),
+    "the error file is a link to the input": ("in.jsonl", None, {"in.errors.jsonl": ("symlink", "in.jsonl")}),
+    "the error file is a link to --out": ("in.jsonl", "out.jsonl", {"out.errors.jsonl": ("symlink", "out.jsonl")}),
 }
 
 
 @pytest.mark.parametrize("case", SAME_FILE)
-def test_input_output_and_errors_are_three_files(
+def test_input_output_and_errors_must_be_three_different_files(
     case: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -322,7 +326,7 @@ def test_input_output_and_errors_are_three_files(
     assert {path.name: path.lstat().st_ino for path in tmp_path.iterdir()} == before
 
 
-def test_standard_input_is_not_replaced_by_the_answers(trained: Trained, tmp_path: Path) -> None:
+def test_the_answers_do_not_overwrite_standard_input(trained: Trained, tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(as_json_lines(ROWS))
     with standard_input(file), pytest.raises(UserError, match=r"in\.jsonl.*same file"):
@@ -338,7 +342,7 @@ def test_standard_input_is_not_replaced_by_the_answers(trained: Trained, tmp_pat
         (["--file", "-"], "--file must name a file if several processes share its rows, got - (standard input)."),
     ],
 )
-def test_an_argument_that_is_invalid_is_reported(
+def test_an_invalid_argument_is_reported(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["classify", *arguments])
@@ -349,8 +353,8 @@ def test_an_argument_that_is_invalid_is_reported(
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.tsv"])
-def test_what_other_columns_hold_survives(name: str, trained: Trained, tmp_path: Path) -> None:
-    """A carriage return ends a line, also of a field without quotes; half a character is no UTF-8."""
+def test_the_values_of_other_columns_are_preserved(name: str, trained: Trained, tmp_path: Path) -> None:
+    """In an unquoted field, a carriage return would end the row, and a lone surrogate is not valid UTF-8."""
     source = tmp_path / "in.jsonl"
     notes = ["a\rb", 'say "it"\r\nnow', "\ud83d"]
     source.write_text("".join(json.dumps({"text": "Boston", "note": note}) + "\n" for note in notes))
@@ -359,7 +363,7 @@ def test_what_other_columns_hold_survives(name: str, trained: Trained, tmp_path:
     assert written == [*notes[:2], notes[2] if name == "out.jsonl" else "\\ud83d"]
 
 
-def test_a_model_for_a_gpu_answers_on_a_cpu(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_fp16_model_classifies_on_a_cpu(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = tmp_path / "model"
     shutil.copytree(trained("classes") / "classifier", model)
     settings = json.loads((model / SETTINGS).read_text())
@@ -371,14 +375,14 @@ def test_a_model_for_a_gpu_answers_on_a_cpu(trained: Trained, tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("precision", [None, "fp32", "bf16"])
-def test_a_model_answers_in_the_precision_of_its_scores_unless_precision_is_set(
+def test_a_model_classifies_in_the_precision_of_its_scores_unless_another_is_set(
     precision: Precision | None,
     trained: Trained,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The model is from a machine without fast bf16, and answers on one that has it."""
+    """The model comes from a machine without fast bf16, and this machine has it."""
     model = trained("classes") / "classifier"
     assert json.loads((model / SETTINGS).read_text())["precision"] == "fp32"
     monkeypatch.setattr(device, "cpu_bf16", lambda: ["bf16"])

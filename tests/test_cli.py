@@ -1,4 +1,4 @@
-"""Every command: --help without heavy imports, one-line errors, and all ways to start it."""
+"""Every command: `--help` without heavy imports, errors in one line, and the different ways to start it."""
 
 import os
 import re
@@ -19,7 +19,7 @@ DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 STAGES = [stage["cmd"].rpartition(" pipeline.")[2] for stage in DVC["stages"].values()]
 
 
-CLOSED_PROXY = "http://127.0.0.1:9"  # The discard port refuses at once, so that no test reaches the internet.
+CLOSED_PROXY = "http://127.0.0.1:9"  # The discard port rejects connections at once, so no test reaches the internet.
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -43,7 +43,7 @@ def test_the_package_lists_its_stages_and_commands_without_importing_them(tmp_pa
     stages, commands = (re.findall(r"^  (\w+) +(\S.*)", block, re.M) for block in done.stdout.split("\n\n")[:2])
     assert [name for name, _ in stages] == STAGES
     assert {"compare", "seeds", "verify"} <= {name for name, _ in commands}
-    assert {"cli", "params"}.isdisjoint(name for name, _ in commands), "modules that are no commands"
+    assert {"cli", "params"}.isdisjoint(name for name, _ in commands), "these modules are not commands"
     assert [line for _, line in stages] == [stage["desc"] for stage in DVC["stages"].values()]
     for name, line in commands:
         assert (ROOT / "pipeline" / f"{name}.py").read_text().startswith(f'"""{line}')
@@ -51,7 +51,7 @@ def test_the_package_lists_its_stages_and_commands_without_importing_them(tmp_pa
     assert loaded.isdisjoint({"numpy", "torch", *(f"pipeline.{name}" for name, _ in stages + commands)})
 
 
-def test_the_package_alone_takes_no_arguments(tmp_path: Path) -> None:
+def test_python_m_pipeline_takes_no_arguments(tmp_path: Path) -> None:
     done = run("-m", "pipeline", "--md", "main", cwd=tmp_path)
     assert done.returncode == 1
     assert re.fullmatch(r"error: .*--md main.*python -m pipeline\.NAME\.\n", done.stderr)
@@ -100,17 +100,17 @@ def test_errors_and_log_messages_are_one_printable_line_each(tmp_path: Path) -> 
 
 
 def test_an_unreadable_input_is_reported_in_one_line(tmp_path: Path) -> None:
-    trouble = "PermissionError(13, 'Permission denied', 'config.json')"
-    (tmp_path / "closed.py").write_text(f"from pipeline.cli import run\ndef main(): raise {trouble}\nrun(main)")
+    exception = "PermissionError(13, 'Permission denied', 'config.json')"
+    (tmp_path / "closed.py").write_text(f"from pipeline.cli import run\ndef main(): raise {exception}\nrun(main)")
     done = run("-m", "closed", cwd=tmp_path)
     assert done.returncode == 1
     assert re.fullmatch(r"error: config\.json: Permission denied\. Change its permissions\.\n", done.stderr)
 
 
 def test_a_permission_error_that_names_no_file_keeps_its_traceback(tmp_path: Path) -> None:
-    """For example, setting a process's priority raises it, and no file's permissions explain that."""
-    trouble = "PermissionError(1, 'Operation not permitted')"
-    body = f"from pipeline.cli import run\ndef main(): raise {trouble}\nrun(main)"
+    """For example, setting a process's priority can raise it, which has nothing to do with a file's permissions."""
+    exception = "PermissionError(1, 'Operation not permitted')"
+    body = f"from pipeline.cli import run\ndef main(): raise {exception}\nrun(main)"
     (tmp_path / "limited.py").write_text(body)
     done = run("-m", "limited", cwd=tmp_path)
     assert done.returncode == 1
@@ -122,11 +122,11 @@ SWALLOWING = """
 import os, signal, sys, time, weakref
 from pathlib import Path
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # if nohup runs the tests, it is ignored
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup makes its child processes ignore it
 from pipeline.cli import run
 from pipeline.core.messages import UserError
 
-number, place, rest = int(sys.argv.pop()), sys.argv.pop(), sys.argv.pop()
+number, place, next_step = int(sys.argv.pop()), sys.argv.pop(), sys.argv.pop()
 
 def receive(*_):
     os.kill(os.getpid(), number)
@@ -149,9 +149,9 @@ def main():
         except BaseException:
             pass
     Path("swallowed").touch()
-    if rest == "fails":
+    if next_step == "fails":
         raise UserError("something else")
-    if rest == "goes on":
+    if next_step == "continues":
         time.sleep(8)
         Path("done").touch()
 
@@ -160,26 +160,26 @@ run(main)
 
 
 @pytest.mark.parametrize(
-    ("number", "place", "rest"),
+    ("number", "place", "next_step"),
     [
-        (signal.SIGINT, "destructor", "goes on"),
-        (signal.SIGHUP, "callback", "goes on"),
-        (signal.SIGTERM, "clause", "goes on"),
+        (signal.SIGINT, "destructor", "continues"),
+        (signal.SIGHUP, "callback", "continues"),
+        (signal.SIGTERM, "except clause", "continues"),
         (signal.SIGTERM, "destructor", "ends"),
         (signal.SIGTERM, "destructor", "fails"),
     ],
 )
 def test_a_signal_that_other_code_swallows_still_ends_the_command(
-    number: signal.Signals, place: str, rest: str, tmp_path: Path
+    number: signal.Signals, place: str, next_step: str, tmp_path: Path
 ) -> None:
     (tmp_path / "swallowing.py").write_text(SWALLOWING)
-    done = run("-m", "swallowing", rest, place, str(int(number)), cwd=tmp_path)
+    done = run("-m", "swallowing", next_step, place, str(int(number)), cwd=tmp_path)
     assert done.returncode == 128 + number, done.stderr
-    assert (tmp_path / "swallowed").exists(), "else this tests nothing"
+    assert (tmp_path / "swallowed").exists(), "the signal must arrive and be swallowed"
     assert not (tmp_path / "done").exists()
 
 
-def test_a_stage_run_as_a_script_ends_in_one_line(tmp_path: Path) -> None:
+def test_a_stage_run_as_a_script_reports_errors_in_one_line(tmp_path: Path) -> None:
     params_file(tmp_path)
     done = run(str(ROOT / "pipeline" / "evaluate.py"), cwd=tmp_path)
     assert done.returncode == 1
@@ -191,7 +191,7 @@ def test_a_stage_run_as_a_script_ends_in_one_line(tmp_path: Path) -> None:
 def test_training_run_as_a_script_imports_the_evaluate_package(
     tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """The script's directory, pipeline/, has an evaluate.py too."""
+    """The script's directory, pipeline/, also has an evaluate.py."""
     for name, path in (("data/tokenized", tokenized(tiny())), ("models/pretrained", tiny())):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).symlink_to(path)
@@ -201,7 +201,7 @@ def test_training_run_as_a_script_imports_the_evaluate_package(
     assert (tmp_path / "models" / "classifier" / "model.safetensors").exists()
 
 
-def test_a_script_of_another_checkout_is_rejected(tmp_path: Path) -> None:
+def test_a_script_from_another_checkout_is_rejected(tmp_path: Path) -> None:
     script = tmp_path / "pipeline" / "report.py"
     script.parent.mkdir()
     for name in ("report.py", "cli.py"):

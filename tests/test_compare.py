@@ -31,7 +31,7 @@ from pipeline.experiments.revisions import Run, experiments, runs
 
 MRPC = ("accuracy", "f1")
 
-# An escape sequence that breaks colorama, one that clears the line, and a forged line.
+# An escape sequence that breaks colorama, another one that clears the line, and a forged line.
 FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test accuracy"
 
 
@@ -41,12 +41,12 @@ def restore(project: Project) -> None:
         repo.checkout(force=True)
 
 
-def compared(a: str, b: str) -> Comparison:
+def compare_revisions(a: str, b: str) -> Comparison:
     return compare(Side(a, runs(a)), Side(b, runs(b)))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) -> Project:
+def toy_with_experiments(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) -> Project:
     project = copy_of(toy_template, tmp_path_factory.mktemp("toy"))
     experiment(project, "worse", train__lr="2e-4", train__training_args="{note: 1}")
     for group, lr, seeds in (("low", "5e-4", "12"), ("high", "2e-3", "12"), ("late", "2e-3", "34")):
@@ -60,10 +60,10 @@ def made(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) -> Pro
 
 
 @pytest.fixture
-def toy(made: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A committed result, the experiments `worse`, `number`, `few` and `forged`, the groups `low`, `high`, `late`."""
-    monkeypatch.chdir(made.root)
-    return made
+def toy(toy_with_experiments: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A committed result, experiments `worse`, `number`, `few`, `forged` and seed groups `low`, `high`, `late`."""
+    monkeypatch.chdir(toy_with_experiments.root)
+    return toy_with_experiments
 
 
 def predictions(revision: str) -> dict[str, list[float]]:
@@ -73,14 +73,14 @@ def predictions(revision: str) -> dict[str, list[float]]:
 
 
 @pytest.fixture(scope="module")
-def sides(made: Project) -> dict[str, Side]:
-    """The runs of the fixture `toy`, read once for the tests that do not look at reading."""
-    with chdir(made.root):
+def sides(toy_with_experiments: Project) -> dict[str, Side]:
+    """The runs of the fixture `toy`, read once for all tests that are not about reading."""
+    with chdir(toy_with_experiments.root):
         return {name: Side(name, runs(name)) for name in ("main", "worse", "low", "high", "late")}
 
 
 def test_scores_and_changed_pairs_match_the_predictions(toy: Project) -> None:
-    comparison = compared("main", "worse")
+    comparison = compare_revisions("main", "worse")
     test = comparison.splits["test"]
     a, b = (predictions(revision) for revision in ("main", "worse"))
     for side, table in ((test.a, a), (test.b, b)):
@@ -99,19 +99,19 @@ def test_scores_and_changed_pairs_match_the_predictions(toy: Project) -> None:
         "code": {},
     }
 
-    back = compared("worse", "main")
-    there, reverse = comparison.splits["validation"], back.splits["validation"]
-    assert there.difference["f1"].value == pytest.approx(-reverse.difference["f1"].value)
-    assert {pair.idx for pair in there.broken} == {pair.idx for pair in reverse.fixed}
+    back = compare_revisions("worse", "main")
+    forward, backward = comparison.splits["validation"], back.splits["validation"]
+    assert forward.difference["f1"].value == pytest.approx(-backward.difference["f1"].value)
+    assert {pair.idx for pair in forward.broken} == {pair.idx for pair in backward.fixed}
 
 
-def test_the_verdict_on_two_single_runs_is_only_whether_they_differ(sides: dict[str, Side]) -> None:
-    """Another seed of the same two configurations may reverse their order."""
+def test_the_verdict_on_two_single_runs_only_says_whether_they_differ(sides: dict[str, Side]) -> None:
+    """With different seeds, the same two configurations may rank in the opposite order."""
     for a, b, direction in (("main", "worse", "-"), ("worse", "main", "+")):
         comparison = compare(sides[a], sides[b])
         assert comparison.better is None
         accuracy = comparison.splits["test"].difference["accuracy"]
-        value, low, high = (f"{100 * share:+.1f}" for share in (accuracy.value, accuracy.low, accuracy.high))
+        value, low, high = (f"{100 * proportion:+.1f}" for proportion in (accuracy.value, accuracy.low, accuracy.high))
         assert value.startswith(direction)
         assert comparison.verdict == (
             f"these two models differ: {value} points of test accuracy "
@@ -140,20 +140,20 @@ def test_the_text_has_columns_and_a_verdict(toy: Project, sides: dict[str, Side]
     assert max(len(line) for line in lines.splitlines() if "|code:" not in line) <= 100
 
 
-def test_text_from_another_branch_forges_no_line(toy: Project) -> None:
-    """It comes from environment.json. Piped output also passes through colorama, which DVC loads."""
+def test_text_from_another_branch_cannot_forge_a_line(toy: Project) -> None:
+    """The text comes from environment.json. Piped output also passes through colorama, which DVC loads."""
     lines = toy.run("python", "-m", "pipeline.compare", "main", "forged").splitlines()
     assert sum(line.startswith("Verdict") for line in lines) == 1
     assert [line for line in lines if not line.isprintable()] == []
     assert any(re.match(r"cpu +a CPU +x ", line) for line in lines)
 
 
-def test_class_names_forge_no_line(sides: dict[str, Side]) -> None:
+def test_class_names_cannot_forge_a_line(sides: dict[str, Side]) -> None:
     (main,), (worse,) = sides["main"].runs, sides["worse"].runs
     forged = dataclasses.replace(main.task, labels=[FORGED] * 2)
     a, b = (Side(run.name, [run._replace(task=forged)]) for run in (main, worse))
     lines = as_text(compare(a, b)).splitlines()
-    assert sum("B is better" in line for line in lines) == 3, "on the lines of three examples"
+    assert sum("B is better" in line for line in lines) == 3, "the text appears on the lines of three examples"
     assert sum(line.startswith("Verdict") for line in lines) == 1
     assert all(line.isprintable() for line in lines)
 
@@ -167,7 +167,7 @@ def test_a_run_equals_itself_and_compare_changes_no_file(toy: Project) -> None:
         return times
 
     before = files()
-    out = as_text(compared("HEAD", "workspace"))
+    out = as_text(compare_revisions("HEAD", "workspace"))
     assert "B: workspace" in out
     assert "Verdict: no difference: the predictions are identical, and so are the parameters" in out
     assert out.count(": identical\n") == 3
@@ -175,8 +175,8 @@ def test_a_run_equals_itself_and_compare_changes_no_file(toy: Project) -> None:
     assert toy.git("status", "--porcelain") == ""
 
 
-def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
-    """Four pairs better, none worse: the interval alone excludes 0."""
+def test_a_few_changed_pairs_are_not_evidence(toy: Project) -> None:
+    """Four pairs are fixed and none is broken, so the interval alone excludes 0."""
     path = toy.root / "data" / "predictions" / "test.parquet"
     table = pq.read_table(path)
     rows = table.to_pylist()
@@ -185,10 +185,10 @@ def test_a_handful_of_changed_pairs_is_no_evidence(toy: Project) -> None:
     path.unlink()  # it may be a link into the cache
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
     with pytest.raises(UserError, match=r'data/predictions .*dvc\.lock .*\. Run "dvc repro"\.$'):
-        compared("main", "workspace")
+        compare_revisions("main", "workspace")
     with Repo() as repo:
         repo.commit(force=True)
-    comparison = compared("main", "workspace")
+    comparison = compare_revisions("main", "workspace")
     restore(toy)
     test = comparison.splits["test"]
     assert (len(test.fixed), len(test.broken)) == (4, 0)
@@ -203,16 +203,16 @@ def test_a_sentence_cannot_break_the_markdown(sides: dict[str, Side]) -> None:
     assert out.startswith("**These two models differ:")
     assert out.count("<details>") == out.count("</details>") == 1
     for row in (line for line in out.splitlines() if line.startswith("|")):
-        assert row.count("|") - 1 in (3, 5), "a sentence adds no cell"
+        assert row.count("|") - 1 in (3, 5), "a sentence must not add a cell"
     cells = re.findall("<br><code>(.*?)</code> ", out)
     assert len(cells) == 3
     for cell in cells:
-        assert not set(cell) & set("|<>@`[]*_!:"), "written as entities, without a meaning in Markdown"
+        assert not set(cell) & set("|<>@`[]*_!:"), "these characters must be written as HTML entities"
         assert html.unescape(cell) == HOSTILE.replace("\x1b", " ").replace("\n", " ")
 
 
 def test_runs_are_paired_by_their_seeds(sides: dict[str, Side]) -> None:
-    """Not by the number of runs, nor by their order."""
+    """Neither the number of runs nor their order determines which runs are paired."""
     for name, same_seeds in (("high", True), ("late", False)):
         a, b = sides["low"], sides[name]
         comparison = compare(a, b)
@@ -229,10 +229,12 @@ def test_runs_are_paired_by_their_seeds(sides: dict[str, Side]) -> None:
             assert compare(a, b._replace(runs=runs_b)) == comparison
         seeds = None if same_seeds else ([1, 2], [3, 4])
         assert comparison.changes["parameters"].get("train.seed") == seeds
-        assert "points of test accuracy is detected about 60% of the time." in as_text(comparison), "2 seeds a side"
+        assert "points of test accuracy is detected about 60% of the time." in as_text(comparison), (
+            "each side has 2 seeds"
+        )
 
 
-def test_changed_pairs_of_groups_follow_the_mean_probability(sides: dict[str, Side]) -> None:
+def test_changed_pairs_of_seed_groups_follow_the_mean_probability(sides: dict[str, Side]) -> None:
     comparison = compare(sides["low"], sides["high"])
     for split, result in comparison.splits.items():
         runs_a, runs_b = ([run.predictions[split] for run in sides[name].runs] for name in ("low", "high"))
@@ -258,35 +260,38 @@ def test_runs_of_different_tasks_are_rejected(sides: dict[str, Side], toy: Proje
         compare(sides["main"], number)
 
 
-def test_a_group_cannot_be_compared_with_a_single_run(toy: Project) -> None:
+def test_a_seed_group_cannot_be_compared_with_a_single_run(toy: Project) -> None:
     with pytest.raises(UserError, match=r"low .*2 runs, but workspace .*single run\. .*low-1"):
-        compared("low", "workspace")
+        compare_revisions("low", "workspace")
 
 
-def test_references_to_one_run_are_not_a_group(toy: Project) -> None:
+def test_several_references_to_one_run_are_not_a_seed_group(toy: Project) -> None:
     run = experiments("high")[2]
     base = toy.git("rev-parse", "HEAD").strip()
     for number in (1, 2):
         toy.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/same-{number}", run)
     with pytest.raises(UserError, match=r'^same is not .*same-1 and same-2 .*train\.seed, 2\. .*"dvc exp remove"'):
-        compared("same", "low")
+        compare_revisions("same", "low")
 
 
-def changed(field: str, **entries: Any) -> Callable[[Run], Run]:
+def update_entries(field: str, **entries: Any) -> Callable[[Run], Run]:
     return lambda run: run._replace(**{field: getattr(run, field) | entries})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("parameters", **{"train.lr": 0.2}), r"low-1 and low-2 differ in train\.lr \(0\.0005 and 0\.2\)"),
-        (changed("environment", cpu="another"), r"differ in cpu \(a CPU and another\)"),
-        (changed("environment", MKL_CBWR="AVX2"), r"differ in MKL_CBWR \(- and AVX2\)"),
-        (changed("code", **{"training code": "01234567"}), r"differ in training code \(0{16} and 01234567\)"),
-        (changed("parameters", data="01234567"), r"differ in data \(\w{8} and 01234567\)"),
+        (
+            update_entries("parameters", **{"train.lr": 0.2}),
+            r"low-1 and low-2 differ in train\.lr \(0\.0005 and 0\.2\)",
+        ),
+        (update_entries("environment", cpu="another"), r"differ in cpu \(a CPU and another\)"),
+        (update_entries("environment", MKL_CBWR="AVX2"), r"differ in MKL_CBWR \(- and AVX2\)"),
+        (update_entries("code", **{"training code": "01234567"}), r"differ in training code \(0{16} and 01234567\)"),
+        (update_entries("parameters", data="01234567"), r"differ in data \(\w{8} and 01234567\)"),
     ],
 )
-def test_a_group_of_two_configurations_is_rejected(
+def test_a_seed_group_with_two_configurations_is_rejected(
     change: Callable[[Run], Run], message: str, sides: dict[str, Side]
 ) -> None:
     first, second = sides["low"].runs
@@ -294,15 +299,15 @@ def test_a_group_of_two_configurations_is_rejected(
         compare(sides["high"], Side("low", [first, change(second)]))
 
 
-def test_scores_of_different_things_are_not_averaged(sides: dict[str, Side]) -> None:
+def test_scores_with_different_signatures_are_not_averaged(sides: dict[str, Side]) -> None:
     first, second = sides["low"].runs
     with pytest.raises(UserError, match=r"low-1 and low-2 cannot be averaged: .* code \(00000000 and 1\)\.$"):
-        compare(sides["high"], Side("low", [first, changed("signature", code="1")(second)]))
+        compare(sides["high"], Side("low", [first, update_entries("signature", code="1")(second)]))
 
 
 @pytest.mark.parametrize(
     ("change", "origin"),
-    [(changed("environment", cpu="another"), "environment"), (changed("code", requirements="0"), "code")],
+    [(update_entries("environment", cpu="another"), "environment"), (update_entries("code", requirements="0"), "code")],
 )
 def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
     change: Callable[[Run], Run], origin: str, sides: dict[str, Side]
@@ -319,7 +324,7 @@ def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
             assert re.search(r"another|requirements", text), "the table is still shown"
 
 
-def test_groups_are_compared_over_seeds_and_examples(sides: dict[str, Side]) -> None:
+def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Side]) -> None:
     low, high = sides["low"], sides["high"]
     comparison = compare(low, high)
     assert comparison.seeds == "1, 2 in both A and B, paired by seed"
@@ -340,15 +345,15 @@ def test_runs_on_different_data_are_rejected(column: str, sides: dict[str, Side]
     validation = run.predictions["validation"]
     if column == "texts":
         texts = [("another", ""), *run.texts["validation"][1:]]
-        other = run._replace(texts=run.texts | {"validation": texts})
+        changed_run = run._replace(texts=run.texts | {"validation": texts})
     else:
         values = getattr(validation, column).copy()
         values[7] += 1
         changed_split = dataclasses.replace(validation, **{column: values})
-        other = run._replace(predictions=run.predictions | {"validation": changed_split})
+        changed_run = run._replace(predictions=run.predictions | {"validation": changed_split})
     message = rf"^main and worse .*{column} of validation .*100 and 100 pairs.*\. Compare runs on the same pairs\.$"
     with pytest.raises(UserError, match=message):
-        compare(sides["main"], Side("worse", [other]))
+        compare(sides["main"], Side("worse", [changed_run]))
 
 
 def test_missing_revisions_and_outputs_are_reported_in_one_line(
@@ -358,52 +363,54 @@ def test_missing_revisions_and_outputs_are_reported_in_one_line(
         with pytest.raises(
             UserError, match=rf'^"{re.escape(name)}" is .*\. Run "git branch" or "dvc exp list -A" .*\.$'
         ):
-            compared(name, "workspace")
+            compare_revisions(name, "workspace")
     with pytest.raises(UserError, match=r'^HEAD~1: dvc\.lock is missing\. .*"dvc repro"'):
-        compared("HEAD~1", "workspace")
+        compare_revisions("HEAD~1", "workspace")
     shutil.rmtree(toy.root / "data" / "predictions")
     with pytest.raises(UserError, match=r'^workspace: data/predictions .* \(deleted\)\. Run "dvc repro"\.$'):
-        compared("main", "workspace")
+        compare_revisions("main", "workspace")
     restore(toy)
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"^git: .*\. Run this in the directory that contains dvc\.yaml\.$"):
-        compared("main", "workspace")
+        compare_revisions("main", "workspace")
 
 
 def test_predictions_missing_from_the_cache_are_not_downloaded(
     toy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clone has the revisions, but no cache."""
+    """A clone has the revisions but not the cache."""
     clone = tmp_path / "clone"
     toy.git("clone", "--quiet", ".", str(clone))
     remote = f"[core]\n    remote = near\n['remote \"near\"']\n    url = {toy.root}/.dvc/cache\n"
     (clone / ".dvc" / "config.local").write_text(remote)
     monkeypatch.chdir(clone)
     with pytest.raises(UserError, match=r'^main: data/predictions .*cache\. .*"dvc pull"'):
-        compared("main", "main")
+        compare_revisions("main", "main")
 
 
-def test_a_cache_in_another_place_is_found(toy: Project) -> None:
-    """A revision's own .dvc/config does not name it, or names it from elsewhere."""
+def test_a_cache_in_another_directory_is_found(toy: Project) -> None:
+    """The .dvc/config of a revision may not name the cache, or may name it relative to another directory."""
     moved = toy.root.parent / "elsewhere"
     Path(".dvc", "cache").rename(moved)
     toy.run("dvc", "cache", "dir", "../elsewhere")
     try:
-        assert compared("main", "worse").splits["test"].n == 300
+        assert compare_revisions("main", "worse").splits["test"].n == 300
     finally:
         moved.rename(Path(".dvc", "cache"))
         toy.git("checkout", "--quiet", ".dvc/config")
 
 
-def test_runs_of_the_first_rows_alone_are_read(toy: Project) -> None:
+def test_runs_with_max_samples_are_read(toy: Project) -> None:
     (run,) = runs("few")
     assert len(run.predictions["test"].idx) == len(run.texts["test"]) == 50
 
 
-def test_an_edited_params_yaml_is_not_taken_for_the_runs(toy: Project, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_edited_params_yaml_is_not_mistaken_for_the_parameters_of_the_run(
+    toy: Project, caplog: pytest.LogCaptureFixture
+) -> None:
     toy.set("train.lr", "9e-4")
-    comparison = compared("main", "workspace")
+    comparison = compare_revisions("main", "workspace")
     toy.git("checkout", "--quiet", "params.yaml")
     assert comparison.changes["parameters"] == {}
     assert [m for m in caplog.messages if re.match(r"workspace: params\.yaml .*train\.lr .*dvc\.lock", m)]
@@ -412,7 +419,7 @@ def test_an_edited_params_yaml_is_not_taken_for_the_runs(toy: Project, caplog: p
 def test_predictions_of_an_outdated_model_are_rejected(toy: Project) -> None:
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     [model] = [output for output in lock["stages"]["train"]["outs"] if output["path"] == "models/classifier"]
-    model["md5"] = "0" * 32  # as after `dvc repro train` alone
+    model["md5"] = "0" * 32  # as if only `dvc repro train` had run
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
     reason = r"two versions of models/classifier, so its stages did not run together"
     with pytest.raises(UserError, match=rf'^workspace: dvc\.lock has {reason}\. Run "dvc repro"\.$'):
@@ -426,10 +433,10 @@ def test_predictions_of_an_outdated_model_are_rejected(toy: Project) -> None:
 
 
 def test_a_stage_removed_from_dvc_yaml_is_ignored(toy: Project) -> None:
-    """DVC keeps it in dvc.lock."""
+    """DVC keeps the removed stage in dvc.lock."""
     with (toy.root / "dvc.lock").open("a") as lock:
         lock.write("  fit:\n    cmd: fit\n    outs:\n    - path: models/classifier\n      md5: 0123456789abcdef\n")
-    assert compared("main", "workspace").verdict.startswith("no difference")
+    assert compare_revisions("main", "workspace").verdict.startswith("no difference")
     restore(toy)
 
 
@@ -447,7 +454,7 @@ def test_a_stage_removed_from_dvc_yaml_is_ignored(toy: Project) -> None:
         ("dvc.lock", "stages:\n  predict:\n", r"dvc\.lock is incomplete"),
     ],
 )
-def test_a_file_with_a_merge_conflict_or_cut_short_is_reported_in_one_line(
+def test_a_conflicted_or_incomplete_file_is_reported_in_one_line(
     file: str, text: str, message: str, toy: Project
 ) -> None:
     Path(file).write_text(text)
@@ -458,7 +465,7 @@ def test_a_file_with_a_merge_conflict_or_cut_short_is_reported_in_one_line(
         toy.git("checkout", "--quiet", file)
 
 
-def gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pipeline.compare", *arguments, "--gate"]
     return subprocess.run(command, cwd=project.root, env=project.env, capture_output=True, text=True)
 
@@ -488,8 +495,8 @@ def test_the_gate_passes_fails_or_is_undecided(
     assert re.search(line, as_gate(comparison, decision))
 
 
-def changed_predictions(side: Side, name: str, change: Callable[[Any], dict[str, Any]]) -> Side:
-    """The side under another name, with other test predictions."""
+def replace_predictions(side: Side, name: str, change: Callable[[Any], dict[str, Any]]) -> Side:
+    """Return a side with another name and different test predictions."""
     runs = []
     for number, run in enumerate(side.runs, 1):
         test = run.predictions["test"]
@@ -498,17 +505,17 @@ def changed_predictions(side: Side, name: str, change: Callable[[Any], dict[str,
     return Side(name, runs)
 
 
-def verdict_of_the_gate(a: Side, b: Side, margin: float) -> str:
+def gate_message(a: Side, b: Side, margin: float) -> str:
     comparison = compare(a, b)
     return as_gate(comparison, decide(comparison, margin))
 
 
-@pytest.mark.parametrize("runs_a_side", [1, 2])
-def test_sides_that_give_almost_the_same_answers_are_not_judged(sides: dict[str, Side], runs_a_side: int) -> None:
-    """Their interval is no wider than 0, but other pairs may change."""
-    a = Side("high", sides["high"].runs[:runs_a_side])
-    b = changed_predictions(a, "surer", lambda test: {"logits": 2 * test.logits})
-    line = verdict_of_the_gate(a, b, 0.5)
+@pytest.mark.parametrize("runs_per_side", [1, 2])
+def test_sides_with_almost_the_same_answers_are_not_judged(sides: dict[str, Side], runs_per_side: int) -> None:
+    """The interval has a width of 0, but the predictions could differ for other pairs."""
+    a = Side("high", sides["high"].runs[:runs_per_side])
+    b = replace_predictions(a, "surer", lambda test: {"logits": 2 * test.logits})
+    line = gate_message(a, b, 0.5)
     assert re.search(
         r"undecided about surer.*: too few pairs changed to judge it \(0, but at least 10 are needed\)", line
     )
@@ -516,17 +523,17 @@ def test_sides_that_give_almost_the_same_answers_are_not_judged(sides: dict[str,
 
 def test_a_degenerate_side_is_named(sides: dict[str, Side]) -> None:
     a = sides["high"]
-    b = changed_predictions(
+    b = replace_predictions(
         a, "constant", lambda test: {"predicted": np.ones_like(test.predicted), "logits": -test.logits}
     )
     b.runs[0] = a.runs[0]._replace(name="constant-1")
-    for lines in (as_text(compare(a, b)), as_markdown(compare(a, b)), verdict_of_the_gate(a, b, 0.5)):
+    for lines in (as_text(compare(a, b)), as_markdown(compare(a, b)), gate_message(a, b, 0.5)):
         assert re.search(r"constant is degenerate in 1 of 2 runs \(constant-2\)", html.unescape(lines))
         assert "high is degenerate" not in lines
 
 
 def test_several_candidates_are_shown_next_to_the_baseline(toy: Project) -> None:
-    done = gate(toy, "high", "late", "low")
+    done = run_gate(toy, "high", "late", "low")
     assert re.search(
         r"^A: high +\d\d\.\d\d *\nlate +\d\d\.\d\d +[+-]\d.* undecided\nlow +\d.* fails", done.stdout, re.M
     )

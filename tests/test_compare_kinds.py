@@ -1,4 +1,4 @@
-"""`compare` on every kind of task, from files as predict writes them."""
+"""`compare` works for every type of task. Its inputs are prediction files like those that predict writes."""
 
 import dataclasses
 import json
@@ -28,11 +28,11 @@ MULTI_LABEL = Task(
 SIGNATURE = dict.fromkeys(("task", "metrics", "checkpoint", "code"), "-")
 RMSE = dataclasses.replace(task_of("stsb"), metrics=["rmse"], metric_for_best_model="rmse")
 TASKS = {
-    "classes": task_of("mnli"),
-    "two classes": task_of("cola"),
-    "several": MULTI_LABEL,
-    "number": task_of("stsb"),
-    "error": RMSE,
+    "multi-class": task_of("mnli"),
+    "binary": task_of("cola"),
+    "multi-label": MULTI_LABEL,
+    "regression": task_of("stsb"),
+    "regression by RMSE": RMSE,
 }
 SKLEARN: dict[str, Callable[..., float]] = {
     "accuracy": accuracy_score,
@@ -46,7 +46,7 @@ SKLEARN: dict[str, Callable[..., float]] = {
 
 
 def noisy_logits(task: Task, labels: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """What a model that knows the labels, but for noise, would give. Shape (n, outputs)."""
+    """Return the logits of a model that knows the labels up to some noise. Shape (n, outputs)."""
     if task.problem_type == "regression":
         return (labels + noise[:, 0])[:, None]
     known = np.eye(task.outputs)[labels] if labels.ndim == 1 else 2.0 * labels - 1
@@ -54,21 +54,21 @@ def noisy_logits(task: Task, labels: np.ndarray, noise: np.ndarray) -> np.ndarra
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Callable[..., Side]:
-    def make(task: Task, name: str, spread: float, seeds: tuple[int, ...] = (1,)) -> Side:
-        """A run for each seed, whose predictions are the labels with noise."""
+def make_side(tmp_path: Path) -> Callable[..., Side]:
+    def make(task: Task, name: str, noise_scale: float, seeds: tuple[int, ...] = (1,)) -> Side:
+        """Return a side with one run per seed. Its predictions are the labels with some noise."""
         runs = []
         for seed in seeds:
             directory = tmp_path / f"{name}-{seed}"
             directory.mkdir()
             for number, split in enumerate(task.predicted_splits):
-                truth, random = np.random.default_rng(number), np.random.default_rng([seed, number])
-                labels: np.ndarray = truth.integers(2, size=(N, 3))
+                label_rng, noise_rng = np.random.default_rng(number), np.random.default_rng([seed, number])
+                labels: np.ndarray = label_rng.integers(2, size=(N, 3))
                 if task.problem_type == "single_label_classification":
-                    labels = truth.integers(task.outputs, size=N)
+                    labels = label_rng.integers(task.outputs, size=N)
                 elif task.problem_type == "regression":
-                    labels = truth.uniform(0, 5, size=N)
-                logits = noisy_logits(task, labels, spread * random.standard_normal((N, 3)))
+                    labels = label_rng.uniform(0, 5, size=N)
+                logits = noisy_logits(task, labels, noise_scale * noise_rng.standard_normal((N, 3)))
                 columns = {
                     "idx": np.arange(N, dtype=np.int32)[::-1],
                     "prediction": logits_to_predictions(task.problem_type, logits),
@@ -80,8 +80,8 @@ def made(tmp_path: Path) -> Callable[..., Side]:
             texts = [(f"text {row}",) * len(task.text_columns) for row in range(N)]
             runs.append(
                 Run(
-                    name=f"{name}-{seed}", commit=None, parameters={"train.seed": seed, "train.lr": spread}, code={},
-                    environment={}, task=task, signature=SIGNATURE | {"seed": str(seed)},
+                    name=f"{name}-{seed}", commit=None, parameters={"train.seed": seed, "train.lr": noise_scale},
+                    code={}, environment={}, task=task, signature=SIGNATURE | {"seed": str(seed)},
                     predictions={
                         split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored_splits
                     },
@@ -94,33 +94,32 @@ def made(tmp_path: Path) -> Callable[..., Side]:
 
 
 @pytest.mark.parametrize("task_type", TASKS)
-def test_two_runs_of_every_kind(task_type: str, made: Callable[..., Side]) -> None:
+def test_two_runs_can_be_compared_in_every_task_type(task_type: str, make_side: Callable[..., Side]) -> None:
     task = TASKS[task_type]
-    a, b = made(task, "a", 1.4), made(task, "b", 0.5, (2,))
+    a, b = make_side(task, "a", 1.4), make_side(task, "b", 0.5, (2,))
     comparison = compare(a, b)
-    assert list(comparison.splits) == task.scored_splits, (
-        "splits whose labels are not known are neither scored nor compared"
-    )
+    assert list(comparison.splits) == task.scored_splits, "splits without labels are neither scored nor compared"
     for split, result in comparison.splits.items():
         for side, scores in ((a, result.a), (b, result.b)):
-            labels, answers = side.runs[0].predictions[split].labels, side.runs[0].predictions[split].predicted
-            assert scores == pytest.approx({name: SKLEARN[name](labels, answers) for name in task.metrics})
-    judged = comparison.splits[task.verdict_split]
+            labels, predicted = side.runs[0].predictions[split].labels, side.runs[0].predictions[split].predicted
+            assert scores == pytest.approx({name: SKLEARN[name](labels, predicted) for name in task.metrics})
+    split_comparison = comparison.splits[task.verdict_split]
     before, after = (side.runs[0].predictions[task.verdict_split] for side in (a, b))
     if task.problem_type == "regression":
         nearer = np.abs(after.predicted - after.labels) < np.abs(before.predicted - before.labels)
         fixed, broken = nearer, ~nearer
         gains = [
-            abs(float(example.label) - example.a) - abs(float(example.label) - example.b) for example in judged.fixed
+            abs(float(example.label) - example.a) - abs(float(example.label) - example.b)
+            for example in split_comparison.fixed
         ]
         assert gains == pytest.approx(sorted(gains, reverse=True), abs=1e-4), "the largest gain comes first"
     else:
         fixed, broken = ~before.right & after.right, before.right & ~after.right
-        confidences = [example.b for example in judged.fixed]
+        confidences = [example.b for example in split_comparison.fixed]
         assert confidences == sorted(confidences, reverse=True)
-        assert all(0 <= example.a <= 1 for example in judged.fixed)
-    assert {example.idx for example in judged.fixed} == set(np.flatnonzero(fixed))
-    assert {example.idx for example in judged.broken} == set(np.flatnonzero(broken))
+        assert all(0 <= example.a <= 1 for example in split_comparison.fixed)
+    assert {example.idx for example in split_comparison.fixed} == set(np.flatnonzero(fixed))
+    assert {example.idx for example in split_comparison.broken} == set(np.flatnonzero(broken))
 
     text, markdown = as_text(comparison), as_markdown(comparison)
     assert comparison.better is None and comparison.verdict.startswith("these two models differ: ")
@@ -129,78 +128,83 @@ def test_two_runs_of_every_kind(task_type: str, made: Callable[..., Side]) -> No
     for output in (text, markdown):
         assert ("validation scores are used instead" in output) == on_validation
         assert ("probability" in output) == (task.problem_type != "regression")
-    assert ("errors are in their own units" in text) == (task_type == "error")
+    assert ("errors are in their own units" in text) == (task_type == "regression by RMSE")
     first = next(line.split()[0] for line in text.splitlines() if line.startswith(tuple(task.scored_splits)))
-    assert first == task.verdict_split, "the split that decides comes first"
-    assert json.loads(as_json(comparison))["splits"][task.verdict_split]["fixed"][0]["label"] == judged.fixed[0].label
+    assert first == task.verdict_split, "the split that decides the verdict comes first"
+    assert (
+        json.loads(as_json(comparison))["splits"][task.verdict_split]["fixed"][0]["label"]
+        == split_comparison.fixed[0].label
+    )
     assert compare(a, a).verdict.startswith("no difference: the predictions are identical")
 
 
 @pytest.mark.parametrize("task_type", TASKS)
-def test_groups_of_every_kind(task_type: str, made: Callable[..., Side]) -> None:
+def test_seed_groups_can_be_compared_in_every_task_type(task_type: str, make_side: Callable[..., Side]) -> None:
     task = TASKS[task_type]
-    a, b = made(task, "a", 1.4, (1, 2, 3)), made(task, "b", 0.5, (1, 2, 3))
+    a, b = make_side(task, "a", 1.4, (1, 2, 3)), make_side(task, "b", 0.5, (1, 2, 3))
     comparison = compare(a, b)
-    assert comparison.better == "B" and comparison.verdict.startswith("B is better: "), "of an error, less is better"
+    assert comparison.better == "B" and comparison.verdict.startswith("B is better: "), "a lower error is better"
     assert compare(b, a).better == "A" and compare(b, a).verdict.startswith("B is worse: ")
-    judged = comparison.splits[task.verdict_split]
+    split_comparison = comparison.splits[task.verdict_split]
     runs = [run.predictions[task.verdict_split] for run in b.runs]
-    for example in judged.fixed:
+    for example in split_comparison.fixed:
         label = runs[0].labels[example.idx]
         if task.problem_type == "regression":
             expected = np.mean([run.predicted[example.idx] for run in runs])
             assert example.label == f"{label:g}"
         else:
             mean = np.mean([run.probability[example.idx] for run in runs if run.probability is not None], axis=0)
-            each = [p if on else 1 - p for p, on in zip(mean, label, strict=True)] if label.ndim else [mean[label]]
-            expected = np.prod(each)
+            factors = [p if on else 1 - p for p, on in zip(mean, label, strict=True)] if label.ndim else [mean[label]]
+            expected = np.prod(factors)
             assert expected > (0.125 if label.ndim else 1 / task.outputs)
         assert example.b == pytest.approx(expected, abs=2e-6)
-    equal = compare(a, made(task, "c", 1.4, (4, 5, 6)))
+    equal = compare(a, make_side(task, "c", 1.4, (4, 5, 6)))
     assert equal.better is None
     assert equal.verdict.startswith(f"no evidence of a difference in {task.verdict_split} ")
 
 
-def test_one_row_is_no_evidence(made: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_example_is_not_evidence(make_side: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("test_compare_kinds.N", 1)
-    task = TASKS["classes"]
-    a, b = made(task, "a", 9.0, (1, 2, 3)), made(task, "b", 0.1, (1, 2, 3))
+    task = TASKS["multi-class"]
+    a, b = make_side(task, "a", 9.0, (1, 2, 3)), make_side(task, "b", 0.1, (1, 2, 3))
     assert not all(run.predictions[task.verdict_split].right.all() for run in a.runs)
     comparison = compare(a, b)
     assert comparison.better is None
     assert comparison.verdict.startswith("no evidence of a difference")
 
 
-def test_examples_with_several_labels_name_them(made: Callable[..., Side]) -> None:
-    comparison = compare(made(MULTI_LABEL, "a", 1.4), made(MULTI_LABEL, "b", 0.5)).splits["test"]
+def test_an_example_with_several_labels_lists_them(make_side: Callable[..., Side]) -> None:
+    comparison = compare(make_side(MULTI_LABEL, "a", 1.4), make_side(MULTI_LABEL, "b", 0.5)).splits["test"]
     labels = {example.label for example in comparison.fixed}
     assert {"none", "red", "red, green", "red, green, blue"} <= labels
 
 
-def test_as_many_fixed_as_broken_rows_may_be_a_difference(made: Callable[..., Side]) -> None:
-    """Predicting one class is as often right, but has no correlation."""
+def test_two_runs_may_differ_even_if_they_get_the_same_number_right(make_side: Callable[..., Side]) -> None:
+    """Always predicting one class is right equally often, but does not correlate with the labels."""
     task = task_of("cola")
-    a, b = made(task, "a", 1.0), made(task, "b", 1.0, (2,))
+    a, b = make_side(task, "a", 1.0), make_side(task, "b", 1.0, (2,))
     labels = np.array([1] * 200 + [0] * 100)
     constant, skilled = np.ones(N, dtype=int), np.array([1] * 150 + [0] * 50 + [0] * 50 + [1] * 50)
     for side, values in ((a, constant), (b, skilled)):
         validation = side.runs[0].predictions["validation"]
         changed = dataclasses.replace(validation, labels=labels, predicted=values)
         side.runs[0].predictions["validation"] = changed
-    judged = compare(a, b).splits["validation"]
-    assert len(judged.fixed) == len(judged.broken) == 50
+    split_comparison = compare(a, b).splits["validation"]
+    assert len(split_comparison.fixed) == len(split_comparison.broken) == 50
     assert compare(a, b).verdict.startswith("these two models differ")
 
 
-@pytest.mark.parametrize("task_type", ["two classes", "several"])
-def test_a_handful_of_changed_rows_is_no_evidence_for_any_metric(task_type: str, made: Callable[..., Side]) -> None:
-    """Four rows better, none worse: the interval alone excludes 0."""
+@pytest.mark.parametrize("task_type", ["binary", "multi-label"])
+def test_a_few_changed_examples_are_not_evidence_with_any_metric(
+    task_type: str, make_side: Callable[..., Side]
+) -> None:
+    """Four examples improve and none gets worse, so the confidence interval alone excludes 0."""
     task = TASKS[task_type]
-    a = made(task, "a", 0.5)
-    judged = a.runs[0].predictions[task.verdict_split]
-    answers, wrong = judged.predicted.copy(), np.flatnonzero(~judged.right)[:4]
-    answers[wrong] = judged.labels[wrong]
-    better = dataclasses.replace(judged, predicted=answers, logits=judged.logits + 1e-9)
+    a = make_side(task, "a", 0.5)
+    original = a.runs[0].predictions[task.verdict_split]
+    predicted, wrong = original.predicted.copy(), np.flatnonzero(~original.right)[:4]
+    predicted[wrong] = original.labels[wrong]
+    better = dataclasses.replace(original, predicted=predicted, logits=original.logits + 1e-9)
     run = a.runs[0]._replace(name="b", predictions=a.runs[0].predictions | {task.verdict_split: better})
     comparison = compare(a, Side("b", [run]))
     assert comparison.splits[task.verdict_split].difference[task.metrics[0]].low > 0

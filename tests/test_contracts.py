@@ -1,4 +1,4 @@
-"""Contracts with the private APIs of other packages: a broken one fails in one line with its name and its user."""
+"""If a private API that the pipeline uses changes, a test names it and the file that uses it in one line."""
 
 import ast
 import inspect
@@ -22,13 +22,13 @@ def overrides_are_applied(scratch: Path) -> None:
     params = scratch / "params.yaml"
     params.write_text("train:\n  lr: 0.1\n")
     apply_overrides(params, ["train.lr=1e-5"])
-    assert yaml.safe_load(params.read_text()) == {"train": {"lr": "1e-05"}}, "as YAML 1.2 writes it"
+    assert yaml.safe_load(params.read_text()) == {"train": {"lr": "1e-05"}}, "YAML 1.2 writes it like this"
     with pytest.raises(InvalidArgumentError) as error:
         apply_overrides(params, ["train.lrr=1"])
     assert "train.lrr" in str(error.value.__cause__)
 
 
-def the_cache_has_a_directory(scratch: Path) -> None:
+def the_cache_directory_can_be_read(scratch: Path) -> None:
     from dvc.repo import Repo
 
     subprocess.run(["git", "init", "--quiet"], cwd=scratch, check=True, capture_output=True)
@@ -39,7 +39,7 @@ def the_cache_has_a_directory(scratch: Path) -> None:
 
 
 def experiments_are_git_references(scratch: Path) -> None:
-    env = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull}  # the user's may sign commits, or name hooks
+    env = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull}  # the user's may sign commits or run hooks
 
     def run(*command: str) -> str:
         return subprocess.run(command, cwd=scratch, env=env, check=True, capture_output=True, text=True).stdout
@@ -66,7 +66,7 @@ def a_checkpoint_is_saved_by_one_method(scratch: Path) -> None:
 
 
 def accelerate_forgets_its_state(scratch: Path) -> None:
-    """Else a second run in a process, of another precision, fails."""
+    """Otherwise, a second run in the same process with another precision fails."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
 
@@ -85,28 +85,30 @@ def the_number_of_gpus_can_be_set(scratch: Path) -> None:
     assert arguments.n_gpu == 7
 
 
-# Name -> the file that uses it, and a check, given a scratch directory, that fails if it has changed.
+# API -> the file that uses it, and a function that fails if the API has changed. It may write to a scratch directory.
 CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "dvc.utils.hydra.apply_overrides": ("experiments/identity.py", overrides_are_applied),
     "transformers.Trainer._save_checkpoint": ("training/trainer.py", a_checkpoint_is_saved_by_one_method),
     "accelerate.state.AcceleratorState._reset_state": ("training/loop.py", accelerate_forgets_its_state),
     "transformers.TrainingArguments._n_gpu": ("training/arguments.py", the_number_of_gpus_can_be_set),
-    "dvc.repo.Repo": ("experiments/revisions.py", the_cache_has_a_directory),
+    "dvc.repo.Repo": ("experiments/revisions.py", the_cache_directory_can_be_read),
     "refs/exps": ("experiments/revisions.py", experiments_are_git_references),
 }
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_a_private_api_works_as_it_is_used(name: str, tmp_path: Path) -> None:
-    user, check = CONTRACTS[name]
-    assert name.rpartition(".")[2] in (ROOT / "pipeline" / user).read_text(), f"{user} does not use {name}: remove it"
+def test_a_private_api_works_as_the_pipeline_expects(name: str, tmp_path: Path) -> None:
+    user_file, check = CONTRACTS[name]
+    assert name.rpartition(".")[2] in (ROOT / "pipeline" / user_file).read_text(), (
+        f"{user_file} does not use {name}. Remove its contract."
+    )
     reason = None
     try:
         check(tmp_path)
     except (Exception, pytest.fail.Exception) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
     if reason:
-        pytest.fail(f"{name}, used in pipeline/{user}, has changed: {reason}", pytrace=False)
+        pytest.fail(f"{name}, used in pipeline/{user_file}, has changed: {reason}", pytrace=False)
 
 
 def test_private_modules_of_dvc_are_imported_only_with_a_contract() -> None:

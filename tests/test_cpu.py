@@ -1,4 +1,4 @@
-"""The optimizations of PyTorch on a CPU."""
+"""The optimizations of PyTorch for CPUs."""
 
 import platform
 import resource
@@ -66,9 +66,9 @@ def test_fast_dropout_handles_probabilities_0_and_1_and_odd_shapes() -> None:
         assert set(torch.full((7, 5), 3.0).T.bernoulli_(0.5).unique().tolist()) == {0.0, 1.0}
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
 def test_freed_memory_is_kept_for_the_next_tensor() -> None:
-    """Each newly mapped page is a page fault; 20 tensors of 40 MB have 200,000 pages."""
+    """Each newly mapped page causes a page fault. 20 tensors of 40 MB have 200,000 pages."""
     count_faults = """
 import resource, torch
 from pipeline.modeling.cpu import keep_memory

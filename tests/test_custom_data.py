@@ -1,4 +1,4 @@
-"""A user's own rows: what kind of task they are, what is told of them before training, and when download reruns."""
+"""Custom data: the inferred type of task, the warnings before training, and when download runs again."""
 
 import json
 import random
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import Project, data_params, params_file, run_stage
-from custom_files import content, csv, download_custom, jsonl, load_files, read, rows
+from custom_files import csv, download_custom, jsonl, load_files, read_json, read_split, rows
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
@@ -20,13 +20,13 @@ from pipeline.download import download
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 CLASSES, SEVERAL, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
 
-KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[str], list[str]]]] = {
+INFERRED: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[str], list[str]]]] = {
     "words": ({"train.csv": csv(rows(60, ["no", "yes"]))}, {}, (CLASSES, ["no", "yes"], ["accuracy", "f1"])),
     "three words": (
         {"train.csv": csv(rows(60, ["c", "a", "b"]))},
@@ -38,8 +38,8 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
         {},
         (CLASSES, ["-1", "9", "10"], ["accuracy", "f1_macro"]),
     ),
-    "integers of JSON": ({"train.jsonl": jsonl(rows(60, [1, 0]))}, {}, (CLASSES, ["0", "1"], ["accuracy", "f1"])),
-    "truth values": ({"train.jsonl": jsonl(rows(60, [True, False]))}, {}, (CLASSES, ["False", "True"], ["accuracy"])),
+    "JSON integers": ({"train.jsonl": jsonl(rows(60, [1, 0]))}, {}, (CLASSES, ["0", "1"], ["accuracy", "f1"])),
+    "booleans": ({"train.jsonl": jsonl(rows(60, [True, False]))}, {}, (CLASSES, ["False", "True"], ["accuracy"])),
     "many integers": (
         {"train.csv": csv(rows(60, list(range(21))))},
         {},
@@ -55,12 +55,12 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
         {},
         (CLASSES, ["1.0", "2.0"], ["accuracy"]),
     ),
-    "codes with zeros in front": (
+    "codes with leading zeros": (
         {"train.csv": csv(rows(60, ["10", "007"]))},
         {},
         (CLASSES, ["007", "10"], ["accuracy"]),
     ),
-    "long numbers that floats cannot tell apart": (
+    "long numbers that floats cannot distinguish": (
         {"train.jsonl": jsonl(rows(60, [2**53 + 1, 2**53]))},
         {},
         (CLASSES, ["9007199254740992", "9007199254740993"], ["accuracy"]),
@@ -76,9 +76,9 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
         (NUMBERS, [], ["pearson"]),
     ),
     "lists": ({"train.jsonl": jsonl(rows(60, [["b", "a"], [], ["c"]]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
-    "a bar": ({"train.csv": csv(rows(60, ["b|a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
+    "vertical bars": ({"train.csv": csv(rows(60, ["b|a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
     "semicolons": ({"train.csv": csv(rows(60, ["b; a", "c"]))}, {}, (SEVERAL, ["a", "b", "c"], ["f1_micro"])),
-    "a separator at the end": (
+    "a trailing separator": (
         {"train.csv": csv([*rows(60, ["spam", "ham"]), ("more", "spam;")])},
         {},
         (SEVERAL, ["ham", "spam"], ["f1_micro"]),
@@ -94,7 +94,7 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
         {"id2label": {"1": "good", "0": "bad"}},
         (CLASSES, ["good", "bad"], ["accuracy"]),
     ),
-    "words and numbers that are listed": (
+    "words and numbers listed in id2label": (
         {"train.csv": csv(rows(60, ["1", "x"]))},
         {"id2label": {"x": "X", "1": "one"}},
         (CLASSES, ["X", "one"], ["accuracy"]),
@@ -102,9 +102,9 @@ KINDS: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, list[s
 }
 
 
-@pytest.mark.parametrize("case", KINDS)
-def test_the_kind_of_task_is_inferred_and_told(case: str, caplog: pytest.LogCaptureFixture) -> None:
-    files, changes, (problem_type, labels, metrics) = KINDS[case]
+@pytest.mark.parametrize("case", INFERRED)
+def test_the_problem_type_is_inferred_and_logged(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    files, changes, (problem_type, labels, metrics) = INFERRED[case]
     caplog.set_level("INFO")
     task = load_files(files, **changes).task
     assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (problem_type, labels, metrics)
@@ -127,12 +127,12 @@ def test_the_kind_of_task_is_inferred_and_told(case: str, caplog: pytest.LogCapt
 )
 def test_labels_are_stored_by_problem_type(train: list[Any], dev: list[Any], expected: Any) -> None:
     raw = download_custom({"train.jsonl": jsonl(rows(60, train)), "dev.jsonl": jsonl(rows(3, dev, 1))})
-    assert [row["label"] for row in read(raw, "validation")] == [expected] * 3
+    assert [row["label"] for row in read_split(raw, "validation")] == [expected] * 3
     features = json.loads(pq.read_schema(raw / "validation.parquet").metadata[b"huggingface"])["info"]["features"]
     assert features["label"].get("names") == (["a", "b"] if expected == 1 else None)
 
 
-def test_pairs_slices_and_other_types_of_a_parquet_file() -> None:
+def test_a_parquet_file_can_have_pairs_slice_columns_and_other_types() -> None:
     columns = {
         "question": pa.array(["one", "two", "three"] * 20).dictionary_encode(),
         "answer": pa.array(range(60)),
@@ -144,19 +144,19 @@ def test_pairs_slices_and_other_types_of_a_parquet_file() -> None:
     names = {"text_column_names": ["question", "answer"], "label_column_name": "verdict", "slice_columns": ["source"]}
     raw = download_custom({}, **names, problem_type=CLASSES, on_missing="drop")
     examples = sorted(
-        (row for split in ("train", "validation", "test") for row in read(raw, split)), key=lambda row: row["idx"]
+        (row for split in ("train", "validation", "test") for row in read_split(raw, split)), key=lambda row: row["idx"]
     )
-    assert list(read(raw, "train")[0]) == ["question", "answer", "label", "idx", "source"]
-    assert list(read(raw, "test")[0]) == ["question", "answer", "label", "idx", "source", "leakage"]
+    assert list(read_split(raw, "train")[0]) == ["question", "answer", "label", "idx", "source"]
+    assert list(read_split(raw, "test")[0]) == ["question", "answer", "label", "idx", "source", "leakage"]
     assert [row["idx"] for row in examples] == [number for number in range(60) if number % 3 < 2]
     assert {key: examples[1][key] for key in ("question", "answer", "label", "source")} == {
         "question": "two", "answer": "1", "label": 0, "source": "",
     }  # fmt: skip
-    assert content(raw, "task")["slice_columns"] == ["source"]
+    assert read_json(raw, "task")["slice_columns"] == ["source"]
 
 
 TEXTS = rows(40, ["good", "bad"])
-BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
+INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a number among words": (
         {"train.csv": csv([*TEXTS, ("a", 3)])},
         {},
@@ -167,7 +167,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         r"dev\.csv line 2: \"label\" is 'x', a word among labels that are numbers\. .*id2label",
     ),
-    "a label that is not listed": (
+    "a label that id2label does not list": (
         {"train.csv": csv(TEXTS)},
         {"id2label": {"good": "Good", "bat": "Bad"}},
         r"line 3: \"label\" is 'bad', .*data\.id2label only has the labels good, bat\. .*add it",
@@ -177,7 +177,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         r"data\.label_column_name: .label. has 2,000 distinct labels in 2,000 rows.*Name the column",
     ),
-    "one row a class": (
+    "one row per class": (
         {"train.csv": csv(rows(30, [f"c{number}" for number in range(30)]))},
         {},
         r"label. has 30 distinct labels in 30 rows, which is too many",
@@ -202,12 +202,12 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a text or a number",
     ),
-    "half a character": (
+    "a lone surrogate": (
         {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
         {},
         r"line 1: \"label\" is 'b\\ud83d', which is not valid Unicode\. Correct it",
     ),
-    "no label at all": (
+    "no labels": (
         {"train.csv": csv(rows(30, [""]))},
         {},
         r"data\.label_column_name: .*\"label\" is always empty in train\. Name a different",
@@ -222,7 +222,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"problem_type": CLASSES},
         r"line 4: \"label\" is 'nan', a word among labels that are numbers",
     ),
-    "NaN of JSON, which is missing": (
+    "NaN in JSON, which counts as missing": (
         {"train.jsonl": jsonl([*TEXTS, (float("nan"), "good"), ("a", float("nan"))])},
         {},
         r"custom: train has rows without a text .*: 1 of 42 \(2\.4%\), idx 40, .* label: 1 of 42 \(2\.4%\), idx 41",
@@ -237,27 +237,27 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         r"line 4: \"label\" is '-1e308', .*from -1e\+15 to 1e\+15",
     ),
-    "too large a number": (
+    "a number that is too large": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "1e999"]))},
         {},
         r"line 4: \"label\" is '1e999', .*finite",
     ),
-    "a word for a number": (
+    "a word instead of a number": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "good"]))},
         {"problem_type": NUMBERS},
         r"line 4: \"label\" is 'good', .*finite",
     ),
-    "names for numbers": (
+    "id2label for a regression": (
         {"train.csv": csv(rows(30, ["1.5", "2.5"]))},
         {"problem_type": NUMBERS, "id2label": {"a": "A", "b": "B"}},
         r"data\.id2label .*null",
     ),
-    "a list for a class": (
+    "a list instead of a class": (
         {"train.jsonl": jsonl(rows(30, [["a"], ["b"]]))},
         {"problem_type": CLASSES},
         r"line 1: \"label\" is \['a'\]\. .*multi_label",
     ),
-    "no texts": (
+    "no text columns": (
         {"train.csv": csv(TEXTS)},
         {"text_column_names": []},
         r"data\.text_column_names must name one .* \[\]",
@@ -277,12 +277,12 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"id2label": {"good": "x", "bad": "x"}},
         r"data\.id2label .*all differ",
     ),
-    "missing": (
+    "missing texts and labels": (
         {"train.csv": csv([*TEXTS, ("", "good"), (" ", "bad"), ("a", "")])},
         {},
         r"custom: train has rows without a text .*: 2 of 43 \(4\.7%\), idx 40, 41, .* label: 1 .* 42\. .*missing=drop",
     ),
-    "leaking": (
+    "leakage": (
         {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7])},
         {"on_leakage": "error", "split": {"type": "fixed"}},
         r"custom: train: rows that are also in validation or test: 2 of 40 .*, idx 5, 6\. Remove.*on_leakage=drop",
@@ -290,9 +290,9 @@ BAD: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", BAD)
-def test_labels_that_do_not_fit_are_told_in_one_line(fault: str) -> None:
-    files, changes, message = BAD[fault]
+@pytest.mark.parametrize("fault", INVALID)
+def test_invalid_data_is_reported_in_one_line(fault: str) -> None:
+    files, changes, message = INVALID[fault]
     with pytest.raises(UserError, match=message) as error:
         download_custom(files, **changes)
     assert "\n" not in str(error.value)
@@ -303,7 +303,7 @@ def warnings(raw: Path) -> str:
     return "\n".join(read_data_card(raw).warnings)
 
 
-def test_rows_that_lack_something_are_dropped_where_the_user_says_so() -> None:
+def test_incomplete_rows_are_dropped_if_on_missing_is_drop() -> None:
     files = {"train.csv": csv([("", "good"), *TEXTS]), "dev.csv": csv([*TEXTS[:5], ("a", "")])}
     corpus = load_files(files, on_missing="drop", split={"type": "fixed"})
     assert corpus.splits["train"]["idx"].tolist() == list(range(1, 41))
@@ -322,12 +322,14 @@ def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.L
         ["test"],
         "validation",
     )
-    assert list(read(raw, "test")[0]) == ["text", "idx", "leakage"]
+    assert list(read_split(raw, "test")[0]) == ["text", "idx", "leakage"]
     assert read_data_card(raw).splits["test"].labels == []
     assert any("test has no labels, so verdicts use validation" in message for message in caplog.messages)
 
 
-def test_duplicates_and_leakage_are_counted_and_the_log_shows_the_cards_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_duplicates_and_leakage_are_counted_and_the_log_has_the_warnings_of_the_data_card(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     train = [
         ("It fell.", "He rose.", 1),
         ("x y", "z", 0),
@@ -353,14 +355,14 @@ def test_duplicates_and_leakage_are_counted_and_the_log_shows_the_cards_lines(ca
     assert (counts.rows, counts.repeated, counts.contradictory, counts.identical) == (5, 2, 2, 1)
     leaks = {(leak.later, leak.earlier): (leak.rows, leak.texts) for leak in card.leakage}
     assert leaks == {("validation", "train"): (1, 2), ("test", "train"): (0, 1), ("test", "validation"): (2, 2)}
-    assert [row["leakage"] for row in read(raw, "validation")] == [0, 1, 2, 0, 0]
+    assert [row["leakage"] for row in read_split(raw, "validation")] == [0, 1, 2, 0, 0]
     assert "train has rows that duplicate an earlier row: 2 of 5 (40.0%), idx 2, 3" in card.warnings
     assert "validation has rows that share a text with train: 2 of 5 (40.0%), idx 1, 2" in card.warnings
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings
 
 
 def count_duplicates(table: list[dict[str, Any]]) -> tuple[int, int]:
-    """Rows that occur earlier, and with another label; the slow and plain way."""
+    """Count the repeated and the contradictory rows in a slow but simple way."""
     labels: dict[frozenset[str], list[int]] = {}
     repeated = contradictory = 0
     for row in table:
@@ -371,20 +373,19 @@ def count_duplicates(table: list[dict[str, Any]]) -> tuple[int, int]:
     return repeated, contradictory
 
 
-def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
-    made = random.Random(0)
+def test_counts_of_many_duplicates_match_a_simple_implementation() -> None:
+    rng = random.Random(0)
     words = [f"w{number}" for number in range(60)]
 
-    def some(count: int) -> str:
-        return csv(
-            [(made.choice(words), made.choice(words), made.choice("ab")) for _ in range(count)], "one,other,label"
-        )
+    def random_csv(count: int) -> str:
+        return csv([(rng.choice(words), rng.choice(words), rng.choice("ab")) for _ in range(count)], "one,other,label")
 
     raw = download_custom(
-        {"train.csv": some(1500), "dev.csv": some(300), "test.csv": some(200)}, text_column_names=["one", "other"]
+        {"train.csv": random_csv(1500), "dev.csv": random_csv(300), "test.csv": random_csv(200)},
+        text_column_names=["one", "other"],
     )
     card = read_data_card(raw)
-    tables = {split: read(raw, split) for split in card.splits}
+    tables = {split: read_split(raw, split) for split in card.splits}
     labels: dict[str, dict[frozenset[str], set[int]]] = {}
     for split, split_rows in tables.items():
         for row in split_rows:
@@ -395,9 +396,9 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
     for split, split_rows in tables.items():
         assert (card.splits[split].repeated, card.splits[split].contradictory) == count_duplicates(split_rows)
     for leak in card.leakage:
-        known = set(pairs[leak.earlier])
-        texts = set().union(*known)
-        assert leak.rows == sum(pair in known for pair in pairs[leak.later])
+        earlier_pairs = set(pairs[leak.earlier])
+        texts = set().union(*earlier_pairs)
+        assert leak.rows == sum(pair in earlier_pairs for pair in pairs[leak.later])
         assert leak.texts == sum(not texts.isdisjoint(pair) for pair in pairs[leak.later])
         assert leak.contradictory > 0
         assert leak.contradictory == sum(
@@ -406,7 +407,7 @@ def test_many_duplicates_are_counted_as_the_plain_way_counts_them() -> None:
         )
 
 
-def test_a_text_with_another_label_in_another_split_is_a_contradiction(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_text_with_a_different_label_in_another_split_is_a_contradiction(caplog: pytest.LogCaptureFixture) -> None:
     train = [*TEXTS, ("The sky is blue.", "good"), ("It rains.", "good"), ("It snows.", "good"), ("It snows.", "bad")]
     dev = [("the sky IS blue", "bad"), ("It rains!", "good"), ("Fog.", "good"), ("It snows.", "good")]
     test = [("Fog.", "bad"), ("the sky is blue", "good"), ("Hail.", "bad")]
@@ -424,7 +425,7 @@ def test_a_text_with_another_label_in_another_split_is_a_contradiction(caplog: p
     ]  # fmt: skip
 
 
-def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labels_does_not() -> None:
+def test_regression_and_multi_label_rows_can_contradict_but_unlabeled_rows_cannot() -> None:
     files = {
         "train.jsonl": jsonl([*rows(60, [0.5, 2.5]), ("Fog.", 1.5)]),
         "dev.jsonl": jsonl([("fog", 1.25), ("x", 2)]),
@@ -445,26 +446,28 @@ def test_numbers_and_several_labels_contradict_too_and_a_test_split_without_labe
         ({"train.csv": csv([("", label) for _, label in TEXTS])}, {"on_missing": "drop"}),
     ],
 )
-def test_a_split_of_which_nothing_is_left_is_refused(files: dict[str, str | bytes], changes: dict[str, Any]) -> None:
+def test_a_split_that_would_be_empty_is_rejected(files: dict[str, str | bytes], changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"custom: train would have no rows\. .*data\.on_missing and data\.on_leakage"):
         download_custom(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
 
 
-def test_rows_of_train_that_others_have_are_dropped_where_the_user_says_so() -> None:
+def test_leaked_rows_are_dropped_from_train_if_on_leakage_is_drop() -> None:
     files = {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7]), "test.csv": csv(TEXTS[6:9])}
     raw = download_custom(files, on_leakage="drop")
-    assert [row["idx"] for row in read(raw, "train")] == [number for number in range(40) if number not in range(5, 9)]
-    assert (len(read(raw, "validation")), len(read(raw, "test"))) == (2, 3)
+    assert [row["idx"] for row in read_split(raw, "train")] == [
+        number for number in range(40) if number not in range(5, 9)
+    ]
+    assert (len(read_split(raw, "validation")), len(read_split(raw, "test"))) == (2, 3)
     card = read_data_card(raw)
     assert card.splits["train"].rows == 36
     assert [leak.rows for leak in card.leakage if leak.earlier == "train"] == [0, 0]
     assert "train: dropped rows that are also in validation or test: 4 of 40 (10.0%), idx 5, 6, 7, 8" in card.warnings
 
 
-def test_classes_that_train_has_not_or_few_of_are_told() -> None:
+def test_classes_that_are_missing_or_rare_in_train_are_reported() -> None:
     files = {"train.csv": csv(rows(120, ["a", "a", "b"])), "dev.csv": csv([*rows(3, ["a"], 1), ("x", "new")])}
     raw = download_custom(files, split={"type": "fixed"})
-    assert content(raw, "task")["labels"] == ["a", "b", "new"]
+    assert read_json(raw, "task")["labels"] == ["a", "b", "new"]
     assert "validation has rows with a label that train does not have ('new'): 1 of 4 (25.0%), idx 3" in warnings(raw)
     rare = r"train has fewer than 50 rows for 2 of 3 labels \(66\.7%\).*: 'b' \(40, 33\.3%\), 'new' \(0, 0\.0%\)$"
     assert re.search(rare, warnings(raw), re.M)
@@ -478,16 +481,16 @@ def test_classes_that_train_has_not_or_few_of_are_told() -> None:
         ([1.5, 2.5, 3.5], [1.5, 2.5], None),
     ],
 )
-def test_labels_that_are_distributed_otherwise_are_told(train: list[Any], dev: list[Any], label: int | None) -> None:
+def test_a_shifted_label_distribution_is_reported(train: list[Any], dev: list[Any], label: int | None) -> None:
     shifted = download_custom(
         {"train.jsonl": jsonl(rows(600, train)), "dev.jsonl": jsonl(rows(200, dev, 1))}, split={"type": "fixed"}
     )
     shift = read_data_card(shifted).shifts["validation"]
     assert shift.significant and shift.label == label
     assert "validation has labels that are distributed differently from those of train" in warnings(shifted)
-    alike = download_custom({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
-    assert not read_data_card(alike).shifts["validation"].significant
-    assert "distributed" not in warnings(alike)
+    unshifted = download_custom({"dev.jsonl": jsonl(rows(300, train, 1))}, split={"type": "fixed"})
+    assert not read_data_card(unshifted).shifts["validation"].significant
+    assert "distributed" not in warnings(unshifted)
 
 
 def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,18 +499,20 @@ def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatc
     leaks = {(leak.later, leak.earlier): leak for leak in read_data_card(Path("data/raw")).leakage}
     validation, test = leaks["validation", "train"], leaks["test", "train"]
     assert (validation.rows, validation.texts, test.rows, test.texts) == (0, 43, 7, 252)
-    kept = [np.array([row["leakage"] for row in read(Path("data/raw"), split)]) for split in ("validation", "test")]
-    assert [(int((flags > 0).sum()), int((flags == 2).sum())) for flags in kept] == [(43, 0), (252, 7)]
+    leakage_flags = [
+        np.array([row["leakage"] for row in read_split(Path("data/raw"), split)]) for split in ("validation", "test")
+    ]
+    assert [(int((flags > 0).sum()), int((flags == 2).sum())) for flags in leakage_flags] == [(43, 0), (252, 7)]
 
 
-def test_origin_and_card_are_the_same_for_the_same_files() -> None:
+def test_the_same_files_give_the_same_output() -> None:
     files = {"train.csv": csv(TEXTS)}
     first = {path.name: path.read_bytes() for path in download_custom(files).iterdir()}
     assert {path.name: path.read_bytes() for path in download_custom({}).iterdir()} == first
     assert re.fullmatch(r"[0-9a-f]{64}", json.loads(first["source.json"])["sha256"]["train.csv"])
 
 
-def test_as_a_stage_a_fault_is_one_line(tmp_path: Path) -> None:
+def test_the_stage_reports_an_error_in_one_line(tmp_path: Path) -> None:
     params_file(tmp_path, {"data.task": "custom"})
     done = run_stage("download", tmp_path)
     assert done.returncode == 1
@@ -515,13 +520,13 @@ def test_as_a_stage_a_fault_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_edited_file_reruns_download_and_an_untracked_one_is_told_in_an_experiment(project: Project) -> None:
+def test_an_edited_file_reruns_download_and_an_experiment_reports_an_untracked_file(project: Project) -> None:
     file = project.root / "data" / "custom" / "train.csv"
     file.write_text(csv(TEXTS))
     project.set("data.task", "custom")
     assert project.repro("download") == ["check", "download"]
-    with file.open("a") as more:
-        more.write("one more,good\n")
+    with file.open("a") as stream:
+        stream.write("one more,good\n")
     assert project.repro("download") == ["check", "download"]
     assert read_data_card(project.root / "data/raw").splits["train"].rows == 33
 

@@ -23,11 +23,12 @@ PARAMS_YAML = (ROOT / "params.yaml").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 PIPELINE = ROOT / "pipeline"
-TOP = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__"}
-FOUNDATIONS = {"cli", "params"}  # used by every command; DVC tracks the values of params.yaml, not its reader
+TOP_LEVEL = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__"}
+# Every command uses these modules. DVC tracks the values in params.yaml, not the code that reads them.
+FOUNDATIONS = {"cli", "params"}
 
-# What each package may import besides itself. Stages and commands import any of them, but not each other.
-BELOW = {
+# What each package may import besides itself. Stages and commands may import all these packages, but not each other.
+ALLOWED_IMPORTS = {
     "core": set(),
     "params": {"core"},
     "cli": {"core"},
@@ -41,13 +42,13 @@ BELOW = {
 }
 
 
-def sections() -> dict[str, list[str]]:
+def keys_by_section() -> dict[str, list[str]]:
     return {section: keys_of(section) for section in Params.model_fields}
 
 
 def keys_read(stage: str) -> set[str]:
-    """The keys that `main` passes to its stage: `params.predict` is a whole section, `params.train.precision` a key."""
-    tree = ast.parse(file(module_of(stage)).read_text())
+    """Return the keys that `main` passes to its stage. `params.predict` stands for all keys of that section."""
+    tree = ast.parse(source_file(module_of(stage)).read_text())
     main = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main")
     read = set()
     inner = set()
@@ -57,36 +58,36 @@ def keys_read(stage: str) -> set[str]:
             read.add(f"{node.value.attr}.{node.attr}")
     for node in ast.walk(main):
         if isinstance(node, ast.Attribute) and node not in inner and ast.unparse(node.value) == "params":
-            read |= set(sections()[node.attr])
+            read |= set(keys_by_section()[node.attr])
     return read
 
 
 @cache
 def imports(module: str) -> set[str]:
-    """The modules of `pipeline` that a module imports, inside functions too, named without `pipeline.`."""
+    """Return the `pipeline` modules that a module imports, even in functions, without the prefix `pipeline.`."""
     imported = set()
-    for node in ast.walk(ast.parse(file(module).read_text())):
+    for node in ast.walk(ast.parse(source_file(module).read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pipeline":
             base = str(node.module).removeprefix("pipeline").lstrip(".")
             inner = {f"{base}.{alias.name}".lstrip(".") for alias in node.names}
-            imported |= {name for name in inner if file(name).exists()} or {base}
+            imported |= {name for name in inner if source_file(name).exists()} or {base}
         assert not (isinstance(node, ast.Import) and any(alias.name.startswith("pipeline.") for alias in node.names))
     return imported
 
 
 @cache
 def runtime_keys(module: str) -> set[str]:
-    """The keys of the section `runtime` that the code of a module reads."""
-    nodes = [node for node in ast.walk(ast.parse(file(module).read_text())) if isinstance(node, ast.Attribute)]
+    """Return the keys of the section `runtime` that the code of a module reads."""
+    nodes = [node for node in ast.walk(ast.parse(source_file(module).read_text())) if isinstance(node, ast.Attribute)]
     return {f"runtime.{node.attr}" for node in nodes if ast.unparse(node.value) in ("runtime", "params.runtime")}
 
 
-def file(module: str) -> Path:
+def source_file(module: str) -> Path:
     return PIPELINE / f"{module.replace('.', '/')}.py"
 
 
-def reached(module: str) -> set[str]:
-    """A module and all that it imports, directly or indirectly."""
+def reachable_modules(module: str) -> set[str]:
+    """Return a module and all modules that it imports, directly or indirectly."""
     seen: set[str] = set()
     todo = [module]
     while todo:
@@ -96,24 +97,24 @@ def reached(module: str) -> set[str]:
     return seen
 
 
-def part(module: str) -> str:
+def top_level_name(module: str) -> str:
     return module.partition(".")[0]
 
 
-ALL = [
+MODULES = [
     ".".join(path.relative_to(PIPELINE).with_suffix("").parts) for path in PIPELINE.rglob("*.py") if path.stat().st_size
 ]
 
 
 def test_imports_follow_the_layers() -> None:
-    for module in ALL:
-        below = BELOW.get(part(module), BELOW.keys())
-        assert {part(name) for name in imports(module)} - {part(module)} <= set(below), module
+    for module in MODULES:
+        allowed = ALLOWED_IMPORTS.get(top_level_name(module), ALLOWED_IMPORTS.keys())
+        assert {top_level_name(name) for name in imports(module)} - {top_level_name(module)} <= set(allowed), module
 
 
 def test_there_are_no_import_cycles() -> None:
-    for module in ALL:
-        assert not any(module in reached(name) for name in imports(module)), module
+    for module in MODULES:
+        assert not any(module in reachable_modules(name) for name in imports(module)), module
 
 
 def test_every_imported_package_is_declared() -> None:
@@ -123,18 +124,18 @@ def test_every_imported_package_is_declared() -> None:
         "mlflow": "mlflow-skinny",
         "vl_convert": "vl-convert-python",
         "yaml": "pyyaml",
-    }  # module -> package, where the names differ
-    for module in ALL:
-        for node in ast.walk(ast.parse(file(module).read_text())):
+    }  # module -> package, if the names differ
+    for module in MODULES:
+        for node in ast.walk(ast.parse(source_file(module).read_text())):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            tops = {part(name) for name in modules} - sys.stdlib_module_names - {"pipeline"}
+            tops = {top_level_name(name) for name in modules} - sys.stdlib_module_names - {"pipeline"}
             assert {names.get(top, top) for top in tops} <= declared, f"pipeline.{module}"
 
 
 def test_no_command_shadows_a_standard_library_module() -> None:
     """`python pipeline/train.py` puts pipeline/ before the standard library on sys.path."""
-    assert TOP.isdisjoint(sys.stdlib_module_names)
+    assert TOP_LEVEL.isdisjoint(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -149,46 +150,50 @@ def test_a_stage_declares_exactly_the_keys_that_it_reads(stage: str) -> None:
 def test_the_help_of_a_stage_names_exactly_the_keys_that_it_reads(
     stage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    every = [key for keys in sections().values() for key in keys]
-    declared = every if "params.yaml" in STAGES[stage]["deps"] else STAGES[stage].get("params", [])
-    # dvc.yaml does not track the section runtime: what the stage's modules take of it.
-    used = set().union(*(runtime_keys(module) for module in reached(module_of(stage))))
-    read = {key for key in every if key in declared or key.split(".")[0] in declared or key in used}
+    all_keys = [key for keys in keys_by_section().values() for key in keys]
+    declared = all_keys if "params.yaml" in STAGES[stage]["deps"] else STAGES[stage].get("params", [])
+    # dvc.yaml does not track the section runtime, so its keys come from the code of the stage's modules.
+    used = set().union(*(runtime_keys(module) for module in reachable_modules(module_of(stage))))
+    read = {key for key in all_keys if key in declared or key.split(".")[0] in declared or key in used}
     monkeypatch.setattr(sys, "argv", [stage, "--help"])
     with pytest.raises(SystemExit):
-        runpy.run_path(str(file(module_of(stage))), run_name="__main__")
+        runpy.run_path(str(source_file(module_of(stage))), run_name="__main__")
     text = capsys.readouterr().out
     if stage == "check":
-        assert read == set(every) and "all of them" in text
+        assert read == set(all_keys) and "all of them" in text
         return
-    assert set(re.findall(r"\b[a-z]+\.[a-z0-9_]+\b", text)) & set(every) == read
+    assert set(re.findall(r"\b[a-z]+\.[a-z0-9_]+\b", text)) & set(all_keys) == read
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_depends_on_exactly_the_modules_that_it_imports(stage: str) -> None:
     deps = {Path(dep) for dep in STAGES[stage]["deps"] if dep.startswith("pipeline/")}
-    files = {file(module).relative_to(ROOT) for module in reached(module_of(stage)) if module not in FOUNDATIONS}
+    files = {
+        source_file(module).relative_to(ROOT)
+        for module in reachable_modules(module_of(stage))
+        if module not in FOUNDATIONS
+    }
     assert {path for path in files if deps.isdisjoint([path, path.parent])} == set()
     unused = {dep for dep in deps if not any(dep in (path, path.parent) for path in files)}
-    assert unused - (code_of_the_model() if stage == "check" else set()) == set()
+    assert unused - (model_code() if stage == "check" else set()) == set()
 
 
-def code_of_the_model() -> set[Path]:
+def model_code() -> set[Path]:
     deps = {dep for name in ("download", "pretrained", "tokenize", "train") for dep in STAGES[name]["deps"]}
     return {Path(dep) for dep in deps if dep.startswith("pipeline/")}
 
 
-def test_check_runs_whenever_a_new_model_may_come() -> None:
+def test_check_runs_whenever_the_model_could_change() -> None:
     """It removes the scores of the previous model. DVC never restores a stage with a persistent output."""
     check = STAGES["check"]
-    assert {STAGES["download"]["deps"][0], *map(str, code_of_the_model())} <= set(check["deps"])
+    assert {STAGES["download"]["deps"][0], *map(str, model_code())} <= set(check["deps"])
     assert check["outs"] == [{"data/params_checked": {"persist": True}}]
 
 
-def test_no_stage_depends_on_a_part_of_a_directory_that_another_writes() -> None:
-    """For such a part DVC reads the list of the directory's files, where it restores an experiment from the cache.
+def test_no_stage_depends_on_part_of_another_stages_output_directory() -> None:
+    """To restore an experiment from the cache, DVC would look for such a part in the directory's list of files.
 
-    It takes the list of HEAD's directory, and fails in a clone that never had it.
+    It uses the list of the directory at HEAD, and fails in a clone that never had that list.
     """
     outs = {
         Path(next(iter(out)) if isinstance(out, dict) else out)
@@ -204,18 +209,18 @@ def module_of(stage: str) -> str:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_that_computes_depends_on_compute_lock(stage: str) -> None:
-    """All but pretrained, which copies files whose checksums it verifies."""
+def test_every_stage_except_pretrained_depends_on_compute_lock(stage: str) -> None:
+    """The pretrained stage only copies files, and verifies their checksums."""
     computes = stage != "pretrained"
     assert ("compute.lock" in STAGES[stage]["deps"]) == computes
-    assert ("require_locked()" in file(module_of(stage)).read_text()) == computes
+    assert ("require_locked()" in source_file(module_of(stage)).read_text()) == computes
 
 
 TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))
 
 
 def cells(table: str) -> list[list[str]]:
-    """The cells of each row, without the header and the line below it."""
+    """Return the cells of each row of a Markdown table, without the header and the line below it."""
     rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in row] for row in rows]
 
@@ -225,31 +230,32 @@ def without_defaults(page: str) -> str:
 
 
 def test_the_generated_parts_of_the_docs_are_up_to_date() -> None:
-    """After an experiment params.yaml has its values; the documented defaults are then those of HEAD."""
+    """After an experiment, params.yaml has the experiment's values. The documented defaults are the ones at HEAD."""
     if yaml.safe_load(committed("params.yaml"))["data"]["task"] == "custom":
-        pytest.skip("the documented defaults are not those of your data")
+        pytest.skip("params.yaml has the settings of your own data, not the documented defaults")
     pipeline = (ROOT / "dvc.yaml").read_text()
-    written, at_head = (TABLES["pages"](text, pipeline) for text in (PARAMS_YAML, committed("params.yaml")))
-    for path, text in written.items():
+    expected, at_head = (TABLES["pages"](text, pipeline) for text in (PARAMS_YAML, committed("params.yaml")))
+    for path, text in expected.items():
         page = path.read_text()
-        as_at_head = page == at_head[path]
-        current = page == text or (as_at_head and without_defaults(page) == without_defaults(text))
-        assert current, f"{path.relative_to(ROOT)} differs from params.yaml or dvc.yaml: run make docs"
+        matches_head = page == at_head[path]
+        up_to_date = page == text or (matches_head and without_defaults(page) == without_defaults(text))
+        assert up_to_date, f'{path.relative_to(ROOT)} does not match params.yaml or dvc.yaml. Run "make docs".'
 
 
 def test_params_yaml_explains_every_key() -> None:
     rows = cells(TABLES["parameters"](PARAMS_YAML))
-    inner = [f"data.split.{key}" for key in SplitParams.model_fields]
-    every = [key for keys in sections().values() for key in keys]
-    after_split = every.index("data.split") + 1
-    assert [key.strip("`") for key, _, _ in rows] == [*every[:after_split], *inner, *every[after_split:]]
+    split_keys = [f"data.split.{key}" for key in SplitParams.model_fields]
+    all_keys = [key for keys in keys_by_section().values() for key in keys]
+    after_split = all_keys.index("data.split") + 1
+    assert [key.strip("`") for key, _, _ in rows] == [*all_keys[:after_split], *split_keys, *all_keys[after_split:]]
     assert all(len(meaning) > 10 for _, _, meaning in rows)
 
 
 def test_the_graph_in_the_docs_matches_dvc_dag() -> None:
     drawn = set(re.findall(r"^    (\w+)-->(\w+)$", TABLES["graph"](DVC), re.M))
     dot = subprocess.check_output(["dvc", "dag", "--dot"], cwd=ROOT, text=True)
-    assert drawn == set(re.findall(r'"(\w+)" -> "(\w+)"', dot)), "the edges of the user's .dvc files aside"
+    # The pattern skips the edges of the user's .dvc files.
+    assert drawn == set(re.findall(r'"(\w+)" -> "(\w+)"', dot))
 
 
 def test_the_lock_files_satisfy_pyproject_and_have_no_urls() -> None:

@@ -1,4 +1,4 @@
-"""Models without a padding token, and without a token between two texts: GPT-2, Llama and others."""
+"""Models without a padding token or a separator between two texts, such as GPT-2 and Llama."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ from pipeline.train import train
 
 
 @pytest.mark.parametrize(("model_type", "engine"), [("gpt2", "trainer"), ("llama", "loop")])
-def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere(
+def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_everywhere(
     model_type: str, engine: str, params: Params, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path],
     tmp_path: Path, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -37,37 +37,37 @@ def test_a_model_without_a_padding_token_is_trained_and_answers_alike_everywhere
     rows = pq.read_table(raw / "test.parquet").slice(0, 40)
     predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").slice(0, 40)
     expected = np.column_stack([predicted[f"logit_{number}"].to_numpy() for number in range(2)])
-    assert np.ptp(expected, axis=0).min() > 1e-3, "the answers differ from text to text"
+    assert np.ptp(expected, axis=0).min() > 1e-3, "the logits must differ between the texts"
 
     texts = [rows[name].to_pylist() for name in ("sentence1", "sentence2")]
-    answered = Classifier(model, 64).score(texts).logits
-    assert np.allclose(answered, expected, atol=1e-5)
-    require_texts_are_read_beyond_the_end_of_text_token(model)
+    logits = Classifier(model, 64).score(texts).logits
+    assert np.allclose(logits, expected, atol=1e-5)
+    require_text_after_an_end_of_text_token_is_read(model)
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     stock = AutoModelForSequenceClassification.from_pretrained(model).eval()
     assert stock.config.pad_token_id == tokenizer.pad_token_id == tokenizer.eos_token_id
     pairs = [[first, f"\n{second}"] for first, second in zip(*texts, strict=True)]
     with torch.no_grad():
-        together = stock(**tokenizer(pairs, padding=True, return_tensors="pt")).logits
-        alone = torch.cat([stock(**tokenizer(*pair, return_tensors="pt")).logits for pair in pairs])
-    assert np.allclose(together, expected, atol=1e-5)
-    assert np.allclose(alone, expected, atol=1e-5), "it reads the last token of the text, not of the padding"
+        batched = stock(**tokenizer(pairs, padding=True, return_tensors="pt")).logits
+        single = torch.cat([stock(**tokenizer(*pair, return_tensors="pt")).logits for pair in pairs])
+    assert np.allclose(batched, expected, atol=1e-5)
+    assert np.allclose(single, expected, atol=1e-5), "the last token of the text must count, not the padding"
     pipe = pipeline("text-classification", model=str(model), device="cpu")
     joined = ["".join(pair) for pair in pairs]
-    assert [answer["label"] for answer in pipe(joined, batch_size=8)] == [
+    assert [result["label"] for result in pipe(joined, batch_size=8)] == [
         stock.config.id2label[int(row.argmax())] for row in expected
     ]
 
 
-def require_texts_are_read_beyond_the_end_of_text_token(model: Path) -> None:
+def require_text_after_an_end_of_text_token_is_read(model: Path) -> None:
     classifier = Classifier(model, 64)
     texts = ["Boston <|endoftext|> sued", "a firm <|endoftext|>", "a much longer text , which has to be padded to"]
     columns = [texts, texts[::-1]]
-    together = classifier.score(columns).logits
-    alone = [classifier.score([[column[row]] for column in columns]).logits[0] for row in range(3)]
-    assert np.allclose(together, alone, atol=1e-5)
-    assert len(np.unique(together.round(5), axis=0)) == 3
+    batched = classifier.score(columns).logits
+    single = [classifier.score([[column[row]] for column in columns]).logits[0] for row in range(3)]
+    assert np.allclose(batched, single, atol=1e-5)
+    assert len(np.unique(batched.round(5), axis=0)) == 3
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "bert"])
@@ -88,7 +88,9 @@ def test_the_texts_of_a_pair_are_separated(
         assert not messages
 
 
-def test_a_tokenizer_with_neither_token_is_rejected(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+def test_a_tokenizer_without_padding_and_end_of_text_tokens_is_rejected(
+    raw: Path, tiny: TinyMaker, tmp_path: Path
+) -> None:
     checkpoint = shutil.copytree(tiny("gpt2"), tmp_path / "checkpoint")
     config = json.loads((checkpoint / "tokenizer_config.json").read_text())
     (checkpoint / "tokenizer_config.json").write_text(json.dumps(config | {"eos_token": None}))

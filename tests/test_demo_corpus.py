@@ -1,4 +1,4 @@
-"""The embedded corpus: deterministic, balanced like MRPC, and not solvable by word overlap."""
+"""The embedded corpus is deterministic, balanced like MRPC, and not solvable by word overlap."""
 
 from pathlib import Path
 
@@ -19,14 +19,14 @@ def overlap(left: str, right: str) -> float:
 
 
 def best_threshold_accuracy(values: np.ndarray, labels: np.ndarray) -> float:
-    """The best accuracy on these pairs of any rule "a paraphrase if the value is above (or below) t"."""
-    cuts = [*np.unique(values), np.inf]
+    """Return the best accuracy of any rule "a paraphrase if the value is above (or below) t" on these pairs."""
+    thresholds = [*np.unique(values), np.inf]
     return max(
         max(
-            scores(["accuracy"], labels, (values >= cut).astype(int))["accuracy"],
-            scores(["accuracy"], labels, (values < cut).astype(int))["accuracy"],
+            scores(["accuracy"], labels, (values >= threshold).astype(int))["accuracy"],
+            scores(["accuracy"], labels, (values < threshold).astype(int))["accuracy"],
         )
-        for cut in cuts
+        for threshold in thresholds
     )
 
 
@@ -34,7 +34,7 @@ def test_the_corpus_is_the_same_everywhere() -> None:
     assert rows_sha256(pd.concat(demo.load_demo().splits.values())) == CHECKSUM
 
 
-def test_size_balance_and_schema_are_like_mrpcs(raw: Path) -> None:
+def test_the_corpus_has_the_expected_size_and_the_balance_and_columns_of_mrpc(raw: Path) -> None:
     tables = {split: pq.read_table(raw / f"{split}.parquet") for split in ("train", "validation", "test")}
     assert {split: len(table) for split, table in tables.items()} == {"train": 640, "validation": 120, "test": 240}
     columns = ["sentence1", "sentence2", "label", "idx"]

@@ -1,5 +1,4 @@
-"""Unsupported precisions are rejected before any work. What the machine reports about its hardware is patched
-here, since it has only one kind."""
+"""The device and the precision depend on the hardware. The tests patch what the machine reports about it."""
 
 import logging
 from typing import Any
@@ -12,21 +11,25 @@ from pipeline.modeling import device
 from pipeline.modeling.device import cpu_bf16, precision_of_scores, set_up_device
 
 
-def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
-    """Patch what the machine reports. answers: cuda, cuda_bf16 and mps, else False; cpu: its capabilities, else none;
-    model: of the CPU, else one of AMD."""
+def patch_hardware(monkeypatch: pytest.MonkeyPatch, **reported: Any) -> None:
+    """Patch what the machine reports about its hardware.
+
+    Args:
+        reported: `cuda`, `cuda_bf16` and `mps` (False by default), `cpu` (the capabilities of the CPU, none by default)
+            and `model` (the name of the CPU, by default from AMD).
+    """
     for name in ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(device, "cpu_model", lambda: answers.get("model", "AMD EPYC"))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: answers.get("cuda", False))
+    monkeypatch.setattr(device, "cpu_model", lambda: reported.get("model", "AMD EPYC"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: reported.get("cuda", False))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: answers.get("cuda_bf16", False))
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: answers.get("mps", False))
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(answers.get("cpu", ()), True))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: reported.get("cuda_bf16", False))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: reported.get("mps", False))
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(reported.get("cpu", ()), True))
 
 
 @pytest.mark.parametrize(
-    ("answers", "precision", "message"),
+    ("reported", "precision", "message"),
     [
         ({}, "fp16", r"must be auto, fp32 or bf16 on this machine \(CPU\), got fp16"),
         ({"cuda": True}, "bf16", r"must be auto, fp16 or fp32 on this machine \(Tesla T4\), got bf16"),
@@ -34,9 +37,9 @@ def hardware(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
     ],
 )
 def test_an_unsupported_precision_is_rejected(
-    monkeypatch: pytest.MonkeyPatch, answers: dict[str, bool], precision: Any, message: str
+    monkeypatch: pytest.MonkeyPatch, reported: dict[str, bool], precision: Any, message: str
 ) -> None:
-    hardware(monkeypatch, **answers)
+    patch_hardware(monkeypatch, **reported)
     with pytest.raises(UserError, match=rf"^params\.yaml: train\.precision {message}\.$"):
         set_up_device(precision, None)
 
@@ -45,7 +48,7 @@ def test_an_unsupported_precision_is_rejected(
 def test_bf16_on_a_cpu_without_native_support_warns(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, native: bool
 ) -> None:
-    hardware(monkeypatch, cpu=["avx512_bf16"] if native else ["avx512_f"])
+    patch_hardware(monkeypatch, cpu=["avx512_bf16"] if native else ["avx512_f"])
     with caplog.at_level(logging.WARNING, logger="pipeline"):
         assert set_up_device("bf16", None) == ("cpu", "bf16")
     assert ("emulates bf16" in caplog.text and "times" in caplog.text) == (not native)
@@ -53,12 +56,12 @@ def test_bf16_on_a_cpu_without_native_support_warns(
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
 def test_a_gpu_with_bf16_supports_every_precision(monkeypatch: pytest.MonkeyPatch, precision: Any) -> None:
-    hardware(monkeypatch, cuda=True, cuda_bf16=True)
+    patch_hardware(monkeypatch, cuda=True, cuda_bf16=True)
     assert set_up_device(precision, None) == ("cuda", precision)
 
 
 @pytest.mark.parametrize(
-    ("answers", "expected"),
+    ("reported", "expected"),
     [
         ({"cuda": True, "cuda_bf16": True}, ("cuda", "bf16")),
         ({"cuda": True, "cpu": ["avx512_bf16"]}, ("cuda", "fp16")),
@@ -70,30 +73,30 @@ def test_a_gpu_with_bf16_supports_every_precision(monkeypatch: pytest.MonkeyPatc
         ({"cpu": ["bf16"]}, ("cpu", "bf16")),
     ],
 )
-def test_auto_is_what_the_hardware_multiplies_fastest(
-    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], expected: tuple[str, str]
+def test_auto_chooses_the_precision_in_which_the_hardware_multiplies_fastest(
+    monkeypatch: pytest.MonkeyPatch, reported: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    hardware(monkeypatch, **answers)
+    patch_hardware(monkeypatch, **reported)
     assert set_up_device("auto", None) == expected
 
 
 @pytest.mark.parametrize(
-    ("answers", "recorded", "expected"),
+    ("reported", "recorded", "expected"),
     [
-        ({"cpu": ["avx512_bf16"]}, "fp32", "fp32"),  # not its faster bf16
-        ({"cpu": ["avx512_bf16"], "model": "Intel(R) Xeon(R) Processor 6 143"}, "bf16", "bf16"),  # not its faster fp32
-        ({"cpu": ["avx512_f"]}, "bf16", "fp32"),  # it would emulate bf16
+        ({"cpu": ["avx512_bf16"]}, "fp32", "fp32"),  # bf16 is faster
+        ({"cpu": ["avx512_bf16"], "model": "Intel(R) Xeon(R) Processor 6 143"}, "bf16", "bf16"),  # fp32 is faster
+        ({"cpu": ["avx512_f"]}, "bf16", "fp32"),  # this CPU would emulate bf16
         ({"cpu": ["avx512_bf16"]}, "fp16", "bf16"),
         ({"cuda": True}, "bf16", "fp16"),
         ({"cuda": True, "cuda_bf16": True}, "fp16", "fp16"),
         ({"mps": True}, "fp16", "fp32"),
     ],
 )
-def test_a_model_is_used_in_the_precision_of_its_scores_if_the_machine_has_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answers: dict[str, Any], recorded: Any,
+def test_a_model_runs_in_the_precision_of_its_scores_if_the_machine_supports_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reported: dict[str, Any], recorded: Any,
     expected: str,
 ) -> None:  # fmt: skip
-    hardware(monkeypatch, **answers)
+    patch_hardware(monkeypatch, **reported)
     assert precision_of_scores(recorded) == expected
     if recorded == expected:
         assert not caplog.messages
@@ -115,10 +118,10 @@ def test_a_model_is_used_in_the_precision_of_its_scores_if_the_machine_has_it(
         ("ATEN_CPU_CAPABILITY", "avx512", ["avx512_bf16", "amx_bf16"]),
     ],
 )
-def test_a_bound_on_the_instruction_set_counts_as_hardware(
+def test_environment_variables_that_limit_the_instruction_set_are_respected(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: list[str]
 ) -> None:
-    hardware(monkeypatch, cpu=["avx512_bf16", "amx_bf16"])
+    patch_hardware(monkeypatch, cpu=["avx512_bf16", "amx_bf16"])
     monkeypatch.setenv(variable, value)
     assert cpu_bf16() == expected
     assert set_up_device("auto", None).precision == ("bf16" if expected else "fp32")
@@ -133,7 +136,7 @@ def test_the_number_of_threads_is_set() -> None:
         torch.set_num_threads(before)
 
 
-def test_a_torch_that_does_not_tell_the_cpus_instructions_gets_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    hardware(monkeypatch)
-    monkeypatch.delattr(torch.cpu, "get_capabilities")  # before 2.11
+def test_auto_is_fp32_if_torch_cannot_report_the_cpus_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_hardware(monkeypatch)
+    monkeypatch.delattr(torch.cpu, "get_capabilities")  # as in torch before 2.11
     assert set_up_device("auto", None) == ("cpu", "fp32")

@@ -1,4 +1,4 @@
-"""The download stage: MRPC matches its checksums from every source, and every fault is reported in one line."""
+"""The download stage: MRPC from every source matches its checksums, and every fault is reported in one line."""
 
 import io
 import json
@@ -24,7 +24,7 @@ TRAIN, TEST, DEV_IDS = MRPC_FILES
 
 @pytest.fixture
 def mirror(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the mirror, for a test to damage."""
+    """Copy the mirror, so that a test can damage it."""
     copy = tmp_path / "mirror"
     copy.mkdir()
     for name in MRPC_FILES:
@@ -48,7 +48,7 @@ def test_mrpc_matches_its_checksums_and_the_mirror_and_the_hub_give_the_same_byt
         features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
         assert features["label"]["names"] == ["not_equivalent", "equivalent"]
     validation = pq.read_table(tmp_path / "raw" / "validation.parquet")
-    assert validation["idx"][0].as_py() == 9, "as on the Hub, train and validation interleave"
+    assert validation["idx"][0].as_py() == 9, "as on the Hub, the indices of train and validation are interleaved"
 
     hub.files = hub_files()
     monkeypatch.delenv("MRPC_MIRROR")
@@ -57,7 +57,7 @@ def test_mrpc_matches_its_checksums_and_the_mirror_and_the_hub_give_the_same_byt
 
 
 def hub_files() -> dict[str, bytes]:
-    """MRPC as the Hub has it: Parquet files of the same rows."""
+    """Return MRPC as on the Hub, which has the same rows in Parquet files."""
     files = {}
     for split, table in load_glue("mrpc").splits.items():
         buffer = io.BytesIO()
@@ -92,8 +92,8 @@ def test_a_damaged_mirror_is_reported_by_file_and_line(
     with pytest.raises(UserError, match=message) as error:
         download(out, data_params(task="mrpc"))
     assert "\n" not in str(error.value)
-    assert [path.name for path in tmp_path.iterdir() if path != mirror] == ["raw"], "no draft is left"
-    assert (out / "earlier").exists(), "the earlier output is untouched"
+    assert [path.name for path in tmp_path.iterdir() if path != mirror] == ["raw"], "no draft may be left"
+    assert (out / "earlier").exists(), "the earlier output must not change"
 
 
 def test_a_symlink_out_of_the_mirror_is_not_followed(mirror: Path, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_symlink_out_of_the_mirror_is_not_followed(mirror: Path, tmp_path: Pat
         download(tmp_path / "raw", data_params(task="mrpc"))
 
 
-def test_a_relative_mirror_is_resolved_from_the_users_repository(
+def test_a_relative_mirror_is_resolved_against_the_users_repository(
     mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DVC runs queued experiments in a temporary directory, and sets DVC_ROOT to the repository."""
@@ -119,7 +119,7 @@ def test_a_mirror_that_is_not_a_directory_is_an_error(tmp_path: Path, monkeypatc
         load_glue("mrpc")
 
 
-def test_without_a_network_download_fails_soon_and_names_every_alternative(
+def test_without_a_network_download_fails_quickly_and_names_every_alternative(
     tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.url = "http://127.0.0.1:9"  # the discard port, which rejects connections at once
@@ -127,7 +127,7 @@ def test_without_a_network_download_fails_soon_and_names_every_alternative(
     started = time.monotonic()
     with pytest.raises(UserError) as error:
         download(tmp_path / "raw", data_params(task="mrpc"))
-    assert time.monotonic() - started < 20, "without the client's retries, which take half a minute"
+    assert time.monotonic() - started < 20, "it must not wait for the client's retries, which take half a minute"
     for words in ("MRPC_MIRROR is not set", "the Hub failed: mrpc/train", "make demo", "refused"):
         assert words in str(error.value)
     assert "\n" not in str(error.value)
@@ -148,7 +148,7 @@ def small_table() -> bytes:
         (lambda hub: None, "train must have 3,668 rows, got 1"),
         (lambda hub: hub.files.update(dict.fromkeys(hub.files, b"<html>")), "is not a Parquet file of GLUE"),
     ],
-    ids=["404", "corrupt", "other rows", "error page"],
+    ids=["404", "corrupt", "wrong rows", "error page"],
 )
 def test_a_failing_hub_is_reported_in_one_line(
     tmp_path: Path, hub: Hub, damage: Callable[[Hub], None], message: str

@@ -1,4 +1,4 @@
-"""Scores: plain functions, which agree with scikit-learn, and the stage that writes them."""
+"""The metrics match scikit-learn, and the evaluate stage writes scores, intervals and diagnostics."""
 
 import csv
 import dataclasses
@@ -31,55 +31,55 @@ MRPC = ("accuracy", "f1")
 
 
 def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, and logits rounded to tenths, for ties."""
+    """Return labels, and logits that are rounded to tenths to get ties."""
     rng = np.random.default_rng(seed)
     return rng.integers(0, 2, n), np.round(rng.normal(size=(n, 2)), 1)
 
 
 def probability(logits: np.ndarray) -> np.ndarray:
-    return np.round(1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), 6)  # as the stage rounds them
+    return np.round(1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), 6)  # like the stage
 
 
-# The same metrics in scikit-learn, from labels, predictions and probabilities (of class 1, or of each class or label).
+# The same metrics in scikit-learn, computed from labels, predictions, and the probability of each class or label.
 BINARY = {
     "accuracy": lambda labels, predictions, _: sklearn.accuracy_score(labels, predictions),
-    "average_precision": lambda labels, _, chances: sklearn.average_precision_score(labels, chances[:, 1]),
+    "average_precision": lambda labels, _, probabilities: sklearn.average_precision_score(labels, probabilities[:, 1]),
     "balanced_accuracy": lambda labels, predictions, _: sklearn.balanced_accuracy_score(labels, predictions),
     "f1": lambda labels, predictions, _: sklearn.f1_score(labels, predictions),
     "f1_macro": lambda labels, predictions, _: sklearn.f1_score(labels, predictions, average="macro"),
     "matthews_correlation": lambda labels, predictions, _: sklearn.matthews_corrcoef(labels, predictions),
-    "roc_auc": lambda labels, _, chances: sklearn.roc_auc_score(labels, chances[:, 1]),
+    "roc_auc": lambda labels, _, probabilities: sklearn.roc_auc_score(labels, probabilities[:, 1]),
 }
-CLASSES = {name: BINARY[name] for name in ("accuracy", "balanced_accuracy", "f1_macro", "matthews_correlation")} | {
-    "average_precision": lambda labels, _, chances: sklearn.average_precision_score(labels, chances),
-    "roc_auc": lambda labels, _, chances: sklearn.roc_auc_score(labels, chances, multi_class="ovr"),
+MULTI_CLASS = {name: BINARY[name] for name in ("accuracy", "balanced_accuracy", "f1_macro", "matthews_correlation")} | {
+    "average_precision": lambda labels, _, probabilities: sklearn.average_precision_score(labels, probabilities),
+    "roc_auc": lambda labels, _, probabilities: sklearn.roc_auc_score(labels, probabilities, multi_class="ovr"),
 }
-LABELS = {name: BINARY[name] for name in ("accuracy", "f1_macro")} | {
-    "average_precision": lambda labels, _, chances: sklearn.average_precision_score(labels, chances),
+MULTI_LABEL = {name: BINARY[name] for name in ("accuracy", "f1_macro")} | {
+    "average_precision": lambda labels, _, probabilities: sklearn.average_precision_score(labels, probabilities),
     "f1_micro": lambda labels, predictions, _: sklearn.f1_score(labels, predictions, average="micro"),
-    "roc_auc": lambda labels, _, chances: sklearn.roc_auc_score(labels, chances),
+    "roc_auc": lambda labels, _, probabilities: sklearn.roc_auc_score(labels, probabilities),
 }
-NUMBERS = {
+REGRESSION = {
     "pearson": lambda labels, predictions, _: stats.pearsonr(labels, predictions).statistic,
     "rmse": lambda labels, predictions, _: sklearn.root_mean_squared_error(labels, predictions),
     "spearmanr": lambda labels, predictions, _: stats.spearmanr(labels, predictions).statistic,
 }
 
 
-@pytest.mark.parametrize("digits", [1, 9])  # with ties, and without
+@pytest.mark.parametrize("digits", [1, 9])  # with and without ties
 @pytest.mark.parametrize(
     ("problem_type", "outputs", "expected"),
     [
         ("single_label_classification", 2, BINARY),
-        ("single_label_classification", 5, CLASSES),
-        ("multi_label_classification", 5, LABELS),
-        ("regression", 1, NUMBERS),
+        ("single_label_classification", 5, MULTI_CLASS),
+        ("multi_label_classification", 5, MULTI_LABEL),
+        ("regression", 1, REGRESSION),
     ],
 )
 def test_every_metric_matches_scikit_learn(
     problem_type: ProblemType, outputs: int, expected: dict[str, Callable[..., float]], digits: int
 ) -> None:
-    """Also that the list has no metric that this test does not know."""
+    """Also checks that the test covers every applicable metric."""
     names = [f"label {number}" for number in range(outputs)] if problem_type != "regression" else []
     task = dataclasses.replace(task_of("mrpc"), problem_type=problem_type, labels=names)
     assert set(applicable_metrics(task)) == expected.keys()
@@ -104,7 +104,7 @@ def test_the_loss_matches_scikit_learn() -> None:
     )
 
 
-def test_many_classes_need_memory_for_each_row_but_not_for_each_row_and_class() -> None:
+def test_memory_does_not_grow_with_the_product_of_rows_and_classes() -> None:
     random = np.random.default_rng(0)
     labels, predictions = random.integers(1000, size=(2, 10_000))
     tracemalloc.start()
@@ -117,9 +117,9 @@ def test_many_classes_need_memory_for_each_row_but_not_for_each_row_and_class() 
 
 
 @pytest.mark.parametrize("labels", [np.zeros(3, dtype=int), np.ones(3, dtype=int), np.zeros((3, 2), dtype=int)])
-def test_without_two_classes_a_curve_says_nothing(labels: np.ndarray) -> None:
-    chances = np.array([[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]])
-    result = scores(["roc_auc", "average_precision"], labels, (chances > 0.5).astype(int), chances)
+def test_curve_metrics_have_their_baseline_value_if_the_labels_have_only_one_class(labels: np.ndarray) -> None:
+    probabilities = np.array([[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]])
+    result = scores(["roc_auc", "average_precision"], labels, (probabilities > 0.5).astype(int), probabilities)
     assert result == {"roc_auc": 0.5, "average_precision": float(labels.any())}
 
 
@@ -141,10 +141,10 @@ def test_loss_of_extreme_logits_is_finite() -> None:
     assert loss("single_label_classification", np.array([[1000.0, -1000.0]]), np.array([0])) == 0
     assert (
         loss("single_label_classification", np.array([[1000.0, 0.0], [-1000.0, -2000.0]]), np.array([1, 1])) == 1000
-    ), "each row separately"
+    ), "each row is computed separately"
 
 
-MADE = {
+RECORDED = {
     "checkpoint": {"checkpoint": "me/mine", "revision": "0123456789abcdef"},
     "code": "fedcba9876543210",
     "data": {"sha256": {"test": "0f"}},
@@ -159,7 +159,7 @@ def predictions(tmp_path: Path) -> Path:
     out = tmp_path / "predictions"
     out.mkdir()
     task_of("mrpc").write(out)
-    (out / PROVENANCE).write_text(json.dumps(MADE))
+    (out / PROVENANCE).write_text(json.dumps(RECORDED))
     label = ClassLabel(names=["not_equivalent", "equivalent"])
     features = Features(
         idx=Value("int32"), label=label, prediction=label,
@@ -213,22 +213,22 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
             for name in ("f1", "precision", "recall"):
                 expected_score = getattr(sklearn, f"{name}_score")(labels, predicted)
                 assert diagnostics[split][cut][name] == pytest.approx(expected_score, abs=1e-6)
-        area = sklearn.roc_auc_score(labels, probability(logits))
-        assert diagnostics[split]["scores"]["roc_auc"] == pytest.approx(area, abs=1e-6)
+        roc_auc = sklearn.roc_auc_score(labels, probability(logits))
+        assert diagnostics[split]["scores"]["roc_auc"] == pytest.approx(roc_auc, abs=1e-6)
         confidence = np.maximum(probability(logits), 1 - probability(logits))
         assert diagnostics[split]["confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
         expected = diagnostics[split]["if_calibrated"]
         assert expected == pytest.approx(if_calibrated(confidence)._asdict(), abs=1e-6)
-        assert scores[split]["accuracy"] < expected["accuracy_low"], "random predictions, with high confidence"
+        assert scores[split]["accuracy"] < expected["accuracy_low"], "random predictions are overconfident"
     labels, logits = random_case(0)
     assert diagnostics["threshold"] == pytest.approx(best_threshold(labels, probability(logits)), abs=1e-6), (
-        "chosen on validation, not on test"
+        "the threshold is chosen on validation, not on test"
     )
     validation = diagnostics["validation"]
     assert validation["at_threshold"]["f1"] >= validation["at_half"]["f1"]
-    same = np.mean(random_case(1)[1].argmax(-1) == random_case(2)[1].argmax(-1))
-    assert diagnostics["test"]["order_consistency"] == pytest.approx(same)
-    assert "order_consistency" not in validation, "predict did not score it with its sentences swapped"
+    consistency = np.mean(random_case(1)[1].argmax(-1) == random_case(2)[1].argmax(-1))
+    assert diagnostics["test"]["order_consistency"] == pytest.approx(consistency)
+    assert "order_consistency" not in validation, "validation was not predicted with swapped sentences"
 
 
 def test_the_chosen_metrics_are_scored_with_intervals_and_a_baseline(predictions: Path, tmp_path: Path) -> None:
@@ -263,22 +263,22 @@ def test_a_metric_that_does_not_apply_is_rejected(
     assert not (tmp_path / "metrics").exists()
 
 
-def test_missing_predictions_name_the_stage_to_run(tmp_path: Path) -> None:
+def test_the_error_for_missing_predictions_names_the_stage_to_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'task\.json is missing\. Run "dvc repro predict"'):
         evaluate(tmp_path / "nowhere", tmp_path / "metrics")
     assert not (tmp_path / "metrics").exists()
 
 
-def test_the_signature_says_what_the_scores_are_of(
+def test_the_score_signature_identifies_the_data_seed_checkpoint_and_code(
     predictions: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def signed() -> dict[str, str]:
+    def evaluate_and_read_signature() -> dict[str, str]:
         with caplog.at_level("INFO", logger="pipeline"):
             evaluate(predictions, tmp_path / "metrics")
         result: dict[str, str] = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())["signature"]
         return result
 
-    first = signed()
+    first = evaluate_and_read_signature()
     rows = {split: re.fullmatch("200@[0-9a-f]{8}", first.pop(split)) for split in ("validation", "test")}
     assert all(rows.values()) and rows["validation"][0] != rows["test"][0]
     assert first == {
@@ -288,7 +288,7 @@ def test_the_signature_says_what_the_scores_are_of(
     assert f"{line}|checkpoint:me/mine@01234567|code:fedcba98" in caplog.text
     table = pq.read_table(predictions / "test.parquet")
     pq.write_table(table.take(np.arange(len(table))[::-1]), predictions / "test.parquet")
-    assert signed()["test"] == rows["test"][0], "the order of rows does not matter"
+    assert evaluate_and_read_signature()["test"] == rows["test"][0], "the order of the rows does not matter"
     for name in ("idx", "label"):
         changed = table[name].to_numpy().copy()
         changed[0] = 1 - changed[0]
@@ -297,12 +297,12 @@ def test_the_signature_says_what_the_scores_are_of(
             table.set_column(position, table.schema.field(name), pa.array(changed, table[name].type)),
             predictions / "test.parquet",
         )
-        assert signed()["test"] != rows["test"][0], name
-    (predictions / PROVENANCE).write_text(json.dumps(MADE | {"data": {"sha256": {"test": "1f"}}}))
-    assert signed()["validation"] != rows["validation"][0], "another corpus"
+        assert evaluate_and_read_signature()["test"] != rows["test"][0], name
+    (predictions / PROVENANCE).write_text(json.dumps(RECORDED | {"data": {"sha256": {"test": "1f"}}}))
+    assert evaluate_and_read_signature()["validation"] != rows["validation"][0], "the corpus has changed"
 
 
-def test_scores_of_other_things_have_no_mean() -> None:
+def test_scores_with_different_signatures_are_not_averaged() -> None:
     entries = {"task": "mrpc", "test": "10@aa", "seed": "1", "code": "11"}
     assert joined({"a": entries, "b": entries | {"seed": "3"}}) == entries | {"seed": "1,3"}
     message = "a and c are scores of different things, and have no mean: test 10@aa and 9@bb, code 11 and 22"

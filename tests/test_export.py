@@ -1,4 +1,4 @@
-"""`python -m pipeline.export` with the packages of its extra, really installed."""
+"""`python -m pipeline.export`, with the packages of its extra installed in a separate environment."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, TinyMaker, sections, with_extras
-from kinds import TASKS, download_kind
+from kinds import TASKS, download_task
 from safetensors.torch import load_file, save_file
 
 from pipeline.core.messages import UserError
@@ -23,7 +23,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run python in an environment that has the packages of this one, and those of the extra."""
+    """Run python in an environment that adds the packages of the extra to the current ones."""
     python = with_extras(tmp_path_factory.mktemp("onnx"), "onnx")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
@@ -35,14 +35,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def trained(tmp_path: Path, params: Params, tiny: TinyMaker) -> Callable[..., Path]:
-    """A directory with a trained classifier and its tokenized rows, where the stages put them."""
+    """Make a directory with a trained classifier and its tokenized examples, in the paths that the stages use."""
 
     def make(task: str, model: str, **changes: object) -> Path:
         out = tmp_path / task
         out.mkdir()
         checkpoint, tokenized = tiny(model), out / "data" / "tokenized"
         tokenized.parent.mkdir()
-        tokenize(download_kind(task, out), checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic"), 1)
+        tokenize(download_task(task, out), checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic"), 1)
         settings = sections(params, max_train_samples=None, batch_size=8, **changes)
         train(tokenized, checkpoint, out / "models" / "classifier", out / "metrics", out / "checkpoints", *settings)
         return out
@@ -50,8 +50,8 @@ def trained(tmp_path: Path, params: Params, tiny: TinyMaker) -> Callable[..., Pa
     return make
 
 
-# What a user runs with the file: other lengths and batches than those of the export.
-ANSWERS = """
+# This is what a user runs with the exported file. The lengths and batch sizes differ from the export's.
+COMPARE_LOGITS = """
 import json, sys
 import numpy as np
 import onnxruntime, torch, transformers
@@ -70,28 +70,28 @@ print(json.dumps(differences))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "model"), [("classes", "bert"), ("several", "mpnet"), ("number", "roberta")])
-def test_the_exported_model_answers_as_the_trained_one(
+@pytest.mark.parametrize(("task", "model"), [("classes", "bert"), ("multi_label", "mpnet"), ("regression", "roberta")])
+def test_the_exported_model_gives_the_same_predictions_as_the_trained_model(
     task: str, model: str, trained: Callable[..., Path], run: Run
 ) -> None:
     out = trained(task, model, epochs=1, lr=2e-3)
     for file in (out / "models" / "classifier").iterdir():
-        file.chmod(0o444)  # as the files in DVC's cache
+        file.chmod(0o444)  # like the files in DVC's cache
     done = run(out, "-m", "pipeline.export", "--onnx", "an export")
     assert done.returncode == 0, done.stderr
-    assert all(file.stat().st_mode & 0o200 for file in (out / "an export").iterdir()), "it can be removed"
+    assert all(file.stat().st_mode & 0o200 for file in (out / "an export").iterdir()), "the user can remove the files"
     assert re.search(r"^torch fp32 +\d+ +\d+ +-?\d+\.\d+", done.stdout, re.M)
     assert re.search(r"^ONNX fp32 +\d+ +\d+ +-?\d+\.\d+ +100\.00%$", done.stdout, re.M)
     settings = json.loads((out / "an export" / "inference.json").read_text())
     assert settings["labels"] == TASKS[task].labels
     assert not list((out / "an export").glob("*.safetensors"))
-    if task != "number":
-        answers = run(out, "-c", ANSWERS, "an export", "models/classifier", "model.onnx")
-        assert max(json.loads(answers.stdout)) < 1e-4, answers.stderr
+    if task != "regression":
+        differences = run(out, "-c", COMPARE_LOGITS, "an export", "models/classifier", "model.onnx")
+        assert max(json.loads(differences.stdout)) < 1e-4, differences.stderr
 
 
 @pytest.mark.slow
-def test_int8_is_written_only_if_it_answers_like_fp32(trained: Callable[..., Path], run: Run) -> None:
+def test_int8_is_written_only_if_it_agrees_with_fp32(trained: Callable[..., Path], run: Run) -> None:
     out = trained("classes", "bert", epochs=20, lr=2e-3)
     done = run(out, "-m", "pipeline.export", "--onnx", "an export", "--int8")
     agreement = float(re.search(r"^ONNX int8 .* (\S+)%$", done.stdout, re.M)[1])  # type: ignore[index]
@@ -99,7 +99,8 @@ def test_int8_is_written_only_if_it_answers_like_fp32(trained: Callable[..., Pat
     assert (out / "an export" / "model_int8.onnx").exists() == (agreement >= 99)
     weights = out / "models" / "classifier" / "model.safetensors"
     tensors = load_file(weights)
-    for name, tensor in tensors.items():  # units that are always 0, whose weights leave the others no steps of int8
+    # Units that are always 0 get large weights, so that int8 has too few steps for the other weights.
+    for name, tensor in tensors.items():
         if name.endswith((".attention.output.LayerNorm.weight", ".attention.output.LayerNorm.bias")):
             tensor[0] = 0
         elif name.endswith((".intermediate.dense.weight", ".attention.self.value.weight")):

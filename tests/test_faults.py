@@ -1,4 +1,4 @@
-"""Faults while a stage runs: each ends in one line, and leaves no partial output."""
+"""Faults while a stage runs: each one is reported in one line and leaves no partial output."""
 
 import gc
 import logging
@@ -47,8 +47,8 @@ def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Tokenized) -
     def run(config: dict[str, Any] | None = None, **changes: Any) -> Path:
         checkpoint = tiny(**(config or {}))
         settings = sections(params, **changes)
-        places = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
-        train(tokenized(checkpoint), checkpoint, *places, *settings)
+        outputs = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
+        train(tokenized(checkpoint), checkpoint, *outputs, *settings)
         return tmp_path
 
     return run
@@ -70,7 +70,7 @@ def test_a_non_finite_gradient_stops_the_run_when_it_is_logged(
 
     names = {0: "not_equivalent", 1: "equivalent"}  # a head for other classes would be newly initialized
     model = AutoModelForSequenceClassification.from_pretrained(tiny(), id2label=names)
-    model.classifier.weight.data *= 1e25  # the squares in the norm are beyond fp32, the losses are not
+    model.classifier.weight.data *= 1e25  # the squares in the norm overflow fp32, but the losses do not
     model.save_pretrained(shutil.copytree(tiny(), tmp_path / "steep"))
     settings = sections(params, engine=engine, max_grad_norm=max_grad_norm)
     outs = [tmp_path / name for name in ("classifier", "metrics", "checkpoints")]
@@ -88,7 +88,7 @@ def test_a_model_that_predicts_one_class_is_saved_with_a_warning(
     assert (out / "classifier" / "model.safetensors").exists()
 
 
-def test_out_of_memory_is_reported_with_the_remedy(run: Callable[..., Path]) -> None:
+def test_out_of_memory_is_reported_with_a_remedy(run: Callable[..., Path]) -> None:
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (mapped + 2**30, hard))
@@ -99,13 +99,13 @@ def test_out_of_memory_is_reported_with_the_remedy(run: Callable[..., Path]) -> 
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def test_out_of_memory_in_the_optimizer_is_reported_with_the_remedy(
+def test_out_of_memory_in_the_optimizer_is_reported_with_a_remedy(
     run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", step)  # it allocates its state there, after the first backward pass
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)  # it allocates its state here, after the first backward pass
     with pytest.raises(UserError, match=r"out of memory\. Lower train\."):
         run()
 
@@ -116,31 +116,31 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     mounted: list[Path] = []
 
     def mount(size: str) -> Path:
-        place = tmp_path / "disk"
-        place.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+        mount_point = tmp_path / "disk"
+        mount_point.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount_point)]
         if os.geteuid() or subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
             pytest.skip("only root can mount a small disk")
-        mounted.append(place)
-        return place
+        mounted.append(mount_point)
+        return mount_point
 
     yield mount
-    for place in mounted:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+    for mount_point in mounted:
+        subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Tokenized) -> Path:
-    """The outputs of train and predict, which no test may change."""
+    """The outputs of train and predict. Tests must not change them."""
     out = tmp_path_factory.mktemp("finished")
-    places = (out / name for name in ("classifier", "metrics", "checkpoints"))
-    train(tokenized(tiny()), tiny(), *places, *sections(params))
+    outputs = (out / name for name in ("classifier", "metrics", "checkpoints"))
+    train(tokenized(tiny()), tiny(), *outputs, *sections(params))
     predict(tokenized(tiny()), out / "classifier", out / "predictions", out / "metrics", PREDICT, "fp32", 1)
     return out
 
 
 @pytest.mark.parametrize("stage", ["download", "pretrained", "tokenize", "train", "predict", "evaluate"])
-def test_a_full_or_read_only_disk_is_reported_in_one_line_and_has_no_partial_output(
+def test_a_full_or_read_only_disk_is_reported_in_one_line_and_leaves_no_partial_output(
     stage: str, small_disk: Callable[[str], Path], raw: Path, params: Params, tiny: TinyMaker, tokenized: Tokenized,
     finished: Path, tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -171,7 +171,7 @@ def test_a_disk_full_during_a_checkpoint_keeps_the_previous_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     data = tokenized(tiny())
-    disk = small_disk("600k")  # one checkpoint has 400 kB
+    disk = small_disk("600k")  # one checkpoint takes 400 kB
     settings = sections(params, save_steps=1, max_train_samples=48)
     outs = (tmp_path / "classifier", tmp_path / "metrics")
     with pytest.raises(UserError, match=r"of step 2 cannot be written \(0\.\d MB free\): .*\. Free some space"):
@@ -203,7 +203,7 @@ def test_a_disk_full_before_a_checkpoint_is_complete_is_reported_in_one_line(
 
 @pytest.fixture
 def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path) -> Path:
-    """A directory with the inputs of `python -m pipeline.train`, which trains there for many seconds."""
+    """A directory with inputs that keep `python -m pipeline.train` busy for many seconds."""
     (tmp_path / "data").mkdir()
     (tmp_path / "models").mkdir()
     (tmp_path / "data" / "tokenized").symlink_to(tokenized(tiny()))
@@ -212,7 +212,7 @@ def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_p
     return tmp_path
 
 
-def launched(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
+def launch_training(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
     """Start `python -m pipeline.train`."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env}
     return subprocess.Popen(
@@ -221,25 +221,25 @@ def launched(directory: Path, start_new_session: bool = False, **env: str) -> su
     )  # fmt: skip
 
 
-def started(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
+def launch_until_checkpoint(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
     """Start `python -m pipeline.train` and wait for its first checkpoint."""
-    process = launched(directory, start_new_session, **env)
-    home = Path(env.get("DVC_ROOT", directory), "models/.checkpoints")
-    while not list(home.glob("*/*/files.json")):
+    process = launch_training(directory, start_new_session, **env)
+    checkpoints = Path(env.get("DVC_ROOT", directory), "models/.checkpoints")
+    while not list(checkpoints.glob("*/*/files.json")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     return process
 
 
 def test_a_signal_saves_a_checkpoint_and_writes_no_output(stage_directory: Path) -> None:
-    process = started(stage_directory)
+    process = launch_until_checkpoint(stage_directory)
     process.send_signal(signal.SIGINT)
     log = process.communicate()[1]
     assert process.returncode == 130
     assert "SIGINT: stopping after this step" in log
     step, steps = map(int, re.findall(r"^stopped at step (\d+) of (\d+)$", log, re.M)[0])
     assert step < steps
-    assert "the next run resumes there" in log
+    assert "the next run with the same inputs resumes" in log
     assert "Traceback" not in log
     assert [path.name for path in (stage_directory / "models").iterdir() if path.name != "pretrained"] == [
         ".checkpoints"
@@ -251,25 +251,25 @@ def test_a_signal_to_the_process_group_saves_a_checkpoint_despite_data_loader_wo
     stage_directory: Path,
 ) -> None:
     edit(stage_directory / "params.yaml", "runtime.dataloader_num_workers", 1)
-    process = started(stage_directory, start_new_session=True)
+    process = launch_until_checkpoint(stage_directory, start_new_session=True)
     os.killpg(process.pid, signal.SIGTERM)
     log = process.communicate()[1]
     assert process.returncode == 143, log
-    assert "the next run resumes there" in log
+    assert "the next run with the same inputs resumes" in log
     assert "Traceback" not in log
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_while_its_data_loader_workers_live_on(stage_directory: Path) -> None:
+def test_a_killed_run_resumes_while_its_data_loader_workers_are_still_alive(stage_directory: Path) -> None:
     edit(stage_directory / "params.yaml", "runtime.dataloader_num_workers", 2)
-    process = started(stage_directory)
+    process = launch_until_checkpoint(stage_directory)
     loaders = psutil.Process(process.pid).children()
     assert len(loaders) == 2
     for loader in loaders:
-        loader.suspend()  # else they may have noticed and ended by then
+        loader.suspend()  # otherwise they may notice the kill and exit before the next run starts
     process.kill()
     process.wait()
-    with launched(stage_directory) as second:
+    with launch_training(stage_directory) as second:
         assert second.stderr
         line = next(line for line in second.stderr if "resuming from" in line or "another run" in line)
         second.kill()
@@ -279,9 +279,10 @@ def test_a_killed_run_resumes_while_its_data_loader_workers_live_on(stage_direct
 
 
 @pytest.mark.slow
-def test_a_second_signal_stops_at_once(stage_directory: Path) -> None:
-    process = started(stage_directory)
-    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):  # both are pending when it continues
+def test_a_second_signal_stops_the_run_immediately(stage_directory: Path) -> None:
+    process = launch_until_checkpoint(stage_directory)
+    # Both signals are pending when the process continues.
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
         process.send_signal(number)
     log = process.communicate()[1]
     assert process.returncode in (130, 143)
@@ -295,12 +296,12 @@ def test_a_run_resumes_only_with_the_same_training_code(edited: str, resumes: bo
     shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on sys.path
     shutil.copy(ROOT / "compute.lock", stage_directory)
     edit(stage_directory / "params.yaml", "train.epochs", 2)
-    process = started(stage_directory)
+    process = launch_until_checkpoint(stage_directory)
     process.kill()
     process.communicate()
     with (stage_directory / "pipeline" / edited).open("a") as code:
         code.write("# another comment\n")
-    process = started(stage_directory)
+    process = launch_until_checkpoint(stage_directory)
     log = process.communicate()[1]
     assert process.returncode == 0, log
     assert ("resuming from" in log) == resumes
@@ -310,13 +311,13 @@ def test_a_run_resumes_only_with_the_same_training_code(edited: str, resumes: bo
 def test_a_second_process_with_the_same_inputs_waits_for_the_first(
     stage_directory: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """As two experiments do that run side by side in temporary directories."""
+    """Two experiments can run in parallel in temporary directories."""
     edit(stage_directory / "params.yaml", "train.epochs", 3)
     second_directory = tmp_path_factory.mktemp("other")
     shutil.copytree(stage_directory, second_directory, symlinks=True, dirs_exist_ok=True)
-    first = started(stage_directory)
+    first = launch_until_checkpoint(stage_directory)
     first.send_signal(signal.SIGSTOP)
-    second = started(second_directory, DVC_ROOT=str(stage_directory))
+    second = launch_until_checkpoint(second_directory, DVC_ROOT=str(stage_directory))
     assert second.stderr
     waiting = ""
     while "another process is training with the same inputs; waiting for it to end" not in waiting:
@@ -330,10 +331,13 @@ def test_a_second_process_with_the_same_inputs_waits_for_the_first(
     assert second.returncode == 0, log
     assert "resuming from" in log
     models = [
-        (place / "models/classifier/model.safetensors").read_bytes() for place in (stage_directory, second_directory)
+        (directory / "models/classifier/model.safetensors").read_bytes()
+        for directory in (stage_directory, second_directory)
     ]
     assert models[0] == models[1]
-    assert len(list((stage_directory / "models/.checkpoints").iterdir())) == 1, "nothing is left of the second"
+    assert len(list((stage_directory / "models/.checkpoints").iterdir())) == 1, (
+        "the second process leaves no checkpoints of its own"
+    )
 
 
 DAMAGES = pytest.mark.parametrize(
@@ -341,24 +345,24 @@ DAMAGES = pytest.mark.parametrize(
 )
 
 
-def do_at_first_call(owner: Any, name: str, do: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Call `do` at the first call of a method."""
+def run_before_first_call(owner: Any, name: str, action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call `action` just before the first call of a method."""
     original = getattr(owner, name)
 
-    def first(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         monkeypatch.undo()
-        do()
+        action()
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(owner, name, first)
+    monkeypatch.setattr(owner, name, wrapper)
 
 
 @DAMAGES
-def test_inputs_damaged_while_train_runs_change_nothing(
+def test_inputs_damaged_while_train_runs_do_not_change_the_model(
     damage: Callable[[Path], None], params: Params, tiny: TinyMaker, tokenized: Tokenized, finished: Path,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Everything is read before the first step; only large files are memory-mapped, where truncation is a crash."""
+    """Everything is read before the first step. Only large files are memory-mapped, and truncating one is a crash."""
     data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
 
     def damage_all() -> None:
@@ -366,19 +370,19 @@ def test_inputs_damaged_while_train_runs_change_nothing(
             damage(data / split / "data-00000-of-00001.arrow")
         damage(model / "model.safetensors")
 
-    do_at_first_call(torch.optim.AdamW, "step", damage_all, monkeypatch)
+    run_before_first_call(torch.optim.AdamW, "step", damage_all, monkeypatch)
     outputs = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
     train(data, model, *outputs, *sections(params))
     trained, expected = (out / "classifier" / "model.safetensors" for out in (tmp_path, finished))
     assert trained.read_bytes() == expected.read_bytes()
 
 
-def test_a_model_truncated_while_predict_runs_changes_no_prediction(
+def test_a_model_truncated_while_predict_runs_does_not_change_the_predictions(
     tiny: TinyMaker, tokenized: Tokenized, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = shutil.copytree(finished / "classifier", tmp_path / "model")
     weights = model / "model.safetensors"
-    do_at_first_call(BertForSequenceClassification, "forward", lambda: os.truncate(weights, 100), monkeypatch)
+    run_before_first_call(BertForSequenceClassification, "forward", lambda: os.truncate(weights, 100), monkeypatch)
     predict(tokenized(tiny()), model, tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
     for file in ("validation.parquet", "test.parquet", "test_swapped.parquet"):
         assert (tmp_path / "out" / file).read_bytes() == (finished / "predictions" / file).read_bytes()
@@ -389,10 +393,10 @@ def test_a_split_damaged_while_predict_runs_is_reported_in_one_line(
     damage: Callable[[Path], None], tiny: TinyMaker, tokenized: Tokenized, finished: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The split test is opened after validation has been scored."""
+    """The test split is opened after validation has been scored."""
     data = shutil.copytree(tokenized(tiny()), tmp_path / "data")
     target = data / "test" / "data-00000-of-00001.arrow"
-    do_at_first_call(BertForSequenceClassification, "forward", lambda: damage(target), monkeypatch)
+    run_before_first_call(BertForSequenceClassification, "forward", lambda: damage(target), monkeypatch)
     with pytest.raises(UserError, match=r'data/test is incomplete.*"dvc repro --force tokenize"'):
         predict(data, finished / "classifier", tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
     assert not (tmp_path / "out").exists()
@@ -404,7 +408,7 @@ def test_an_input_damaged_while_tokenize_runs_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     shutil.copytree(raw, tmp_path / "raw")
-    do_at_first_call(tokenizing, "encode", lambda: damage(tmp_path / "raw" / "test.parquet"), monkeypatch)
+    run_before_first_call(tokenizing, "encode", lambda: damage(tmp_path / "raw" / "test.parquet"), monkeypatch)
     with pytest.raises(UserError, match=r'test\.parquet is (missing|incomplete).*[Rr]un "dvc repro'):
         tokenize(tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     assert not (tmp_path / "out").exists()
@@ -421,7 +425,7 @@ TEXTS = [
 
 
 def make_corpus(pairs: list[tuple[str, str]]) -> Corpus:
-    """Three splits of these pairs, with the labels 0, 1, 0, ... and the idx 0, 1, ..."""
+    """Return three splits of these pairs, with the labels 0, 1, 0, ... and the idx 0, 1, 2, ..."""
     table = pd.DataFrame(pairs, columns=DEMO.text_columns).assign(
         label=np.arange(len(pairs)) % 2, idx=range(len(pairs))
     )

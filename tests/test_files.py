@@ -1,4 +1,4 @@
-"""A user's own files are read as they are, and what is wrong with one is told in one line."""
+"""Custom files are read as they are, and every mistake in them is reported in one line."""
 
 import io
 import json
@@ -21,7 +21,7 @@ FIXED = {"type": "fixed"}
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -33,7 +33,7 @@ def parquet(examples: list[tuple[Any, ...]], **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-FORMS: dict[str, str | bytes] = {
+FORMATS: dict[str, str | bytes] = {
     "train.csv": CSV,
     "train.tsv": CSV.replace(",", "\t"),
     "train.jsonl": jsonl(FEW),
@@ -43,21 +43,21 @@ FORMS: dict[str, str | bytes] = {
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_every_form_gives_the_same_rows(name: str) -> None:
-    corpus = load_files({name: FORMS[name]}, split={"type": "hash"})
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_file_format_gives_the_same_rows(name: str) -> None:
+    corpus = load_files({name: FORMATS[name]}, split={"type": "hash"})
     table = {row["idx"]: (row["text"], row["label"]) for split in corpus.splits for row in examples(corpus, split)}
     assert table == {number: (text, ["bad", "good"].index(label)) for number, (text, label) in enumerate(FEW)}
 
 
 @pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
-def test_files_are_told_apart_by_name(name: str) -> None:
+def test_the_name_of_a_file_determines_its_split(name: str) -> None:
     files = {"train.csv": CSV, f"{name}.jsonl": jsonl(rows(6, ["good", "bad"], 1)), "test.tsv": CSV.replace(",", "\t")}
     corpus = load_files({**files, ".hidden.csv": "x", "train.csv.dvc": "outs: []"})
     assert {split: len(table) for split, table in corpus.splits.items()} == {"train": 40, "validation": 6, "test": 40}
 
 
-def test_shards_are_one_split_whose_idx_counts_on() -> None:
+def test_shards_form_one_split_with_a_consecutive_idx() -> None:
     shards = {f"train-{shard:05}-of-00003.parquet": parquet(FEW[10 * shard : 10 * shard + 10]) for shard in range(3)}
     corpus = load_files({**shards, "dev.csv": CSV}, split=FIXED)
     assert [(row["idx"], row["text"]) for row in examples(corpus, "train")] == [
@@ -78,7 +78,7 @@ def test_shards_are_one_split_whose_idx_counts_on() -> None:
         ([0], 0, r"train-00000-of-00000\.parquet\. Rename"),
     ],
 )
-def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, message: str) -> None:
+def test_wrong_shard_numbers_are_an_error(numbers: list[int], total: int, message: str) -> None:
     shards = {f"train-{number:05}-of-{total:05}.parquet": parquet(FEW) for number in numbers}
     with pytest.raises(UserError, match=rf"data/custom.*{message}"):
         load_files({**shards, "dev.csv": CSV}, split=FIXED)
@@ -97,7 +97,7 @@ def test_shards_are_numbered_without_a_gap(numbers: list[int], total: int, messa
     ],
     ids=["BOM", "CRLF", "spaces in the header", "blank lines"],
 )
-def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
+def test_harmless_variations_of_csv_change_nothing(text: bytes) -> None:
     corpus = load_files({"train.csv": text, "dev.csv": CSV}, split=FIXED)
     assert examples(corpus, "train") == examples(corpus, "validation")
 
@@ -105,7 +105,7 @@ def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("content", "texts"), [("text\none\n\ntwo\n\n", ["one", "", "two"]), ("text,n\none,1\n\ntwo,2\n", ["one", "two"])]
 )
-def test_a_blank_line_is_an_empty_text_if_there_is_no_other_column(content: str, texts: list[str]) -> None:
+def test_a_blank_line_is_an_empty_text_only_if_the_file_has_a_single_column(content: str, texts: list[str]) -> None:
     Path("new.csv").write_text(content)
     batches = list(read_file(Path("new.csv"), ColumnSelection(["text"]), raise_row_error))
     assert [text for batch in batches for text in batch.columns["text"]] == texts
@@ -120,7 +120,7 @@ def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
     "column", ["<q>", "[q]", "{q}", "<text>", "[SEP]", "{{prompt}}", "<html_body>", "[1]", "<q", "PAR1", "<body>"]
 )
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])
-def test_a_column_may_be_named_in_brackets(column: str, ending: str) -> None:
+def test_a_column_name_may_look_like_markup(column: str, ending: str) -> None:
     delimiter = "," if ending == ".csv" else "\t"
     text = csv(FEW, f"{column},label").replace(",", delimiter)
     corpus = load_files({f"train{ending}": text, f"dev{ending}": text}, split=FIXED, text_column_names=[column])
@@ -128,12 +128,12 @@ def test_a_column_may_be_named_in_brackets(column: str, ending: str) -> None:
 
 
 NOT_CSV: dict[str, tuple[str, str]] = {
-    "a page": ("<!doctype html>\n<html><body>404</body></html>\n", "HTML or XML"),
-    "a page in capitals": ("<!DOCTYPE HTML><HTML>", "HTML or XML"),
-    "a page without a doctype": ("\n<html lang='en'>\n<head>", "HTML or XML"),
-    "a table, as some servers send for Excel": ("<table><tr><td>text</td></tr></table>", "HTML or XML"),
+    "a web page": ("<!doctype html>\n<html><body>404</body></html>\n", "HTML or XML"),
+    "a web page in capitals": ("<!DOCTYPE HTML><HTML>", "HTML or XML"),
+    "a web page without a doctype": ("\n<html lang='en'>\n<head>", "HTML or XML"),
+    "an HTML table, which some servers send for Excel": ("<table><tr><td>text</td></tr></table>", "HTML or XML"),
     "XML": ('<?xml version="1.0"?>\n<rows/>', "HTML or XML"),
-    "a comment first": ("<!-- saved from url --><html>", "HTML or XML"),
+    "a web page that starts with a comment": ("<!-- saved from url --><html>", "HTML or XML"),
     "JSON lines": (jsonl(FEW), "JSON"),
     "a list of objects": (json.dumps([{"text": text, "label": label} for text, label in FEW]), "JSON"),
     "an indented list": (json.dumps([{"text": text, "label": label} for text, label in FEW], indent=1), "JSON"),
@@ -144,19 +144,19 @@ NOT_CSV: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("content", NOT_CSV)
-def test_pages_and_json_saved_as_csv_are_told_in_one_line(content: str) -> None:
+def test_web_pages_and_json_saved_as_csv_are_reported_in_one_line(content: str) -> None:
     text, form = NOT_CSV[content]
     with pytest.raises(UserError, match=rf"train\.csv is {'an ' * (form != 'JSON')}{form}"):
         load_files({"train.csv": text})
 
 
-BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
+BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
     "a missing column": (
         {"train.csv": csv(FEW, "text,lable")},
         r'train\.csv has no column "label"\. .*: text, lable\. Did you mean "lable"\? Name ',
     ),
     "semicolons": ({"train.csv": CSV.replace(",", ";")}, r"train\.csv .*';'.* commas"),
-    "a doubled column": (
+    "a duplicate column": (
         {"train.csv": csv([(*row, 1) for row in FEW], "text,label,label")},
         r'2 columns named "label"\. Rename',
     ),
@@ -164,52 +164,61 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.csv": CSV, "train.tsv": CSV},
         r"data/custom has several candidates for train: train\.csv, train\.tsv\. Keep only one",
     ),
-    "two names of a split": (
+    "two names for a split": (
         {"train.csv": CSV, "val.csv": CSV, "dev.csv": CSV},
         r"for validation: dev\.csv, val\.csv\. Keep",
     ),
     "no train file": ({"my.csv": CSV}, r"data\.directory: .* no train file\. It contains: my\.csv\. Add .* train\.csv"),
-    "nothing": ({}, r"data\.directory: data/custom has no train file\. Add one of train\.csv"),
-    "an unknown ending": ({"train.xlsx": "x"}, r"train\.xlsx has an unsupported suffix\. Save .* \.csv"),
-    "another encoding": (
+    "an empty directory": ({}, r"data\.directory: data/custom has no train file\. Add one of train\.csv"),
+    "an unsupported suffix": ({"train.xlsx": "x"}, r"train\.xlsx has an unsupported suffix\. Save .* \.csv"),
+    "Windows-1252": (
         {"train.csv": CSV.encode() + "café,good\n".encode("cp1252")},
         r"train\.csv line 42 is not UTF-8.*Windows-1252.* 'é'\. .*iconv",
     ),
     "UTF-16": ({"train.csv": CSV.encode("utf-16")}, r"train\.csv is UTF-16 text.*\. Save it as UTF-8"),
-    "UTF-16 without a mark": ({"train.csv": CSV.encode("utf-16-le")}, r"train\.csv .*null bytes.*\. Save it as UTF-8"),
+    "UTF-16 without a byte order mark": (
+        {"train.csv": CSV.encode("utf-16-le")},
+        r"train\.csv .*null bytes.*\. Save it as UTF-8",
+    ),
     "too many fields": ({"train.csv": CSV + "a, b,good\n"}, r"train\.csv line 42 .* header \(2\), got 3\. .*quotes"),
     "too few fields": ({"train.tsv": CSV.replace(",", "\t") + "a\n"}, r"train\.tsv line 42 .*, got 1\. .*quotes"),
-    "an open quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42 cannot be read .*double quotes"),
-    "a quote within": ({"train.csv": CSV + '"a" b,good\n'}, r"train\.csv line 42 cannot be read .*double the quotes"),
+    "an unclosed quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42 cannot be read .*double quotes"),
+    "an unescaped quote": (
+        {"train.csv": CSV + '"a" b,good\n'},
+        r"train\.csv line 42 cannot be read .*double the quotes",
+    ),
     "a line that is not JSON": (
         {"train.jsonl": jsonl(FEW) + "{'a': 1}\n"},
         r"train\.jsonl line 41 cannot be read as JSON: .*\. Write",
     ),
-    "a key twice": (
+    "a duplicate key": (
         {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": "good", "text": "b"}\n'},
         r"train\.jsonl line 41 cannot be read as JSON: the key 'text' occurs more than once\. Write",
     ),
-    "a key twice in a list": (
+    "a duplicate key in a list": (
         {"train.json": '[{"text": "a", "text": "b"}]'},
         r"train\.json cannot be read as JSON: the key 'text' occurs more than once\. Write",
     ),
-    "a line that is no object": ({"train.jsonl": jsonl(FEW) + "[1]\n"}, r"jsonl line 41 .*object.*, got \[1\]\."),
-    "a broken list": ({"train.json": "[{}, "}, r"train\.json cannot be read as JSON: .*\. Write a list"),
-    "parquet as csv": ({"train.csv": parquet(FEW)}, r"train\.csv is a Parquet file.*UTF-8 text\. .*rename"),
-    "csv as parquet": ({"train.parquet": CSV}, r"train\.parquet is UTF-8 text.*a Parquet file\. .*rename"),
-    "a page as JSON": ({"train.json": "<!doctype html><html>"}, r"train\.json is an HTML or XML page.*JSON\. "),
-    "Excel as csv": ({"train.csv": b"PK\x03\x04\x14"}, r"train\.csv is a zip or Excel file.*\. Save"),
-    "JSON as csv": ({"train.csv": jsonl(FEW)}, r"train\.csv is JSON.*\. .*rename"),
-    "half a parquet file": (
+    "a line that is not an object": ({"train.jsonl": jsonl(FEW) + "[1]\n"}, r"jsonl line 41 .*object.*, got \[1\]\."),
+    "an incomplete list": ({"train.json": "[{}, "}, r"train\.json cannot be read as JSON: .*\. Write a list"),
+    "Parquet saved as CSV": ({"train.csv": parquet(FEW)}, r"train\.csv is a Parquet file.*UTF-8 text\. .*rename"),
+    "CSV saved as Parquet": ({"train.parquet": CSV}, r"train\.parquet is UTF-8 text.*a Parquet file\. .*rename"),
+    "a web page saved as JSON": (
+        {"train.json": "<!doctype html><html>"},
+        r"train\.json is an HTML or XML page.*JSON\. ",
+    ),
+    "Excel saved as CSV": ({"train.csv": b"PK\x03\x04\x14"}, r"train\.csv is a zip or Excel file.*\. Save"),
+    "JSON saved as CSV": ({"train.csv": jsonl(FEW)}, r"train\.csv is JSON.*\. .*rename"),
+    "a truncated Parquet file": (
         {"train.parquet": parquet(FEW)[:300]},
         r"train\.parquet is not a complete Parquet.*\. Write",
     ),
-    "parquet that is not UTF-8": (
+    "Parquet that is not UTF-8": (
         {"train.parquet": parquet(FEW, compression="none", use_dictionary=False).replace(b"\0bad", b"\0b\xe9d")},
         r"train\.parquet contains text that is not UTF-8",
     ),
     "an empty file": ({"train.csv": ""}, r"train\.csv is empty\. Put rows"),
-    "a header alone": ({"train.csv": "text,label\n"}, r"train\.csv has no rows\. Add"),
+    "only a header": ({"train.csv": "text,label\n"}, r"train\.csv has no rows\. Add"),
     "an empty test file": ({"train.csv": CSV, "test.csv": "text\n"}, r"test\.csv has no rows\. Add some, or remove"),
     "a list as a text": (
         {"train.jsonl": '{"text": [1], "label": "a"}\n' + jsonl(FEW)},
@@ -219,30 +228,30 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": {}}\n'},
         r"jsonl line 41: \"label\" is \{\}\. .*text",
     ),
-    "half a character": (
+    "an unpaired surrogate": (
         {"train.jsonl": '{"text": "\\ud83d", "label": "good"}\n' + jsonl(FEW)},
         r'train\.jsonl line 1 has .*ud83d.* in column "text", .*\. Correct',
     ),
 }
 
 
-@pytest.mark.parametrize("fault", BAD)
-def test_a_bad_file_is_told_in_one_line(fault: str) -> None:
-    files, message = BAD[fault]
+@pytest.mark.parametrize("fault", BAD_FILES)
+def test_a_bad_file_is_reported_in_one_line(fault: str) -> None:
+    files, message = BAD_FILES[fault]
     with pytest.raises(UserError, match=message) as error:
         download_custom(files)
     assert "\n" not in str(error.value)
     assert not Path("data/raw").exists()
 
 
-def test_a_link_to_nowhere_is_told_in_one_line() -> None:
+def test_a_broken_link_is_reported_in_one_line() -> None:
     Path("data/custom").mkdir(parents=True)
     Path("data/custom/train.csv").symlink_to("moved.csv")
     with pytest.raises(UserError, match=r"^data/custom/train\.csv cannot be read: No such file or directory\.$"):
         load_files({})
 
 
-def test_the_line_of_a_fault_counts_the_line_breaks_inside_fields() -> None:
+def test_the_line_number_in_an_error_counts_line_breaks_inside_fields() -> None:
     text = csv([('"one\ntwo\nthree"', "good")]) + "a,b,c\n"
     with pytest.raises(UserError, match=r"train\.csv line 5 .* got 3\."):
         load_files({"train.csv": text})
@@ -262,18 +271,18 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(monkeypatch: pytest.Mo
 
 def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.tabular.reading._ROWS", 10)
-    few = [
+    lines = [
         json.dumps({"text": text, "label": label, **({"source": "web"} if number < 5 else {})})
         for number, (text, label) in enumerate(FEW)
     ]
     corpus = load_files(
-        {"train.jsonl": "\n".join(few), "dev.csv": csv([(*row, "book") for row in FEW], "text,label,source")},
+        {"train.jsonl": "\n".join(lines), "dev.csv": csv([(*row, "book") for row in FEW], "text,label,source")},
         split=FIXED,
         slice_columns=["source"],
     )
     assert [row["source"] for row in examples(corpus, "train")] == ["web"] * 5 + [""] * 35
 
 
-def test_a_file_of_another_name_is_told_and_not_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_with_an_unknown_name_is_reported_and_not_read(caplog: pytest.LogCaptureFixture) -> None:
     load_files({"train.csv": CSV, "my_test.csv": "x"})
     assert any("my_test.csv" in message for message in caplog.messages)

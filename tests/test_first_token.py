@@ -1,4 +1,4 @@
-"""The last layer ends with the first token, and no logit or gradient tells."""
+"""Limiting the last layer to the first token changes neither logits nor gradients."""
 
 import copy
 from typing import Any
@@ -14,7 +14,7 @@ CONFIGS = {
     **dict.fromkeys(("bert", "camembert", "electra", "mpnet", "roberta", "xlm-roberta"), BERT_LIKE),
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
 }
-READ_ALL = {"albert": BERT_LIKE | {"embedding_size": 16}}  # one layer, applied again and again
+UNSUPPORTED = {"albert": BERT_LIKE | {"embedding_size": 16}}  # it applies the same layer repeatedly
 
 
 def classifier(model_type: str, config: dict[str, Any]) -> Any:
@@ -38,21 +38,21 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
     return {"logits": logits.detach()} | {name: weight.grad for name, weight in model.named_parameters()}
 
 
-def positions(model: Any) -> int:
+def count_positions(model: Any) -> int:
     return int(model.base_model(**batch()).last_hidden_state.shape[1])
 
 
 @pytest.mark.parametrize("model_type", CONFIGS)
-def test_logits_and_gradients_stay(model_type: str) -> None:
+def test_logits_and_gradients_do_not_change(model_type: str) -> None:
     model = classifier(model_type, CONFIGS[model_type])
-    spared = copy.deepcopy(model)
-    first_token_only(spared)
-    assert (positions(model), positions(spared)) == (9, 1)
-    torch.testing.assert_close(gradients(spared), gradients(model), rtol=1e-4, atol=1e-6)
+    limited = copy.deepcopy(model)
+    first_token_only(limited)
+    assert (count_positions(model), count_positions(limited)) == (9, 1)
+    torch.testing.assert_close(gradients(limited), gradients(model), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("model_type", READ_ALL)
-def test_another_model_is_left_alone(model_type: str) -> None:
-    model = classifier(model_type, READ_ALL[model_type])
+@pytest.mark.parametrize("model_type", UNSUPPORTED)
+def test_an_unsupported_model_is_not_changed(model_type: str) -> None:
+    model = classifier(model_type, UNSUPPORTED[model_type])
     first_token_only(model)
-    assert positions(model) == 9
+    assert count_positions(model) == 9

@@ -1,4 +1,4 @@
-"""The tasks of GLUE: from a mirror and from the Hub, and every fault of a file is one line."""
+"""GLUE tasks are read from a mirror or from the Hub, and every damaged file is reported in one line."""
 
 import dataclasses
 import io
@@ -20,7 +20,7 @@ from pipeline.sources import published
 from pipeline.sources.glue import GLUE, HUB_REPO, HUB_REVISION, task_of
 from pipeline.sources.published import load_glue
 
-REAL = {  # rows; rows of train with each label, or the mean; a first row
+REAL = {  # rows per split; rows of train per label, or the mean label; entries of the first row of train
     "rte": (
         (2490, 277, 3000), [1249, 1241],
         {"sentence1": "No Weapons of Mass Destruction Found in Iraq Yet.", "label": 1, "idx": 0},
@@ -38,7 +38,7 @@ REAL = {  # rows; rows of train with each label, or the mean; a first row
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_a_task_of_the_archives_has_the_published_rows(
+def test_a_task_from_its_archive_has_the_published_rows(
     name: str, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GLUE_MIRROR", str(glue))
@@ -53,16 +53,14 @@ def test_a_task_of_the_archives_has_the_published_rows(
     else:
         assert sum(train_labels) / len(train_labels) == pytest.approx(labels, abs=5e-4)
         assert min(train_labels) == 0 and max(train_labels) == 5
-        assert 2.4 in train_labels, "and not 2.4000000953674316, as 32 bits have it"
+        assert 2.4 in train_labels, "labels must not be rounded to 32 bits, which gives 2.4000000953674316"
     assert tables["train"].slice(0, 1).to_pylist()[0].items() >= first.items()
     assert tables["validation"]["idx"].to_pylist() == list(range(rows[1]))
     assert "label" not in tables["test"].column_names and task.unlabeled_splits == ["test"]
     assert not [message for message in caplog.messages if "checksum" in message]
 
 
-def test_an_altered_file_of_the_archives_is_refused(
-    glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_altered_archive_file_is_rejected(glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(glue / "RTE", tmp_path / "RTE", copy_function=shutil.copyfile)
     tmp_path.chmod(0o700), (tmp_path / "RTE").chmod(0o700)
     text = (tmp_path / "RTE" / "dev.tsv").read_text()
@@ -74,14 +72,14 @@ def test_an_altered_file_of_the_archives_is_refused(
         load_glue("rte")
 
 
-SMALL = (3, 2, 2, 2, 2)  # rows of each split
-MADE_UP = {name: dataclasses.replace(entry, rows=SMALL[: len(entry.rows)]) for name, entry in GLUE.items()}
+SMALL_SIZES = (3, 2, 2, 2, 2)  # rows per split
+SMALL_TASKS = {name: dataclasses.replace(entry, rows=SMALL_SIZES[: len(entry.rows)]) for name, entry in GLUE.items()}
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A mirror for tasks of a few rows, without checksums."""
-    for name, entry in MADE_UP.items():
+def small_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make an empty mirror, limit every task to a few rows, and turn off the checksums of the archives."""
+    for name, entry in SMALL_TASKS.items():
         monkeypatch.setitem(GLUE, name, entry)
     monkeypatch.setattr(published, "ARCHIVE_SHA256", {})
     mirror = tmp_path / "mirror"
@@ -90,7 +88,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return mirror
 
 
-# The columns of each task's archive, the name of the label column, and some labels.
+# The columns in each task's archive, the name of the label column, and some labels.
 PAIR = ["sentence1", "sentence2"]
 COLUMNS = {
     "cola": (["source", "label", "star", "sentence"], "label", ["0", "1"]),
@@ -107,11 +105,11 @@ TEXT = 'a "quoted text, \u2028 not two \x85 lines, of {} {}'
 
 def write_archive(mirror: Path, name: str) -> Path:
     columns, label, labels = COLUMNS[name]
-    folder = mirror / MADE_UP[name].folder
+    folder = mirror / SMALL_TASKS[name].folder
     folder.mkdir()
-    for split, rows in zip(task_of(name).splits, SMALL, strict=False):
+    for split, rows in zip(task_of(name).splits, SMALL_SIZES, strict=False):
         hidden = split.startswith("test")
-        names = ["index", *(MADE_UP[name].columns or columns)] if hidden else columns
+        names = ["index", *(SMALL_TASKS[name].columns or columns)] if hidden else columns
         names = [column for column in dict.fromkeys(names) if not hidden or column not in (label, "source", "star")]
         lines = [] if name == "cola" and not hidden else ["\t".join(names)]
         for row in range(rows):
@@ -127,26 +125,26 @@ def published_name(name: str, split: str) -> str:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_every_task_is_read_from_the_layout_of_its_archive(
-    name: str, small: Path, caplog: pytest.LogCaptureFixture
+def test_every_task_is_read_from_its_archive_layout(
+    name: str, small_mirror: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_archive(small, name)
+    write_archive(small_mirror, name)
     corpus, labels = load_glue(name), COLUMNS[name][2]
     numbers = {label: number for number, label in enumerate(corpus.task.labels)}
-    for split, size in zip(corpus.task.splits, SMALL, strict=False):
+    for split, size in zip(corpus.task.splits, SMALL_SIZES, strict=False):
         columns = corpus.splits[split].to_dict("list")
         assert columns.pop("idx") == list(range(size))
         expected = [labels[row % len(labels)] for row in range(size)]
         split_labels = [numbers[label] if label in numbers else float(label) for label in expected]
         assert columns.pop("label", None) == (None if split.startswith("test") else split_labels)
         assert list(columns) == corpus.task.text_columns
-        names = (MADE_UP[name].columns or corpus.task.text_columns)[: len(columns)]
+        names = (SMALL_TASKS[name].columns or corpus.task.text_columns)[: len(columns)]
         assert list(columns.values()) == [[TEXT.format(row, column) for row in range(size)] for column in names]
     assert [message for message in caplog.messages if "its checksum is not known" in message]
 
 
-def test_labels_are_in_the_hubs_order() -> None:
-    """This order decides what 0 and 1 in a file mean, and which class is the positive one."""
+def test_labels_have_the_same_order_as_on_the_hub() -> None:
+    """The order decides what 0 and 1 in a file mean, and which class is positive."""
     assert {name: task_of(name).labels for name in GLUE} == {
         "cola": ["unacceptable", "acceptable"],
         "sst2": ["negative", "positive"],
@@ -160,7 +158,7 @@ def test_labels_are_in_the_hubs_order() -> None:
     }
 
 
-def test_mnli_is_scored_on_matched_and_mismatched() -> None:
+def test_mnli_is_scored_on_the_matched_and_mismatched_splits() -> None:
     task = task_of("mnli")
     assert task.predicted_splits == ["validation", "test", "validation_mismatched", "test_mismatched"]
     assert task.scored_splits == ["validation", "validation_mismatched"]
@@ -186,9 +184,9 @@ def test_mnli_is_scored_on_matched_and_mismatched() -> None:
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_reported_by_file_and_line(
-    name: str, file: str, damage: Callable[[bytes], bytes | None], message: str, small: Path, tmp_path: Path
+    name: str, file: str, damage: Callable[[bytes], bytes | None], message: str, small_mirror: Path, tmp_path: Path
 ) -> None:
-    path = write_archive(small, name) / file
+    path = write_archive(small_mirror, name) / file
     text = damage(path.read_bytes())
     path.unlink() if text is None else path.write_bytes(text)
     with pytest.raises(UserError, match=rf"^GLUE_MIRROR: .*{message}.*\. Fix or replace the file\.$") as error:
@@ -198,7 +196,7 @@ def test_a_damaged_file_is_reported_by_file_and_line(
 
 
 @pytest.mark.parametrize("has_mirror", [False, True])
-def test_a_task_that_no_source_has_is_one_line_with_the_remedy(
+def test_a_task_without_a_source_is_reported_in_one_line_with_the_remedy(
     has_mirror: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GLUE_MIRROR", str(tmp_path) if has_mirror else "")
@@ -211,11 +209,11 @@ def test_a_task_that_no_source_has_is_one_line_with_the_remedy(
 
 
 def hub_files() -> dict[str, bytes]:
-    """Labels are numbers there, -1 where they are hidden; STS-B's have 32 bits."""
+    """Return GLUE as on the Hub: labels are numbers, hidden labels are -1, and the labels of STS-B have 32 bits."""
     files = {}
     for name in COLUMNS:
         task = task_of(name)
-        for split, size in zip(task.splits, SMALL, strict=False):
+        for split, size in zip(task.splits, SMALL_SIZES, strict=False):
             labels = [-1.0] * size if split.startswith("test") else [0.0, 1.0, 2.4 if name == "stsb" else 1.0][:size]
             columns: dict[str, Any] = {name: [f"{name} {row}" for row in range(size)] for name in task.text_columns}
             columns["label"] = pa.array(labels, pa.float32() if name == "stsb" else pa.int64())
@@ -227,15 +225,15 @@ def hub_files() -> dict[str, bytes]:
     return files
 
 
-def test_every_task_comes_from_the_hub_too(
-    tmp_path: Path, small: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+def test_every_task_is_read_from_the_hub(
+    tmp_path: Path, small_mirror: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GLUE_MIRROR")
     hub.files = hub_files()
     for name in COLUMNS:
         corpus = load_glue(name)
         task = corpus.task
-        assert [len(rows) for rows in corpus.splits.values()] == [*SMALL[: len(task.splits)]]
+        assert [len(rows) for rows in corpus.splits.values()] == [*SMALL_SIZES[: len(task.splits)]]
         assert corpus.splits["train"]["label"].tolist() == [0, 1, 2.4 if name == "stsb" else 1]
         assert corpus.splits["train"][task.text_columns[-1]][1] == f"{task.text_columns[-1]} 1"
         assert [split for split, rows in corpus.splits.items() if "label" not in rows] == task.unlabeled_splits

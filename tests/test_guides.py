@@ -1,4 +1,4 @@
-"""The commands of the guides that no other test types."""
+"""The commands in the guides that no other test runs."""
 
 import shlex
 
@@ -8,26 +8,26 @@ from test_tutorial import commands
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_guides_work(project: Project) -> None:
+def test_the_commands_in_the_guides_work(project: Project) -> None:
     project.git("config", "user.name", "A")
     project.git("config", "user.email", "a@example.org")
 
-    def type_in(page: str, start: str, **replaced: str) -> list[str]:
-        printed = []
+    def run_commands(page: str, start: str, **replacements: str) -> list[str]:
+        outputs = []
         for command in commands(page, start):
-            for old, new in replaced.items():
+            for old, new in replacements.items():
                 command = command.replace(old, new)
-            printed.append(project.run("bash", "-ec", command if "gc" not in command else f"yes | {command}"))
-        return printed
+            outputs.append(project.run("bash", "-ec", command if "dvc gc" not in command else f"yes | {command}"))
+        return outputs
 
-    *_, second, _, _ = type_in("docs/your_repository.md", "dvc repro\ncp")
+    *_, second, _, _ = run_commands("docs/your_repository.md", "dvc repro\ncp")
     assert "Running stage 'report'" in second and "Running stage 'train'" not in second
     assert project.git("status", "--porcelain") == ""
 
     project.commit("nothing is left to add")
-    *_, experiment, diff, verdict = type_in("docs/quick_start.md", "dvc exp run -S train.lr=5e-5")
+    *_, experiment, diff, verdict = run_commands("docs/quick_start.md", "dvc exp run -S train.lr=5e-5")
     assert "Running stage 'train'" in experiment and "Running stage 'tokenize'" not in experiment
-    assert "metrics/evaluation.json" in diff or diff == ""
+    assert "metrics/evaluation.json" in diff
     assert "Verdict:" in verdict
     project.run(*shlex.split("dvc plots diff main"))
     project.run(*shlex.split("git checkout params.yaml"))
@@ -40,6 +40,6 @@ def test_the_commands_of_the_guides_work(project: Project) -> None:
     [name] = project.git("for-each-ref", "--format=%(refname:lstrip=4)", "refs/exps/*/*/*").split()
     cache = project.root / ".dvc" / "cache"
     before = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
-    type_in("docs/costs.md", "dvc exp remove NAME", NAME=name)
+    run_commands("docs/costs.md", "dvc exp remove NAME", NAME=name)
     assert sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) < before
-    assert project.repro() == [], "what HEAD needs is still there"
+    assert project.repro() == [], "the data that HEAD needs is still in the cache"

@@ -1,4 +1,4 @@
-"""A base model that was fine-tuned before: its head is kept for the same classes, and new for others."""
+"""The head of a base model that was fine-tuned before is kept for the same classes and replaced for other classes."""
 
 import json
 import logging
@@ -34,28 +34,28 @@ def load(directory: Path, labels: list[str]) -> Any:
     return load_classifier(directory, "cpu", **(names if labels else {"num_labels": 1}))
 
 
-def answers(model: Any) -> torch.Tensor:
+def compute_logits(model: Any) -> torch.Tensor:
     with torch.no_grad():
         logits: torch.Tensor = model.eval()(input_ids=torch.arange(5, 17).reshape(2, 6)).logits
     return logits
 
 
 @pytest.mark.parametrize("model_type", ["bert", "distilbert", "mpnet", "roberta"])
-def test_a_head_for_the_same_labels_answers_by_their_names(
+def test_a_head_for_the_same_labels_is_kept_and_follows_their_order(
     model_type: str, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     base = fine_tuned(tiny(model_type), tmp_path / "base", NAMES)
-    before = answers(AutoModelForSequenceClassification.from_pretrained(base))
+    before = compute_logits(AutoModelForSequenceClassification.from_pretrained(base))
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        assert torch.allclose(answers(load(base, NAMES)), before, atol=1e-6)
+        assert torch.allclose(compute_logits(load(base, NAMES)), before, atol=1e-6)
         assert "kept" in caplog.messages.pop()
         reordered = load(base, [NAMES[2], NAMES[0], NAMES[1]])
-        assert torch.allclose(answers(reordered), before[:, [2, 0, 1]], atol=1e-6)
+        assert torch.allclose(compute_logits(reordered), before[:, [2, 0, 1]], atol=1e-6)
         assert "reordered" in caplog.messages.pop()
     reordered.save_pretrained(tmp_path / "saved")
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
     assert saved.config.id2label == {0: "entailment", 1: "contradiction", 2: "neutral"}
-    assert torch.allclose(answers(saved), before[:, [2, 0, 1]], atol=1e-6)
+    assert torch.allclose(compute_logits(saved), before[:, [2, 0, 1]], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_a_head_for_the_same_labels_answers_by_their_names(
     [
         ("bert", NAMES, ["sports", "politics", "weather"]),
         ("roberta", NAMES, ["neutral", "entailment"]),
-        ("bert", ["LABEL_0", "LABEL_1"], ["no", "yes"]),  # the names that transformers gives
+        ("bert", ["LABEL_0", "LABEL_1"], ["no", "yes"]),  # the default names of transformers
         ("bert", ["LABEL_0", "LABEL_1"], ["LABEL_1", "LABEL_0"]),
-        ("roberta", ["no", "yes"], []),  # for a regression
+        ("roberta", ["no", "yes"], []),  # a regression has no labels
         ("bert", ["LABEL_0"], []),  # its config.json does not say that it is a regression
     ],
     ids=str,
 )
-def test_a_head_for_other_labels_is_as_new_as_for_a_checkpoint_without_one(
+def test_a_head_for_other_labels_is_newly_initialized_like_a_missing_head(
     model_type: str, inherited: list[str], labels: list[str], tiny: TinyMaker, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -84,7 +84,9 @@ def test_a_head_for_other_labels_is_as_new_as_for_a_checkpoint_without_one(
     assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
     model.save_pretrained(tmp_path / "saved")
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").state_dict()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in saved.items()), "stock transformers agree"
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in saved.items()), (
+        "transformers must load the same weights"
+    )
 
 
 def test_the_head_of_a_regression_is_kept_for_a_regression(
@@ -93,11 +95,11 @@ def test_the_head_of_a_regression_is_kept_for_a_regression(
     base = fine_tuned(tiny(), tmp_path / "base", ["LABEL_0"])
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(config | {"problem_type": "regression"}))
-    before = answers(AutoModelForSequenceClassification.from_pretrained(base))
+    before = compute_logits(AutoModelForSequenceClassification.from_pretrained(base))
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        assert torch.allclose(answers(load(base, [])), before, atol=1e-6)
+        assert torch.allclose(compute_logits(load(base, [])), before, atol=1e-6)
         assert "kept" in caplog.messages.pop()
-        assert not torch.allclose(answers(load(base, ["LABEL_0"])), before, atol=1e-6)
+        assert not torch.allclose(compute_logits(load(base, ["LABEL_0"])), before, atol=1e-6)
         assert "newly initialized" in caplog.messages.pop()
 
 
@@ -107,5 +109,5 @@ def test_a_trained_model_keeps_its_head(tiny: TinyMaker, tmp_path: Path) -> None
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(config | {"problem_type": "single_label_classification"}))
     settings().write(base)
-    before = answers(AutoModelForSequenceClassification.from_pretrained(base))
-    assert torch.allclose(answers(load_classifier(base, "cpu", trained=True)), before, atol=1e-6)
+    before = compute_logits(AutoModelForSequenceClassification.from_pretrained(base))
+    assert torch.allclose(compute_logits(load_classifier(base, "cpu", trained=True)), before, atol=1e-6)

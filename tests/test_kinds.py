@@ -1,4 +1,4 @@
-"""Every type of task goes through the stages after download, with both engines, and resumes to the same bytes."""
+"""Each type of task passes through the stages with both engines, and a resumed run gives the same bytes."""
 
 import csv
 import functools
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import TinyMaker, sections
-from kinds import SIZES, TASKS, download_kind
+from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
@@ -38,8 +38,8 @@ def task_type(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def downloaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Run download once on a user's files for a type of task."""
-    return functools.cache(lambda task_type: download_kind(task_type, tmp_path_factory.mktemp(task_type)))
+    """Run download once for each type of task."""
+    return functools.cache(lambda task_type: download_task(task_type, tmp_path_factory.mktemp(task_type)))
 
 
 def test_download_infers_the_type_of_the_task(task_type: str, downloaded: Callable[[str], Path]) -> None:
@@ -50,22 +50,26 @@ def test_download_infers_the_type_of_the_task(task_type: str, downloaded: Callab
 def data(
     downloaded: Callable[[str], Path], tiny: TinyMaker, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    made: dict[str, Path] = {}
+    directories: dict[str, Path] = {}
 
     def make(task_type: str) -> Path:
-        if task_type not in made:
-            made[task_type] = tmp_path_factory.mktemp(task_type) / "tokenized"
+        if task_type not in directories:
+            directories[task_type] = tmp_path_factory.mktemp(task_type) / "tokenized"
             tokenize(
-                downloaded(task_type), tiny(), made[task_type], TokenizeParams(max_length=64, padding="dynamic"), 1
+                downloaded(task_type),
+                tiny(),
+                directories[task_type],
+                TokenizeParams(max_length=64, padding="dynamic"),
+                1,
             )
-        return made[task_type]
+        return directories[task_type]
 
     return make
 
 
 @pytest.fixture
 def run(params: Params, tiny: TinyMaker, data: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
-    """Train on a type of task, into a directory of its own."""
+    """Train on a type of task, and return the output directory."""
 
     def run(task_type: str, name: str, **changes: Any) -> Path:
         out = tmp_path / name
@@ -79,38 +83,38 @@ def run(params: Params, tiny: TinyMaker, data: Callable[[str], Path], tmp_path: 
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    """Return the bytes of all files, except what the engines do differently.
+    """Return the bytes of all files, without the parts that differ between the engines.
 
-    provenance.json names the engine, and has its code's hash. The Trainer counts epochs in forward passes, the loop in
-    optimizer steps.
+    provenance.json contains the name of the engine and the hash of its code. The Trainer counts epochs in forward
+    passes, and the loop counts them in optimizer steps.
     """
     files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
     different = re.compile(rb'"(code|engine)": "\w+"|(?<=\n)\d+,[\d.]+(?=,(train|validation))')
     return {str(file.relative_to(out)): different.sub(b"", file.read_bytes()) for file in files}
 
 
-def test_a_type_of_task_goes_through_the_stages_and_beats_its_baseline(
+def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
     task_type: str,
     run: Callable[..., Path],
     downloaded: Callable[[str], Path],
     data: Callable[[str], Path],
     tmp_path: Path,
 ) -> None:
-    """Also that the model, loaded with transformers, answers as predict does."""
+    """The model gives the same answers in a transformers pipeline as in the predict stage."""
     from transformers import pipeline
 
-    epochs = 8 if task_type == "several" else 4
+    epochs = 8 if task_type == "multi_label" else 4
     task, out = TASKS[task_type], run(task_type, "run", epochs=epochs, lr=3e-3, warmup_ratio=0.1)
     settings = PredictParams(batch_size=64, score_swapped_pairs=True, max_samples=None)
     predict(data(task_type), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
     evaluate(tmp_path / "predictions", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
     assert list(scores) == sorted(task.scored_splits)
-    best = task.metrics[0]
-    assert scores["validation"][best] > scores["validation"][f"{task.baseline}_{best}"] + 0.1
+    metric = task.metrics[0]
+    assert scores["validation"][metric] > scores["validation"][f"{task.baseline}_{metric}"] + 0.1
     rows = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
     assert len(rows) == SIZES["test"]
-    assert ("label" in rows[0]) == ("test" in task.scored_splits), "labels that are not known are not made up"
+    assert ("label" in rows[0]) == ("test" in task.scored_splits), "a split without labels gets no label column"
     logits = [name for name in rows[0] if name.startswith("logit_")]
     assert len(logits) == task.outputs
     swapped = {file.stem for file in (tmp_path / "predictions").glob("*_swapped.parquet")}
@@ -121,9 +125,9 @@ def test_a_type_of_task_goes_through_the_stages_and_beats_its_baseline(
     prediction = rows[0]["prediction"]
     [answers] = classify([text])
     scores_by_label = {answer["label"]: answer["score"] for answer in answers}
-    if task_type == "number":
+    if task_type == "regression":
         assert list(scores_by_label.values()) == [pytest.approx(prediction, abs=1e-4)]
-    elif task_type == "several":
+    elif task_type == "multi_label":
         assert [int(scores_by_label[label] > 0.5) for label in task.labels] == prediction
     else:
         assert max(scores_by_label, key=scores_by_label.__getitem__) == task.labels[prediction]
@@ -133,22 +137,22 @@ def test_a_type_of_task_goes_through_the_stages_and_beats_its_baseline(
 def test_both_engines_give_the_same_bytes(task_type: str, run: Callable[..., Path]) -> None:
     settings = {
         "epochs": 2, "max_train_samples": 39, "gradient_accumulation_steps": 2, "logging_steps": 1,
-        "class_weights": None if task_type == "number" else "balanced",
+        "class_weights": None if task_type == "regression" else "balanced",
     }  # fmt: skip
-    by_trainer = contents(run(task_type, "trainer", engine="trainer", **settings))
-    assert by_trainer == contents(run(task_type, "loop", engine="loop", **settings))
+    trainer_files = contents(run(task_type, "trainer", engine="trainer", **settings))
+    assert trainer_files == contents(run(task_type, "loop", engine="loop", **settings))
     if task_type == "classes":
-        unweighted = contents(run(task_type, "unweighted", engine="loop", **settings | {"class_weights": None}))
-        assert by_trainer["classifier/model.safetensors"] != unweighted["classifier/model.safetensors"]
+        unweighted_files = contents(run(task_type, "unweighted", engine="loop", **settings | {"class_weights": None}))
+        assert trainer_files["classifier/model.safetensors"] != unweighted_files["classifier/model.safetensors"]
 
 
 @pytest.mark.parametrize("engine", [pytest.param("trainer", marks=pytest.mark.slow), "loop"])
-def test_a_killed_run_of_a_regression_resumes_to_the_same_bytes(
+def test_a_killed_regression_run_resumes_to_the_same_bytes(
     engine: str, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its labels are standardized while it trains."""
+    """Regression labels are standardized during training."""
     settings = {"engine": engine, "epochs": 2, "max_train_samples": 40, "save_steps": 2, "logging_steps": 3}
-    expected = contents(run("number", "expected", **settings))
+    expected = contents(run("regression", "expected", **settings))
     steps = iter(range(100))
     step = torch.optim.AdamW.step
 
@@ -160,60 +164,62 @@ def test_a_killed_run_of_a_regression_resumes_to_the_same_bytes(
     remove_finished(tmp_path / "c")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(torch.optim.AdamW, "step", killed)
-        run("number", "resumed", **settings)
-    assert contents(run("number", "resumed", **settings)) == expected
+        run("regression", "resumed", **settings)
+    assert contents(run("regression", "resumed", **settings)) == expected
 
 
-def test_the_loss_does_not_depend_on_how_a_batch_is_cut(task_type: str) -> None:
+def test_the_loss_does_not_depend_on_how_a_batch_is_split(task_type: str) -> None:
     task, random = TASKS[task_type], torch.Generator().manual_seed(0)
     logits = torch.randn(10, task.outputs, generator=random)
     labels = {
         "classes": torch.randint(4, (10,), generator=random),
-        "several": torch.randint(2, (10, 3), generator=random).float(),
-        "number": torch.randn(10, generator=random),
+        "multi_label": torch.randint(2, (10, 3), generator=random).float(),
+        "regression": torch.randn(10, generator=random),
     }[task_type]
-    weights = None if task_type == "number" else torch.tensor([0.5, 2.0, 1.0, 3.0][: task.outputs])
+    weights = None if task_type == "regression" else torch.tensor([0.5, 2.0, 1.0, 3.0][: task.outputs])
     loss = SummedLoss(task.problem_type, weights)
     whole = loss(logits, labels)
     torch.testing.assert_close(loss(logits[:3], labels[:3]) + loss(logits[3:], labels[3:]), whole)
     plain = SummedLoss(task.problem_type, None)(logits, labels) / labels.numel()
-    by_torch: dict[str, Callable[..., torch.Tensor]] = {
+    torch_losses: dict[str, Callable[..., torch.Tensor]] = {
         "classes": functional.cross_entropy,
-        "several": functional.binary_cross_entropy_with_logits,
-        "number": lambda logits, labels: functional.mse_loss(logits[:, 0], labels),
+        "multi_label": functional.binary_cross_entropy_with_logits,
+        "regression": lambda logits, labels: functional.mse_loss(logits[:, 0], labels),
     }
-    torch.testing.assert_close(plain, by_torch[task_type](logits, labels))
+    torch.testing.assert_close(plain, torch_losses[task_type](logits, labels))
 
 
-def test_balanced_weights_are_those_of_scikit_learn() -> None:
+def test_balanced_weights_match_scikit_learn() -> None:
     labels = np.array([0] * 10 + [1] * 5 + [2] * 2 + [3])
     weights = class_weights("balanced", TASKS["classes"], labels)
     expected = compute_class_weight("balanced", classes=np.arange(4), y=labels)
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
-    several = class_weights("balanced", TASKS["several"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
-    assert several.tolist() == [1.0, 2.0, 1.0], "rows without / rows with; a label of all rows, or of none, has 1"
-    by_name = class_weights({"Denver": 3}, TASKS["classes"], labels)
-    assert by_name.tolist() == [1.0, 1.0, 3.0, 1.0]
+    multi_label_weights = class_weights("balanced", TASKS["multi_label"], np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
+    assert multi_label_weights.tolist() == [1.0, 2.0, 1.0], (
+        "rows without the label / rows with it, or 1 if all rows or no rows have it"
+    )
+    named_weights = class_weights({"Denver": 3}, TASKS["classes"], labels)
+    assert named_weights.tolist() == [1.0, 1.0, 3.0, 1.0]
 
 
-def test_wrong_weights_and_metrics_are_refused_in_one_line(run: Callable[..., Path]) -> None:
+def test_invalid_weights_and_metrics_are_rejected_in_one_line(run: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match=r'class_weights must .* got "Paris"\. The classes are Boston, Chicago'):
         run("classes", "run", class_weights={"Paris": 2.0})
     with pytest.raises(UserError, match=r"train\.class_weights must be null for a regression"):
-        run("number", "run", class_weights="balanced")
+        run("regression", "run", class_weights="balanced")
     with pytest.raises(UserError, match=r'best_model .* must be one of loss, accuracy, .*got "pearson"'):
-        run("several", "run", metric_for_best_model="pearson")
+        run("multi_label", "run", metric_for_best_model="pearson")
     with pytest.raises(UserError, match=r"label_smoothing_factor .* regression"):
-        run("number", "run", training_args={"label_smoothing_factor": 0.1})
+        run("regression", "run", training_args={"label_smoothing_factor": 0.1})
 
 
 @pytest.mark.parametrize(
-    ("task_type", "engine", "metric"), [("classes", "trainer", "loss"), ("number", "loop", "rmse")]
+    ("task_type", "engine", "metric"), [("classes", "trainer", "loss"), ("regression", "loop", "rmse")]
 )
-def test_the_epoch_is_chosen_by_the_metric_that_is_named(
+def test_the_kept_epoch_is_chosen_by_metric_for_best_model(
     task_type: str, engine: str, metric: str, run: Callable[..., Path]
 ) -> None:
-    """Of both, less is better."""
+    """For both metrics, lower is better."""
     settings = {"engine": engine, "epochs": 4, "lr": 2e-2, "max_train_samples": 64, "metric_for_best_model": metric}
     out = run(task_type, "run", **settings)
     with (out / "metrics" / "plots" / "history.csv").open() as file:
@@ -223,14 +229,13 @@ def test_the_epoch_is_chosen_by_the_metric_that_is_named(
     assert details["kept_epoch"] == values.index(min(values)) + 1
 
 
-def test_a_label_that_stands_for_none_is_refused(
+def test_a_label_equal_to_the_marker_for_missing_labels_is_rejected(
     downloaded: Callable[[str], Path], tiny: TinyMaker, tmp_path: Path
 ) -> None:
-
-    raw = shutil.copytree(downloaded("number"), tmp_path / "raw")
+    raw = shutil.copytree(downloaded("regression"), tmp_path / "raw")
     table = pq.read_table(raw / "validation.parquet")
     labels = pa.array([float(NO_LABEL), *table["label"].to_pylist()[1:]])
     table = table.set_column(table.column_names.index("label"), "label", labels)
     pq.write_table(table, raw / "validation.parquet")
-    with pytest.raises(UserError, match=r"label -100, .*; shift or scale"):
+    with pytest.raises(UserError, match=r"label -100, .*Shift or scale"):
         tokenize(raw, tiny(), tmp_path / "out", TokenizeParams(max_length=64, padding="dynamic"), 1)

@@ -1,4 +1,4 @@
-"""Labels in the forms in which people have them are read as what they mean, or rejected in one line."""
+"""Labels in the formats that people use are read correctly, or rejected in one line."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import params_file
-from custom_files import csv, download_custom, examples, jsonl, load_files, read, rows
+from custom_files import csv, download_custom, examples, jsonl, load_files, read_split, rows
 
 from pipeline.core.messages import UserError
 from pipeline.params import load_params
@@ -21,7 +21,7 @@ SEVERAL = "multi_label_classification"
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -33,13 +33,13 @@ def parquet(examples: list[tuple[Any, ...]], label_type: pa.DataType) -> bytes:
 
 
 def labels_by_row(corpus: Corpus) -> list[Any]:
-    """The labels of all splits in the order of the user's file."""
+    """Return the labels of all splits in the order of the user's file."""
     table = [row for split in corpus.splits for row in examples(corpus, split)]
     return [row["label"] for row in sorted(table, key=lambda row: row["idx"])]
 
 
-def rejected(files: Mapping[str, str | bytes], **changes: Any) -> str:
-    """The one line with which the files are rejected."""
+def load_error(files: Mapping[str, str | bytes], **changes: Any) -> str:
+    """Load files that must be rejected, and return the one-line error."""
     with pytest.raises(UserError) as error:
         load_files(files, **changes)
     assert "\n" not in str(error.value)
@@ -51,15 +51,15 @@ FORMS: dict[str, dict[str, str | bytes]] = {
     "whole numbers": {"train.jsonl": jsonl(rows(60, VECTORS))},
     "floats": {"train.jsonl": jsonl(rows(60, [[float(bit) for bit in vector] for vector in VECTORS]))},
     "booleans": {"train.jsonl": jsonl(rows(60, [[bool(bit) for bit in vector] for vector in VECTORS]))},
-    "texts": {"train.jsonl": jsonl(rows(60, [[str(bit) for bit in vector] for vector in VECTORS]))},
+    "strings": {"train.jsonl": jsonl(rows(60, [[str(bit) for bit in vector] for vector in VECTORS]))},
     "Parquet": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.int8()))},
-    "Parquet of fixed size": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.float32(), 3))},
+    "fixed-size Parquet lists": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.float32(), 3))},
     "separators": {"train.csv": csv(rows(60, ["1|0|1", "0|0|0", "0|1|0"]))},
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_list_of_0_and_1_for_each_label_is_a_multi_hot_vector(form: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_lists_of_0_and_1_are_multi_hot_vectors(form: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     corpus = load_files(FORMS[form])
     task = corpus.task
@@ -81,7 +81,7 @@ def test_id2label_names_the_positions_of_vectors(id2label: Any, names: list[str]
     assert labels_by_row(corpus)[0] == first
 
 
-def test_a_list_of_names_names_the_classes_0_1_and_so_on() -> None:
+def test_a_list_in_id2label_names_the_classes_0_1_and_so_on() -> None:
     corpus = load_files({"train.csv": csv(rows(60, [1, 0]))}, id2label=["bad", "good"])
     assert corpus.task.labels == ["bad", "good"]
     assert labels_by_row(corpus)[:2] == [1, 0]
@@ -94,7 +94,7 @@ def test_a_list_of_names_names_the_classes_0_1_and_so_on() -> None:
         ([[0], [1]], ["0", "1"], [1, 0]),
         ([[1], [0, 1], [], [2]], ["0", "1", "2"], [0, 1, 0]),
         ([[2, 0], [0, 1]], ["0", "1", "2"], [1, 0, 1]),
-        ([[0, 1], [1, 0], [1, 1]], ["0", "1"], [0, 1]),  # vectors, since all lists have the same length
+        ([[0, 1], [1, 0], [1, 1]], ["0", "1"], [0, 1]),  # these are vectors, because all lists have the same length
     ],
 )
 def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names: list[str], first: list[int]) -> None:
@@ -115,20 +115,22 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
     ],
 )
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_label_that_is_not_a_vector_like_the_others_is_named(odd: Any, quoted: str, split: str) -> None:
+def test_a_label_that_is_not_a_matching_vector_is_reported(odd: Any, quoted: str, split: str) -> None:
     examples = {"train": rows(30, VECTORS), "dev": rows(9, VECTORS, 1)}
     examples[split].insert(4, ("odd", odd))
-    message = rejected({f"{name}.jsonl": jsonl(listed) for name, listed in examples.items()}, split={"type": "fixed"})
+    message = load_error(
+        {f"{name}.jsonl": jsonl(split_rows) for name, split_rows in examples.items()}, split={"type": "fixed"}
+    )
     assert quoted in message
     assert f"{split}.jsonl line 5" in message
 
 
-def test_a_list_is_not_a_class_and_names_must_fit_the_vectors() -> None:
+def test_a_list_is_not_a_class_and_id2label_must_match_the_vectors() -> None:
     files = {"train.jsonl": jsonl(rows(60, VECTORS))}
-    assert "multi_label_classification" in rejected(files, problem_type="single_label_classification")
-    message = rejected(files, id2label=["toxic", "rude"])
+    assert "multi_label_classification" in load_error(files, problem_type="single_label_classification")
+    message = load_error(files, id2label=["toxic", "rude"])
     assert "data.id2label" in message and "3 labels" in message
-    assert "[0.2, 0.8]" in rejected({"train.jsonl": jsonl(rows(60, [[0.2, 0.8], [0.5, 0.5]]))})
+    assert "[0.2, 0.8]" in load_error({"train.jsonl": jsonl(rows(60, [[0.2, 0.8], [0.5, 0.5]]))})
 
 
 HEADER = "text,toxic,insult"
@@ -143,7 +145,7 @@ COLUMNS = {"label_column_name": ["toxic", "insult"]}
 
 
 @pytest.mark.parametrize("values", [("0", "1"), ("0.0", "1.0"), ("False", "True"), ("false", "true")])
-def test_several_columns_of_0_and_1_are_a_label_each(values: tuple[str, str]) -> None:
+def test_each_of_several_columns_of_0_and_1_is_a_label(values: tuple[str, str]) -> None:
     corpus = load_files(
         {"train.csv": columns_csv([(values[toxic], values[insult]) for toxic, insult in CELLS])}, **COLUMNS
     )
@@ -154,7 +156,7 @@ def test_several_columns_of_0_and_1_are_a_label_each(values: tuple[str, str]) ->
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_several_columns_of_other_files_are_a_label_each(form: str) -> None:
+def test_each_of_several_columns_of_a_json_lines_or_parquet_file_is_a_label(form: str) -> None:
     examples = [{"text": text, "toxic": bool(toxic), "insult": insult} for text, (toxic, insult) in rows(60, CELLS)]
     Path("data/custom").mkdir(parents=True)
     if form == "jsonl":
@@ -166,15 +168,15 @@ def test_several_columns_of_other_files_are_a_label_each(form: str) -> None:
     assert labels_by_row(corpus)[0] == [1, 0]
 
 
-def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -> None:
+def test_a_row_with_an_empty_cell_is_unlabeled_and_a_test_file_may_have_no_labels() -> None:
     files = {"train.csv": columns_csv([*CELLS, ("", 1)])}
-    assert "label: 15 of 60 (25.0%), idx 3, 7" in rejected(files, **COLUMNS)
+    assert "label: 15 of 60 (25.0%), idx 3, 7" in load_error(files, **COLUMNS)
     corpus = load_files(files, **COLUMNS, on_missing="drop")
     assert len(labels_by_row(corpus)) == 45
     corpus = load_files({"test.csv": csv([("x",), ("y",)], "text")}, **COLUMNS, on_missing="drop")
     assert corpus.task.unlabeled_splits == ["test"]
     corpus = load_files({"test.csv": columns_csv([(0, 0)], 5, 1)}, **COLUMNS, on_missing="drop")
-    assert corpus.task.unlabeled_splits == [], "rows that have none of the labels are labeled"
+    assert corpus.task.unlabeled_splits == [], "rows of zeros are labeled"
 
 
 @pytest.mark.parametrize(
@@ -196,14 +198,14 @@ def test_a_row_with_an_empty_cell_has_no_label_and_a_test_file_may_have_none() -
         ({}, {"id2label": ["a", "b", "c"]}, ["data.id2label", "insult"]),
     ],
 )
-def test_columns_that_are_not_of_0_and_1_are_named(
+def test_invalid_label_columns_are_reported(
     files: dict[str, str | bytes], changes: dict[str, Any], words: list[str]
 ) -> None:
-    message = rejected(files, **{**COLUMNS, **changes})
+    message = load_error(files, **{**COLUMNS, **changes})
     assert all(word in message for word in words), message
 
 
-def test_params_yaml_takes_a_list_of_columns_and_a_list_of_names(tmp_path: Path) -> None:
+def test_params_yaml_accepts_a_list_of_columns_and_a_list_of_names(tmp_path: Path) -> None:
     Path("data/custom").mkdir(parents=True)
     Path("data/custom/train.csv").write_text(columns_csv(CELLS))
     changes = {"data.task": "custom", "data.label_column_name": "[toxic, insult]", "data.id2label": "[Toxic, Insult]"}
@@ -215,7 +217,7 @@ TEXT_LISTS = {
     "Python": ["['a', 'b']", "['b']", "[]"],
     "JSON": ['["a", "b"]', '["b"]', "[]"],
     "NumPy": ["['a' 'b']", "['b']", "[]"],
-    "NumPy's scalars": ["[np.str_('a'), np.str_('b')]", "[np.str_('b')]", "[]"],
+    "NumPy scalars": ["[np.str_('a'), np.str_('b')]", "[np.str_('b')]", "[]"],
     "without quotes": ["[a, b]", "[b]", "[]"],
     "tuples": ["('a', 'b')", "('b',)", "()"],
     "sets": ["{'b', 'a'}", "{'b'}", "[]"],
@@ -223,7 +225,7 @@ TEXT_LISTS = {
 
 
 @pytest.mark.parametrize("form", TEXT_LISTS)
-def test_lists_that_were_saved_as_text_are_read_as_lists(form: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_lists_saved_as_text_are_read_as_lists(form: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     cells = ['"' + text.replace('"', '""') + '"' for text in TEXT_LISTS[form]]
     corpus = load_files({"train.csv": csv([*rows(60, cells), ("none", "")])})
@@ -244,7 +246,7 @@ def test_lists_that_were_saved_as_text_are_read_as_lists(form: str, caplog: pyte
         ['"1,0,1"', '"0,0,0"', '"0,1,0"'],
     ],
 )
-def test_vectors_that_were_saved_as_text_are_vectors(form: list[str]) -> None:
+def test_vectors_saved_as_text_are_read_as_vectors(form: list[str]) -> None:
     corpus = load_files({"train.csv": csv(rows(60, form))})
     assert corpus.task.labels == ["0", "1", "2"]
     assert labels_by_row(corpus) == VECTORS * 20
@@ -256,7 +258,7 @@ def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
     assert corpus.task.labels == ["a,b", "café", "c|d", "it's"]
 
 
-def test_names_in_brackets_and_an_odd_list_among_names_are_classes() -> None:
+def test_names_in_brackets_and_a_single_list_among_names_are_classes() -> None:
     corpus = load_files({"train.csv": csv(rows(60, ["[NEG]", "[POS]"]))})
     assert corpus.task.labels == ["[NEG]", "[POS]"]
     corpus = load_files({"train.csv": csv([*rows(60, ["bad", "good"]), ("x", "['bad']")])}, split={"type": "random"})
@@ -266,13 +268,13 @@ def test_names_in_brackets_and_an_odd_list_among_names_are_classes() -> None:
     assert corpus.task.labels == ["['a']", "['b']"]
 
 
-def test_a_label_that_is_not_a_list_among_lists_is_named() -> None:
-    message = rejected({"train.csv": csv([*rows(60, ["['a']", "['b']"]), ("odd", "a")])})
+def test_a_label_among_lists_that_is_not_a_list_is_reported() -> None:
+    message = load_error({"train.csv": csv([*rows(60, ["['a']", "['b']"]), ("odd", "a")])})
     assert "train.csv line 62" in message and "'a'" in message and "['a']" in message
 
 
-def datasets_parquet(path: str, examples: list[tuple[str, Any]], feature: Any) -> None:
-    """Write a file as people do it with the package `datasets`."""
+def write_datasets_parquet(path: str, examples: list[tuple[str, Any]], feature: Any) -> None:
+    """Write a Parquet file with the package `datasets`, as many users do."""
     from datasets import Dataset
 
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -290,8 +292,8 @@ def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: 
 
     caplog.set_level("INFO")
     train, test = rows(60, ["no", "yes"]), rows(10, ["no", "yes"], 1)
-    datasets_parquet("data/custom/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
-    datasets_parquet("data/custom/test.parquet", test, ClassLabel(names=["no", "yes"]))
+    write_datasets_parquet("data/custom/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
+    write_datasets_parquet("data/custom/test.parquet", test, ClassLabel(names=["no", "yes"]))
     corpus = load_files({})
     assert corpus.task.labels == ["yes", "no"], "in the order of train's schema"
     assert names_by_text(corpus) == dict(train + test)
@@ -300,60 +302,60 @@ def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: 
     assert names_by_text(corpus) == {text: label.title() for text, label in train + test}
 
 
-def test_minus_one_of_a_class_label_is_missing() -> None:
+def test_minus_one_in_a_class_label_column_is_a_missing_label() -> None:
     from datasets import ClassLabel
 
-    datasets_parquet("data/custom/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
-    datasets_parquet("data/custom/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
+    write_datasets_parquet("data/custom/train.parquet", rows(60, [0, 1, 2]), ClassLabel(names=["c", "b", "a"]))
+    write_datasets_parquet("data/custom/test.parquet", rows(10, [-1], 1), ClassLabel(names=["c", "b", "a"]))
     task = load_files({}).task
     assert (task.labels, task.unlabeled_splits) == (["c", "b", "a"], ["test"])
-    datasets_parquet("data/custom/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
-    assert "test has rows without a label: 5 of 10 (50.0%), idx 1, 3" in rejected({})
+    write_datasets_parquet("data/custom/test.parquet", rows(10, [1, -1], 1), ClassLabel(names=["c", "b", "a"]))
+    assert "test has rows without a label: 5 of 10 (50.0%), idx 1, 3" in load_error({})
 
 
-def test_many_class_names_that_are_numbers_are_classes_and_lists_of_classes_are_several() -> None:
+def test_many_numeric_class_names_are_classes_and_lists_of_classes_are_multi_label() -> None:
     from datasets import ClassLabel, Sequence
 
     names = [str(number) for number in range(30)]
-    datasets_parquet("data/custom/train.parquet", rows(90, names), ClassLabel(names=names))
+    write_datasets_parquet("data/custom/train.parquet", rows(90, names), ClassLabel(names=names))
     assert load_files({}).task.labels == names
     lists = Sequence(ClassLabel(names=["b; c", "a"]))
-    datasets_parquet("data/custom/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
+    write_datasets_parquet("data/custom/train.parquet", rows(60, [[0], [0, 1], [1]]), lists)
     corpus = load_files({})
     assert corpus.task.labels == ["b; c", "a"]
     assert labels_by_row(corpus)[:3] == [[1, 0], [1, 1], [0, 1]]
 
 
-def test_a_class_number_without_a_name_is_named() -> None:
+def test_a_class_number_without_a_name_is_reported() -> None:
     train = pa.table({"text": [text for text, _ in rows(60, [0])], "label": [0, 1, 2] * 20})
     features = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": ["a", "b"], "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     Path("data/custom").mkdir(parents=True)
     pq.write_table(train.replace_schema_metadata(metadata), "data/custom/train.parquet")
-    message = rejected({})
+    message = load_error({})
     assert "train.parquet row 2" in message and '"label" is 2' in message
     for broken in ("not JSON", "[]", '{"info": null}', '{"info": {"features": {"label": {"_type": "ClassLabel"}}}}'):
         pq.write_table(train.replace_schema_metadata({"huggingface": broken}), "data/custom/train.parquet")
         assert load_files({}).task.labels == ["0", "1", "2"]
 
 
-def test_what_download_wrote_is_read_to_the_same_rows() -> None:
+def test_the_output_of_download_is_read_as_the_same_rows() -> None:
     files = {"train.csv": csv(rows(60, ["b", "a", "c"])), "test.csv": csv(rows(9, ["c", "a", "b"], 1))}
     raw = download_custom(files, id2label={"b": "B", "c": "C", "a": "A"})
     corpus = load_files({}, directory=str(raw))
     assert corpus.task.labels == ["B", "C", "A"]
     for split in corpus.splits:
-        written = [(row["text"], row["label"]) for row in read(raw, split)]
+        written = [(row["text"], row["label"]) for row in read_split(raw, split)]
         assert [(row["text"], row["label"]) for row in examples(corpus, split)] == written
 
 
 MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
     "whole numbers": ([0, 1], [-1]),
     "floats": ([0.0, 1.0], [-1.0]),
-    "texts": (["0", "1"], ["-1"]),
+    "strings": (["0", "1"], ["-1"]),
     "words": (["bad", "good"], [-1]),
     "vectors": (VECTORS, [[-1, -1, -1]]),
-    "a regression of greater numbers": ([0.5, 2.5], [-1]),
+    "a regression with larger numbers": ([0.5, 2.5], [-1]),
 }
 
 
@@ -368,11 +370,11 @@ def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, ca
     assert any(message.startswith("test: ") and "-1" in message for message in caplog.messages)
 
 
-def test_columns_that_are_all_minus_one_are_not_known() -> None:
+def test_a_test_split_whose_label_columns_are_all_minus_one_has_no_labels() -> None:
     files = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
     assert load_files(files, **COLUMNS).task.unlabeled_splits == ["test"]
     files["test.csv"] = columns_csv([(-1, -1), (0, 1)], 9, 1)
-    assert "test.csv line 2" in rejected(files, **COLUMNS)
+    assert "test.csv line 2" in load_error(files, **COLUMNS)
 
 
 @pytest.mark.parametrize("label", [-1, "-1", " -1.0"])
@@ -382,7 +384,7 @@ def test_columns_that_are_all_minus_one_are_not_known() -> None:
 def test_some_labels_of_minus_one_are_an_error(label: Any, split: str, labels: list[Any]) -> None:
     examples = rows(20, [label if value is None else value for value in labels], 1)
     files = {"train.jsonl": jsonl(rows(60, [0, 1])), f"{split}.jsonl": jsonl(examples)}
-    message = rejected(files, split={"type": "fixed"} if split == "dev" else {})
+    message = load_error(files, split={"type": "fixed"} if split == "dev" else {})
     first, count = (2, 4) if len(labels) > 1 else (1, 20)
     assert f"{split}.jsonl line {first}" in message and f"{count} of 20 rows" in message
     assert "data.on_missing" in message and "data.id2label" in message
@@ -399,7 +401,7 @@ def test_some_labels_of_minus_one_are_an_error(label: Any, split: str, labels: l
         ([0.5, 1.5], [-1, 2], {}, []),
     ],
 )
-def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
+def test_minus_one_can_be_a_class_or_a_number(
     train: list[Any], test: list[Any], changes: dict[str, Any], labels: list[str]
 ) -> None:
     corpus = load_files({"train.csv": csv(rows(60, train)), "test.csv": csv(rows(10, test, 1))}, **changes)
@@ -409,15 +411,15 @@ def test_minus_one_is_a_class_or_a_number_where_it_is_used_as_one(
     assert expected in corpus.splits["test"]["label"].tolist()
 
 
-def test_a_word_among_the_targets_is_told_next_to_a_test_split_of_minus_ones() -> None:
+def test_a_word_among_the_targets_is_reported_even_if_test_has_only_minus_ones() -> None:
     files = {"train.csv": csv(rows(60, ["0.5", "good"])), "test.csv": csv(rows(9, [-1], 1))}
-    assert "train.csv line 3: \"label\" is 'good'" in rejected(files, problem_type="regression")
+    assert "train.csv line 3: \"label\" is 'good'" in load_error(files, problem_type="regression")
     corpus = load_files({"train.csv": csv(rows(60, [-1, "9" * 400])), "test.csv": csv(rows(9, [-1], 1))})
     assert corpus.task.labels == ["-1", "9" * 400]
 
 
-def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
-    message = rejected({"train.csv": csv(rows(60, [0, 1, 2, -1]))})
+def test_minus_one_among_the_class_numbers_of_train_is_reported() -> None:
+    message = load_error({"train.csv": csv(rows(60, [0, 1, 2, -1]))})
     assert 'train.csv line 5: "label" is -1' in message and "data.id2label" in message
     corpus = load_files({"train.csv": csv(rows(60, [0, 1, -1]))})
     assert any('line 4: "label" is -1' in warning for warning in corpus.warnings)
@@ -441,15 +443,15 @@ def test_minus_one_among_the_class_numbers_of_train_is_told() -> None:
 def test_numbers_with_commas_and_percent_signs_are_not_classes(labels: list[str], quoted: str, remedy: str) -> None:
     files = {"train.jsonl": jsonl(rows(60, labels))}
     for changes in ({}, {"problem_type": "regression"}):
-        message = rejected(files, **changes)
+        message = load_error(files, **changes)
         assert f'line {labels.index(quoted.strip(chr(39))) + 1}: "label" is {quoted}' in message and remedy in message
     task = load_files(files, id2label={label: label for label in labels}).task
     assert task.labels == labels
 
 
-def test_a_decimal_comma_in_another_split_is_named() -> None:
+def test_a_decimal_comma_in_another_split_is_reported() -> None:
     files = {"train.csv": csv(rows(60, ["0.5", "1.5"])), "dev.csv": csv([("a", "0.5"), ("b", '"0,7"')])}
-    assert "dev.csv line 3: \"label\" is '0,7'" in rejected(files, split={"type": "fixed"})
+    assert "dev.csv line 3: \"label\" is '0,7'" in load_error(files, split={"type": "fixed"})
 
 
 def test_words_with_some_percentages_are_classes() -> None:
@@ -457,7 +459,7 @@ def test_words_with_some_percentages_are_classes() -> None:
     assert load_files({"train.csv": csv(rows(60, labels))}).task.labels == sorted(labels)
 
 
-def test_decimals_of_parquet_are_numbers() -> None:
+def test_parquet_decimals_are_numbers() -> None:
     numbers = [Decimal("0.50"), Decimal("-2.25"), Decimal("0.00")]
     corpus = load_files({"train.parquet": parquet(rows(60, numbers), pa.decimal128(10, 2))})
     assert corpus.task.problem_type == "regression"
@@ -469,23 +471,23 @@ def test_decimals_of_parquet_are_numbers() -> None:
 
 LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
     "case": (["Spam", "spam", "ham"], ["'Spam'", "'spam'", "2 different"], 3),
-    "truth values": ([True, False, "true", "no"], ["'True'", "'true'", "2 different"], 4),
+    "booleans": ([True, False, "true", "no"], ["'True'", "'true'", "2 different"], 4),
     "Unicode form": (["café", "cafe\u0301", "tea"], ["caf\\xe9", "cafe\\u0301", "2 different"], 3),
-    "wide letters": (["\uff21", "A", "B"], ["\uff21", "'A'", "2 different"], 3),
-    "spaces around": (["spam", " spam", "ham"], ["' spam'", "'spam'", "one label"], 2),
+    "full-width letters": (["\uff21", "A", "B"], ["\uff21", "'A'", "2 different"], 3),
+    "surrounding spaces": (["spam", " spam", "ham"], ["' spam'", "'spam'", "one label"], 2),
     "no-break space": (["spam", "spam\u00a0", "ham"], ["'spam\\xa0'", "'spam'", "one label"], 2),
-    "spaces within": (["not  spam", "not spam"], ["'not  spam'", "'not spam'", "2 different"], 2),
+    "inner spaces": (["not  spam", "not spam"], ["'not  spam'", "'not spam'", "2 different"], 2),
     "zero-width space": (["spam", "spam\u200b", "ham"], ["'spam\\u200b'", "'spam'", "2 different"], 3),
     "byte order mark": (["\ufeffspam", "spam", "ham"], ["'\\ufeffspam'", "'spam'", "2 different"], 3),
     "decimal point": (["1", "1.0", "0"], ["'1'", "'1.0'", "one label"], 2),
-    "numbers of JSON": ([1, 1.0, 0], ["'1'", "'1.0'", "one label"], 2),
+    "JSON numbers": ([1, 1.0, 0], ["'1'", "'1.0'", "one label"], 2),
     "codes": (["1", "01", "2"], ["'01'", "'1'", "2 different"], 3),
     "several labels": ([["a"], ["A", "b"]], ["'A'", "'a'", "2 different"], 3),
 }
 
 
 @pytest.mark.parametrize("case", LOOK_ALIKES)
-def test_labels_that_are_almost_the_same_are_named_in_one_warning(case: str) -> None:
+def test_labels_that_are_almost_the_same_get_one_warning(case: str) -> None:
     labels, words, classes = LOOK_ALIKES[case]
     corpus = load_files({"train.jsonl": jsonl(rows(60, labels))})
     assert len(corpus.task.labels) == classes
@@ -493,7 +495,7 @@ def test_labels_that_are_almost_the_same_are_named_in_one_warning(case: str) -> 
     assert all(word in warning for word in words), warning
 
 
-def test_spellings_in_other_splits_count_and_different_labels_do_not() -> None:
+def test_spellings_are_compared_across_splits_and_different_labels_get_no_warning() -> None:
     files = {"train.csv": csv(rows(60, ["yes", "no"])), "test.csv": csv(rows(9, ["Yes", "no"], 1))}
     corpus = load_files(files)
     assert any("'Yes' and 'yes'" in warning for warning in corpus.warnings)

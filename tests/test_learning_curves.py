@@ -1,4 +1,4 @@
-"""Learning curves: a synthetic curve of each kind gets the right verdict."""
+"""Synthetic learning curves get the right verdicts."""
 
 import csv
 import re
@@ -19,9 +19,9 @@ def curve(validation_loss: list[float], f1: list[float], train_loss: list[float 
 
 CURVES = {
     "one epoch": (curve([0.5], [0.8]), ["Too short"]),
-    "better to the end": (curve([0.6, 0.5, 0.4], [0.82, 0.86, 0.89]), ["Still improving"]),
-    "better by less than half a point": (curve([0.6, 0.5, 0.4], [0.82, 0.886, 0.89]), ["Leveled off"]),
-    "F1 rises, but the loss too": (curve([0.5, 0.4, 0.41], [0.82, 0.86, 0.89]), ["Leveled off"]),
+    "improves to the end": (curve([0.6, 0.5, 0.4], [0.82, 0.86, 0.89]), ["Still improving"]),
+    "improves by less than half a point": (curve([0.6, 0.5, 0.4], [0.82, 0.886, 0.89]), ["Leveled off"]),
+    "F1 and loss both rise": (curve([0.5, 0.4, 0.41], [0.82, 0.86, 0.89]), ["Leveled off"]),
     "best in the middle": (curve([0.5, 0.4, 0.41], [0.85, 0.9, 0.895]), ["Leveled off"]),
     "loss climbs from its minimum": (
         curve([0.5, 0.4, 0.45, 0.55], [0.85, 0.9, 0.9, 0.895]),
@@ -35,11 +35,11 @@ CURVES = {
     "F1 falls and rises a little": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.885, 0.9, 0.9]), ["Leveled off"]),
     "F1 peaks": (curve([0.5, 0.49, 0.5, 0.5], [0.85, 0.9, 0.87, 0.87]), ["Leveled off"]),
     "loss rises and falls again": (curve([0.5, 0.6, 0.45, 0.46], [0.9, 0.9, 0.9, 0.9]), ["Erratic"]),
-    "erratic, and better in the end": (
+    "erratic, but better in the end": (
         curve([0.5, 0.6, 0.5, 0.4], [0.85, 0.8, 0.86, 0.9]),
         ["Still improving", "Erratic"],
     ),
-    "erratic, and overfitting": (
+    "erratic and overfitting": (
         curve([0.5, 0.4, 0.5, 0.42, 0.6], [0.85, 0.9, 0.86, 0.9, 0.86]),
         ["Overfitting from epoch 3", "Erratic"],
     ),
@@ -47,12 +47,12 @@ CURVES = {
 
 
 @pytest.mark.parametrize("case", CURVES)
-def test_each_kind_of_curve_gets_its_verdict(case: str) -> None:
+def test_a_curve_gets_the_right_verdict(case: str) -> None:
     run, names = CURVES[case]
     assert [verdict.name for verdict in judge(run, "f1", planned=len(run), degenerate=False)] == names
 
 
-def test_early_stopping_is_reported_beside_the_verdict() -> None:
+def test_early_stopping_is_reported_next_to_the_verdict() -> None:
     run, names = CURVES["loss climbs from its minimum"]
     overfitting, stopped = judge(run, "f1", planned=10, degenerate=False)
     assert overfitting.name == names[0]
@@ -61,19 +61,19 @@ def test_early_stopping_is_reported_beside_the_verdict() -> None:
     assert "best after epoch 2" in stopped.text
 
 
-def test_a_model_that_always_says_the_same_gets_no_other_verdict() -> None:
-    run, _ = CURVES["better to the end"]
+def test_a_degenerate_model_gets_no_other_verdict() -> None:
+    run, _ = CURVES["improves to the end"]
     assert [verdict.name for verdict in judge(run, "f1", planned=3, degenerate=True)] == ["One answer"]
 
 
-def test_a_verdict_has_its_numbers() -> None:
+def test_a_verdict_quotes_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
     (verdict,) = judge(run, "f1", 4, False)
     assert re.search(r"epoch 2, .*0\.400 to 0\.550, .*training loss .*0\.300 to 0\.150", verdict.text)
 
 
 def test_a_rise_within_two_standard_errors_is_only_perhaps_overfitting() -> None:
-    run, _ = CURVES["loss climbs from its minimum"]  # by 0.15
+    run, _ = CURVES["loss climbs from its minimum"]  # its loss rises by 0.15
     for error, name in ((0.07, "Overfitting from epoch 3"), (0.08, "Perhaps overfitting from epoch 3")):
         (verdict,) = judge(run, "f1", 4, False, "60 pairs", error)
         assert verdict.name == name
@@ -98,15 +98,15 @@ def test_epochs_are_read_from_the_history() -> None:
 
 
 @pytest.mark.parametrize(("name", "title"), [("rmse", "RMSE"), ("loss", "loss")])
-def test_an_error_and_the_loss_are_better_when_lower(name: str, title: str) -> None:
-    (verdict,) = judge(CURVES["better to the end"][0], name, planned=3, degenerate=False)
+def test_lower_is_better_for_errors_and_for_the_loss(name: str, title: str) -> None:
+    (verdict,) = judge(CURVES["improves to the end"][0], name, planned=3, degenerate=False)
     assert verdict.name == "Still improving"
     assert re.search(rf"best validation {title}, by 0\.\d{{3}}", verdict.text)
     *_, stopped = judge(CURVES["loss climbs from its minimum"][0], name, planned=9, degenerate=False)
     assert f"validation {title} was best after epoch 2" in stopped.text
 
 
-def test_an_error_swings_by_a_share_of_its_lowest_value() -> None:
+def test_swings_of_an_error_are_relative_to_its_lowest_value() -> None:
     def run(*errors: float) -> list[Epoch]:
         return [Epoch(number, 1 / number, {"loss": 0.5, "rmse": error}) for number, error in enumerate(errors, 1)]
 

@@ -1,4 +1,4 @@
-"""Damaged and malicious model directories: no code is executed, nothing hangs, memory stays bounded."""
+"""Loading a damaged or malicious model directory executes no code, does not hang and needs little memory."""
 
 import json
 import re
@@ -21,19 +21,19 @@ from pipeline.modeling.settings import InferenceSettings
 Damage = Callable[[Path], None]
 
 
-def weights(header_size: int, rest: bytes) -> Damage:
+def overwrite_weights(header_size: int, rest: bytes) -> Damage:
     def damage(directory: Path) -> None:
         (directory / "model.safetensors").write_bytes(struct.pack("<Q", header_size) + rest)
 
     return damage
 
 
-def tensor(**entry: Any) -> Damage:
+def overwrite_header(**entry: Any) -> Damage:
     header = json.dumps({"bert.embeddings.word_embeddings.weight": entry}).encode()
-    return weights(len(header), header)
+    return overwrite_weights(len(header), header)
 
 
-def changed(change: Callable[[Any], Any]) -> Damage:
+def edit_embeddings(change: Callable[[Any], Any]) -> Damage:
     def damage(directory: Path) -> None:
         weights = load((directory / "model.safetensors").read_bytes())
         name = "embeddings.word_embeddings.weight"
@@ -42,18 +42,18 @@ def changed(change: Callable[[Any], Any]) -> Damage:
     return damage
 
 
-def truncated(directory: Path) -> None:
+def truncate_weights(directory: Path) -> None:
     content = (directory / "model.safetensors").read_bytes()
     (directory / "model.safetensors").write_bytes(content[:-1000])
 
 
-def pickled(directory: Path) -> None:
+def pickle_weights(directory: Path) -> None:
     (directory / "model.safetensors").write_bytes(
         b"cos\nsystem\n(S'touch " + str(directory / "executed").encode() + b"'\ntR."
     )
 
 
-def config(file: str = "config.json", **entries: Any) -> Damage:
+def edit_json(file: str = "config.json", **entries: Any) -> Damage:
     def damage(directory: Path) -> None:
         content = json.loads((directory / file).read_text())
         (directory / file).write_text(json.dumps(content | entries))
@@ -62,7 +62,7 @@ def config(file: str = "config.json", **entries: Any) -> Damage:
 
 
 def settings(**changed: Any) -> InferenceSettings:
-    """The settings of a trained model with the names that transformers gives."""
+    """Return the settings of a trained model that has the default label names of transformers."""
     entries = {
         "task": "custom", "problem_type": "single_label_classification", "text_columns": ["text"],
         "labels": ["LABEL_0", "LABEL_1"], "max_length": 24, "padding": "dynamic", "precision": "fp32", **changed,
@@ -76,31 +76,34 @@ REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (weights(2**40, b"{}"), "header too large"),
-        (weights(90_000_000, b"{" * 1000), "invalid header length"),
-        (weights(4, b"{{{{"), "invalid JSON in header"),
-        (tensor(dtype="F32", shape=[2**40, 2**20], data_offsets=[0, 2**62]), "overflow"),
-        (tensor(dtype="F32", shape=[2], data_offsets=[0, 8]), "not fully covered"),
-        (truncated, "not fully covered"),
-        (pickled, "header too large"),
-        (config(model_type="remote", auto_map=REMOTE), "contains custom code which must be executed"),
-        (config(model_type="unheard-of"), "does not recognize this architecture"),
-        (config(num_hidden_layers=10**9), "asks for 1000000000 layers, but the weights only have 39 tensors"),
-        (config(intermediate_size=10**9), r"describes \d+ parameters, but the weights have \d+"),
-        (config(hidden_size="wide"), "expected int, got str"),
-        (config(hidden_size=-3), "negative dimension"),
-        (config(vocab_size=10), r"its tokenizer has \d+ tokens, but vocab_size in config\.json is 10"),
-        (config(num_hidden_layers=1), r"more layers than config\.json describes, .*encoder\.layer\.1\."),
-        (config(pad_token_id=99999), "Padding_idx"),
-        (config(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "bitsandbytes"),
-        (changed(lambda weight: weight * torch.nan), r"NaN or infinite numbers, for example in embeddings\.word"),
-        (changed(lambda weight: weight / 0), "NaN or infinite"),
-        (changed(lambda weight: weight.to(torch.int32)), r"numbers of type torch\.int32"),
+        (overwrite_weights(2**40, b"{}"), "header too large"),
+        (overwrite_weights(90_000_000, b"{" * 1000), "invalid header length"),
+        (overwrite_weights(4, b"{{{{"), "invalid JSON in header"),
+        (overwrite_header(dtype="F32", shape=[2**40, 2**20], data_offsets=[0, 2**62]), "overflow"),
+        (overwrite_header(dtype="F32", shape=[2], data_offsets=[0, 8]), "not fully covered"),
+        (truncate_weights, "not fully covered"),
+        (pickle_weights, "header too large"),
+        (edit_json(model_type="remote", auto_map=REMOTE), "contains custom code which must be executed"),
+        (edit_json(model_type="unheard-of"), "does not recognize this architecture"),
+        (edit_json(num_hidden_layers=10**9), "asks for 1000000000 layers, but the weights only have 39 tensors"),
+        (edit_json(intermediate_size=10**9), r"describes \d+ parameters, but the weights have \d+"),
+        (edit_json(hidden_size="wide"), "expected int, got str"),
+        (edit_json(hidden_size=-3), "negative dimension"),
+        (edit_json(vocab_size=10), r"its tokenizer has \d+ tokens, but vocab_size in config\.json is 10"),
+        (edit_json(num_hidden_layers=1), r"more layers than config\.json describes, .*encoder\.layer\.1\."),
+        (edit_json(pad_token_id=99999), "Padding_idx"),
+        (edit_json(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "bitsandbytes"),
+        (
+            edit_embeddings(lambda weight: weight * torch.nan),
+            r"NaN or infinite numbers, for example in embeddings\.word",
+        ),
+        (edit_embeddings(lambda weight: weight / 0), "NaN or infinite"),
+        (edit_embeddings(lambda weight: weight.to(torch.int32)), r"numbers of type torch\.int32"),
         (lambda directory: (directory / "tokenizer.json").unlink(), r"no tokenizer\.json"),
-        (config("tokenizer.json", model={"type": "WordPiece", "vocab": {}}), "missing field"),
-        (config("tokenizer_config.json", model_input_names=["input_ids"]), "attention_mask"),
-        (config("tokenizer_config.json", unk_token=None), "UNK"),
-        (config(vocab_size=1000), r"word_embeddings.weight must have shape \[1000, 32\] .*, got \["),
+        (edit_json("tokenizer.json", model={"type": "WordPiece", "vocab": {}}), "missing field"),
+        (edit_json("tokenizer_config.json", model_input_names=["input_ids"]), "attention_mask"),
+        (edit_json("tokenizer_config.json", unk_token=None), "UNK"),
+        (edit_json(vocab_size=1000), r"word_embeddings.weight must have shape \[1000, 32\] .*, got \["),
     ],
 )  # fmt: skip
 def test_a_damaged_or_malicious_model_is_reported_in_one_line(
@@ -110,7 +113,7 @@ def test_a_damaged_or_malicious_model_is_reported_in_one_line(
     shutil.copytree(tiny(), directory)
     (directory / "remote.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
     damage(directory)
-    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    Path("/proc/self/clear_refs").write_text("5")  # This resets the peak memory.
     before, started = peak_memory(), time.process_time()
     with pytest.raises(UserError, match=rf"model cannot be loaded: .*{message}") as error:
         load_tokenizer(directory)
@@ -121,7 +124,7 @@ def test_a_damaged_or_malicious_model_is_reported_in_one_line(
     assert peak_memory() - before < 50_000
 
 
-def test_no_weight_of_a_trained_model_is_drawn_at_random(tiny: TinyMaker, tmp_path: Path) -> None:
+def test_missing_weights_are_not_silently_initialized_at_random(tiny: TinyMaker, tmp_path: Path) -> None:
     directory = tmp_path / "model"
     shutil.copytree(tiny(), directory)
     load_classifier(directory, "cpu")
@@ -144,15 +147,15 @@ def test_remote_code_of_a_known_architecture_is_not_executed(tiny: TinyMaker, tm
     directory = tmp_path / "model"
     shutil.copytree(tiny(), directory)
     (directory / "remote.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
-    config(auto_map=REMOTE)(directory)
-    config("tokenizer_config.json", auto_map={"AutoTokenizer": ["remote.T", None]}, tokenizer_class="T")(directory)
+    edit_json(auto_map=REMOTE)(directory)
+    edit_json("tokenizer_config.json", auto_map={"AutoTokenizer": ["remote.T", None]}, tokenizer_class="T")(directory)
     load_tokenizer(directory)
     load_classifier(directory, "cpu")
     assert not (directory / "executed").exists()
 
 
-def test_a_saved_tokenizer_does_not_tell_how_it_was_found(tiny: TinyMaker, tmp_path: Path) -> None:
-    """Else the bytes of the model directory would depend on HF_HUB_OFFLINE."""
+def test_a_saved_tokenizer_does_not_depend_on_how_it_was_loaded(tiny: TinyMaker, tmp_path: Path) -> None:
+    """Otherwise, the bytes of the model directory would depend on HF_HUB_OFFLINE."""
     load_tokenizer(tiny()).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert saved["tokenizer_class"] == "BertTokenizer"

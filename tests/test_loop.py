@@ -1,4 +1,4 @@
-"""The plain training loop gives the same bytes as Trainer, or rejects the settings."""
+"""The plain training loop gives the same bytes as the Trainer, or rejects the settings."""
 
 import re
 from collections.abc import Callable
@@ -15,29 +15,29 @@ from pipeline.training.arguments import check_training
 
 
 @pytest.fixture
-def results(
+def train_with(
     tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> Callable[..., dict[str, bytes]]:
-    """Train with an engine. Returns the bytes of all outputs but timing.json."""
+    """Train with an engine, and return the bytes of all outputs except timing.json."""
 
-    def results(engine: str, model_type: str = "bert", **changes: Any) -> dict[str, bytes]:
+    def train_with(engine: str, model_type: str = "bert", **changes: Any) -> dict[str, bytes]:
         out = tmp_path / engine
         settings = {"engine": engine, "max_train_samples": 39, "logging_steps": 1, "epochs": 2, **changes}
-        trained = sections(params, **settings)
+        param_sections = sections(params, **settings)
         train(
             tokenized(tiny(model_type)),
             tiny(model_type),
             out / "classifier",
             out / "metrics",
             tmp_path / "checkpoints",
-            *trained,
+            *param_sections,
         )
         files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
-        # provenance.json names the engine, and has its code's hash.
+        # provenance.json has the name of the engine and the hash of its code.
         engine_entries = re.compile(rb'"(code|engine)": "\w+"')
         return {str(file.relative_to(out)): engine_entries.sub(b"", file.read_bytes()) for file in files}
 
-    return results
+    return train_with
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def results(
     ids=str,
 )  # fmt: skip
 def test_the_loop_and_the_trainer_give_the_same_bytes(
-    settings: dict[str, Any], results: Callable[..., dict[str, bytes]]
+    settings: dict[str, Any], train_with: Callable[..., dict[str, bytes]]
 ) -> None:
-    """With dropout, in one process; test_processes has two."""
-    by_loop = results("loop", **settings)
-    assert len(by_loop["metrics/plots/history.csv"].splitlines()) > 4
-    assert by_loop == results("trainer", **settings)
+    """These runs use dropout and one process. test_processes.py uses two processes."""
+    loop_outputs = train_with("loop", **settings)
+    assert len(loop_outputs["metrics/plots/history.csv"].splitlines()) > 4
+    assert loop_outputs == train_with("trainer", **settings)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_loop_and_the_trainer_give_the_same_bytes(
         ({"training_args": {"neftune_noise_alpha": 5}}, "train.training_args must be {} with train.engine loop, got {"),
     ],
 )
-def test_settings_that_the_loop_lacks_are_rejected_in_one_line(
+def test_settings_that_the_loop_does_not_support_are_rejected_in_one_line(
     change: dict[str, Any], message: str, params: Params
 ) -> None:
     with pytest.raises(UserError, match=message) as error:

@@ -12,11 +12,13 @@ from pipeline.reporting.mistakes import MistakeGroup, Piece, pieces, worst
 
 
 def predictions(labels: list[object], predicted: list[object], probability: list[object] | None) -> Predictions:
-    sure = None if probability is None else np.array(probability)
-    return Predictions(np.arange(len(labels)), np.array(labels), np.array(predicted), np.zeros((1, 1)), sure, None)
+    probabilities = None if probability is None else np.array(probability)
+    return Predictions(
+        np.arange(len(labels)), np.array(labels), np.array(predicted), np.zeros((1, 1)), probabilities, None
+    )
 
 
-def test_of_two_classes_the_most_confident_mistakes_of_each_come_first() -> None:
+def test_with_two_classes_the_most_confident_mistakes_of_each_class_come_first() -> None:
     positive = np.array([0.7, 0.9, 0.2, 0.9, 0.1, 0.99, *[0.6] * 12])
     labels = [0, 0, 1, 0, 1, 1, *[0] * 12]
     outcome = predictions(
@@ -25,29 +27,29 @@ def test_of_two_classes_the_most_confident_mistakes_of_each_come_first() -> None
     assert worst(TASKS["pairs"], outcome) == [MistakeGroup(1, 15, [1, 3, 0, *range(6, 13)]), MistakeGroup(0, 2, [4, 2])]
 
 
-def test_of_more_classes_they_are_in_one_group() -> None:
+def test_with_more_classes_all_mistakes_are_in_one_group() -> None:
     outcome = predictions([0, 1, 2], [0, 2, 1], [[0.9, 0, 0.1], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
     assert worst(TASKS["mismatched"], outcome) == [MistakeGroup(None, 2, [2, 1])]
 
 
-def test_of_several_labels_the_surest_wrong_one_counts() -> None:
+def test_with_several_labels_the_most_confident_wrong_label_counts() -> None:
     outcome = predictions(
         [[1, 0, 0], [0, 0, 0], [1, 1, 1]],
         [[1, 0, 1], [0, 0, 0], [0, 1, 1]],
         [[0.9, 0.1, 0.6], [0.1, 0.1, 0.1], [0.2, 0.9, 0.9]],
     )
-    assert worst(TASKS["several"], outcome) == [MistakeGroup(None, 2, [2, 0])], (
-        "0.8 sure of a wrong no, 0.6 of a wrong yes"
+    assert worst(TASKS["multi_label"], outcome) == [MistakeGroup(None, 2, [2, 0])], (
+        "a wrong no with a confidence of 0.8 comes before a wrong yes with 0.6"
     )
 
 
-def test_of_a_regression_the_largest_errors_come_first() -> None:
+def test_with_a_regression_the_largest_errors_come_first() -> None:
     outcome = predictions([1.0, 2.0, 3.0], [1.5, 0.25, 3.0], None)
-    assert worst(TASKS["number"], outcome) == [MistakeGroup(None, 2, [1, 0])]
-    assert worst(TASKS["number"], replace(outcome, predicted=outcome.labels)) == [MistakeGroup(None, 0, [])]
+    assert worst(TASKS["regression"], outcome) == [MistakeGroup(None, 2, [1, 0])]
+    assert worst(TASKS["regression"], replace(outcome, predicted=outcome.labels)) == [MistakeGroup(None, 0, [])]
 
 
-def test_a_single_text_has_no_marks_and_a_long_one_is_cut() -> None:
+def test_a_single_text_has_no_marks_and_a_long_text_is_truncated() -> None:
     [[piece]] = pieces(["word " * 10_000])
     assert not piece.differs
     assert 1_000 < len(piece.text) < 3_000
@@ -63,8 +65,8 @@ WORDS = st.lists(st.sampled_from(["a", "b", "B", "c"]), max_size=8).map(" ".join
 
 
 @given(WORDS, WORDS)
-def test_the_pieces_make_up_the_sentence_and_unmarked_ones_match(first: str, second: str) -> None:
+def test_the_pieces_make_up_each_sentence_and_the_unmarked_pieces_match(first: str, second: str) -> None:
     marked = pieces([first, second])
     assert [" ".join(piece.text for piece in words) for words in marked] == [first, second]
-    alike = [" ".join(piece.text for piece in words if not piece.differs).lower() for words in marked]
-    assert alike[0] == alike[1]
+    unmarked = [" ".join(piece.text for piece in words if not piece.differs).lower() for words in marked]
+    assert unmarked[0] == unmarked[1]

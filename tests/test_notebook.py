@@ -1,4 +1,4 @@
-"""The parts as a notebook uses them: datasets from disk, and the pipeline's Trainer with its own methods."""
+"""The datasets and the Trainer of the pipeline work in a notebook, with the usual methods of the Trainer."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ from pipeline.training.trainer import CorrectedTrainer
 def results(
     tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> Path:
-    """The outputs of the stages from tokenize to evaluate."""
+    """Run the stages from train to evaluate, and return the directory of their outputs."""
     root = tmp_path_factory.mktemp("results")
     (root / "tokenized").symlink_to(tokenized(tiny()))
     settings = sections(params, epochs=2, max_train_samples=320, lr=3e-3, keep="last")
@@ -72,13 +72,13 @@ def test_evaluate_gives_the_metrics_of_the_stages(trainer: CorrectedTrainer, res
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_predict_keeps_the_order_of_the_rows_despite_length_groups(
+def test_predict_keeps_the_order_of_the_examples_despite_group_by_length(
     split: str, trainer: CorrectedTrainer, results: Path
 ) -> None:
     assert trainer.args.train_sampling_strategy == "group_by_length"
     examples = load_from_disk(results / "tokenized" / split)
     logits = trainer.predict(examples).predictions
-    assert len(np.unique(logits.round(5), axis=0)) > len(logits) / 2, "rows can be told apart"
+    assert len(np.unique(logits.round(5), axis=0)) > len(logits) / 2, "most logits must be distinct"
     table = pq.read_table(results / "predictions" / f"{split}.parquet")
     assert table["idx"].to_pylist() == examples["idx"][:]
     expected = np.column_stack([table["logit_0"], table["logit_1"]])

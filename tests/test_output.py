@@ -1,4 +1,4 @@
-"""Atomic output, and directories locked by one process at a time."""
+"""Outputs are written atomically, and only one process at a time can lock a directory."""
 
 import errno
 import json
@@ -14,7 +14,7 @@ from conftest import ROOT
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output, directory_lock, write_json
 
-LOCK_AND = """if True:
+LOCK_THEN = """if True:
     import os, pathlib, sys, time, pipeline.core.output
     with pipeline.core.output.directory_lock(pathlib.Path(sys.argv[1])) as acquired:
         print(acquired, flush=True)
@@ -23,7 +23,7 @@ LOCK_AND = """if True:
 
 def test_a_directory_is_locked_by_one_process_until_it_ends(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", LOCK_AND + "time.sleep(60)", str(tmp_path)]
+    command = [sys.executable, "-c", LOCK_THEN + "time.sleep(60)", str(tmp_path)]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
@@ -36,13 +36,13 @@ def test_a_directory_is_locked_by_one_process_until_it_ends(tmp_path: Path) -> N
 
 
 def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
-    """A data loader worker outlives a killed run by seconds."""
+    """A data loader worker outlives a killed run by a few seconds."""
     fork_and_die = """
         if os.fork() == 0:
             os.close(1), os.close(2), time.sleep(5), os._exit(0)
         os.kill(os.getpid(), 9)
     """
-    assert run("-c", LOCK_AND + fork_and_die, str(tmp_path), cwd=tmp_path).returncode == -9
+    assert run("-c", LOCK_THEN + fork_and_die, str(tmp_path), cwd=tmp_path).returncode == -9
     with directory_lock(tmp_path) as acquired:
         assert acquired
 
@@ -58,7 +58,7 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
 
 
-def test_drafts_of_killed_processes_are_removed_and_others_kept(tmp_path: Path) -> None:
+def test_drafts_of_killed_processes_are_removed_and_other_drafts_are_kept(tmp_path: Path) -> None:
     code = """if True:
         import os, pathlib, pipeline.core.output
         with pipeline.core.output.atomic_output(pathlib.Path("out")) as draft:
@@ -66,18 +66,18 @@ def test_drafts_of_killed_processes_are_removed_and_others_kept(tmp_path: Path) 
             os.kill(os.getpid(), 9)
     """
     assert run("-c", code, cwd=tmp_path).returncode == -9
-    (left,) = tmp_path.iterdir()
+    (leftover,) = tmp_path.iterdir()
     with atomic_output(tmp_path / "out") as draft:
         draft.mkdir()
-        for path in (left, draft.parent):
+        for path in (leftover, draft.parent):
             os.utime(path, times=(time.time() - 61,) * 2)
         with atomic_output(tmp_path / "out") as second:
             second.mkdir()
-            assert not left.exists()
-            assert draft.exists(), "another process is still writing it"
+            assert not leftover.exists()
+            assert draft.exists(), "it is still being written"
 
 
-def test_a_users_own_hidden_directory_is_no_draft(tmp_path: Path) -> None:
+def test_hidden_files_of_the_user_are_not_mistaken_for_drafts(tmp_path: Path) -> None:
     (tmp_path / ".out.backup").mkdir()
     (tmp_path / ".out.backup" / "config.json").touch()
     (tmp_path / ".out.txt").touch()
@@ -88,7 +88,7 @@ def test_a_users_own_hidden_directory_is_no_draft(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out[1].csv", "out?", "*"])
-def test_a_name_with_wildcards_stands_for_itself(name: str, tmp_path: Path) -> None:
+def test_wildcards_in_a_file_name_are_taken_literally(name: str, tmp_path: Path) -> None:
     code = """if True:
         import os, pathlib, sys, pipeline.core.output
         with pipeline.core.output.atomic_output(pathlib.Path(sys.argv[1])) as draft:
@@ -151,7 +151,7 @@ def test_a_failure_keeps_the_earlier_output(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_draft_that_cannot_take_its_place_gives_the_earlier_output_back(tmp_path: Path) -> None:
+def test_the_earlier_output_is_restored_if_nothing_replaces_it(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir()
     (target / "earlier").touch()
@@ -169,7 +169,7 @@ def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     with (
         pytest.raises(UserError, match="out cannot be written: No space left on device"),
@@ -185,19 +185,19 @@ def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
 def test_an_unreadable_input_is_not_blamed_on_the_output(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is one next to the output."""
+    """This includes inputs next to the output."""
     monkeypatch.chdir(tmp_path)
     for target in (Path("out"), tmp_path / "out"):
-        trouble = PermissionError(errno.EACCES, "Permission denied", str(target.parent / name))
+        error = PermissionError(errno.EACCES, "Permission denied", str(target.parent / name))
         with pytest.raises(PermissionError, match=name), atomic_output(target):
-            raise trouble
+            raise error
 
 
 @pytest.mark.parametrize("name", ["out", "out/part", ".out.abcdefgh.draft/out", "."])
-def test_an_output_that_may_not_be_written_is_blamed(name: str, tmp_path: Path) -> None:
-    trouble = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / name))
+def test_an_output_without_write_permission_is_reported(name: str, tmp_path: Path) -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / name))
     with pytest.raises(UserError, match="out cannot be written: Permission denied"), atomic_output(tmp_path / "out"):
-        raise trouble
+        raise error
 
 
 def test_json_is_sorted_and_rounded(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""README and docs: their links, names, commands, pictures and style."""
+"""The links, names, commands, pictures and style of README.md and docs/."""
 
 import re
 import runpy
@@ -16,23 +16,23 @@ COMMANDS = {path.stem for path in PIPELINE.glob("*.py")} - {"__init__", "__main_
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
-    """The files and directories of this project that a page links to or shows, each with its anchor."""
+    """Return the files and directories of this project that a page links to or shows, each with its anchor."""
     targets = re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", page.read_text())
     parts = [
-        (left or right).partition("#")
-        for left, right in targets
-        if not re.match(r"https?:|\.\./\.\./actions/", left or right)
+        (markdown or html).partition("#")
+        for markdown, html in targets
+        if not re.match(r"https?:|\.\./\.\./actions/", markdown or html)
     ]
     return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in parts]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives to the headings of a page."""
+    """Return the anchors that GitHub creates for the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_link_of_a_page_resolves() -> None:
+def test_every_link_on_a_page_resolves() -> None:
     for page in PAGES:
         for path, anchor in links(page):
             assert path.exists(), f"{page}: {path}"
@@ -50,7 +50,7 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_keys_files_and_commands_that_a_page_names_exist(page: Path) -> None:
+def test_the_keys_files_and_commands_on_a_page_exist(page: Path) -> None:
     text = page.read_text()
     keys = {key for section in Params.model_fields for key in keys_of(section)}
     mentioned = re.findall(rf"(?<![\w+./])((?:{'|'.join(Params.model_fields)})\.[a-z]\w*)", text)
@@ -64,13 +64,13 @@ def test_the_keys_files_and_commands_that_a_page_names_exist(page: Path) -> None
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
 
 
-def test_no_picture_is_older_than_what_it_shows() -> None:
+def test_the_pictures_are_up_to_date() -> None:
     pictures = runpy.run_path(str(ROOT / "docs/pictures.py"))
     recorded = pictures["DIGEST"].read_text().strip()
-    assert recorded == pictures["digest"](), "the code of the report has changed: run dvc repro and make pictures"
+    assert recorded == pictures["digest"](), "the code of the report has changed. Run dvc repro and make pictures."
 
 
-# What a native speaker would not write, and what to write instead.
+# Phrases that a native speaker would not write, and what to write instead.
 BANNED = {
     r"\d(?: |&nbsp;|\u00a0)%(?!\})": "95%, without a space",
     r"Raises? \w+ where": "Raises ... if",
@@ -100,16 +100,16 @@ PROSE = [
 
 @pytest.mark.parametrize("phrase", BANNED)
 def test_the_prose_is_plain_english(phrase: str) -> None:
-    found = [
+    matches = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in PROSE
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(phrase, line, re.IGNORECASE)
     ]
-    assert not found, f"write {BANNED[phrase]}:\n" + "\n".join(found)
+    assert not matches, f"write {BANNED[phrase]}:\n" + "\n".join(matches)
 
 
-# The tests that run the commands of the pages. All other commands are marked as untested in their section.
+# The tests that run the commands on the pages. All other commands are marked as untested in their section.
 TESTED = {
     r"\. \.venv/bin/activate|cp my\.csv|dvc add|make (demo|verify)": "test_tutorial",
     r"make setup": "test_setup",
@@ -128,7 +128,7 @@ COMMAND = r"(\$ |!)?(make|dvc|python|cp|rm|pip|hf|curl|docker|cat|torchrun|~/mlf
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_command_of_a_page_is_run_by_a_test_or_marked_as_untested(page: Path) -> None:
+def test_each_command_on_a_page_is_run_by_a_test_or_marked_as_untested(page: Path) -> None:
     assert all((ROOT / "tests" / f"{test}.py").exists() for test in TESTED.values())
     introduction, *sections = re.split(r"^## ", page.read_text(), flags=re.M)
     for section in sections:

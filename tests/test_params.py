@@ -1,4 +1,4 @@
-"""params.yaml: numbers as DVC writes them are read correctly, and every mistake is reported in one line."""
+"""params.yaml: every notation of a number is read correctly, and every mistake is reported in one line."""
 
 import re
 import tempfile
@@ -21,18 +21,20 @@ def test_the_committed_params_yaml_loads(tmp_path: Path) -> None:
     assert isinstance(load_params(tmp_path / "params.yaml"), Params)
 
 
-def test_params_yaml_has_the_same_keys_as_that_of_the_tests() -> None:
-    ours, tests = (yaml.safe_load(path.read_text()) for path in (ROOT / "params.yaml", PARAMS))
-    assert {section: list(ours[section]) for section in ours} == {section: list(tests[section]) for section in tests}
+def test_params_yaml_has_the_same_keys_as_the_params_yaml_of_the_tests() -> None:
+    project, tests = (yaml.safe_load(path.read_text()) for path in (ROOT / "params.yaml", PARAMS))
+    assert {section: list(project[section]) for section in project} == {
+        section: list(tests[section]) for section in tests
+    }
 
 
 @pytest.mark.parametrize("text", ["3e-05", "3e-5", "3.0e-5", "0.00003", ".3e-4"])
-def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str) -> None:
+def test_a_learning_rate_is_read_as_a_number_in_every_notation(tmp_path: Path, text: str) -> None:
     assert load_params(params_file(tmp_path, {"train.lr": text})).train.lr == pytest.approx(3e-5, rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "form", "value"),
+    ("key", "text", "expected", "value"),
     [
         ("train.lr", "-1.0", "a number greater than 0", "-1.0"),
         ("train.lr", "fast", "a number greater than 0", '"fast"'),
@@ -59,13 +61,13 @@ def test_a_learning_rate_is_a_number_in_every_notation(tmp_path: Path, text: str
         ("model.checkpoint", "null", "a string", "null"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str, form: str, value: str) -> None:
+def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str, expected: str, value: str) -> None:
     tree = yaml.safe_load(PARAMS.read_text())
     section, name = key.split(".")
     tree[section][name] = load_yaml(text)
     with pytest.raises(UserError) as error:
         parse_params(tree)
-    assert str(error.value) == f"params.yaml: {key} must be {form}, got {value}."
+    assert str(error.value) == f"params.yaml: {key} must be {expected}, got {value}."
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_a_misspelled_choice_is_reported_with_a_suggestion(
 
 
 @pytest.mark.parametrize(
-    ("key", "least", "most"),
+    ("key", "lowest", "highest"),
     [
         ("tokenize.max_length", 4, 10**9),
         ("train.seed", 0, 2**32 - 1),
@@ -108,7 +110,7 @@ def test_a_misspelled_choice_is_reported_with_a_suggestion(
         ("runtime.dataloader_num_workers", 0, 1024),
     ],
 )
-def test_a_whole_number_outside_its_bounds_is_rejected(key: str, least: int, most: int) -> None:
+def test_a_whole_number_outside_its_bounds_is_rejected(key: str, lowest: int, highest: int) -> None:
     section, name = key.split(".")
 
     def load(value: int) -> Any:
@@ -116,9 +118,9 @@ def test_a_whole_number_outside_its_bounds_is_rejected(key: str, least: int, mos
         tree[section][name] = value
         return getattr(getattr(parse_params(tree), section), name)
 
-    assert (load(least), load(most)) == (least, most)
-    for value in (least - 1, most + 1, 10**30):
-        with pytest.raises(UserError, match=rf"{key} must be a whole number of at least {least} .*, got {value}\.$"):
+    assert (load(lowest), load(highest)) == (lowest, highest)
+    for value in (lowest - 1, highest + 1, 10**30):
+        with pytest.raises(UserError, match=rf"{key} must be a whole number of at least {lowest} .*, got {value}\.$"):
             load(value)
 
 
@@ -140,7 +142,7 @@ def test_a_negative_number_is_rejected(tmp_path: Path, key: str) -> None:
         ('"a é"', '"a \\ud800"', "must not contain a character that is not allowed in paths"),
     ],
 )
-def test_a_text_that_cannot_be_a_path_is_rejected(tmp_path: Path, key: str, good: str, bad: str, reason: str) -> None:
+def test_a_string_that_cannot_be_a_path_is_rejected(tmp_path: Path, key: str, good: str, bad: str, reason: str) -> None:
     assert isinstance(load_params(params_file(tmp_path, {key: good})), Params)
     with pytest.raises(UserError, match=rf"{key} {reason}.*, got ") as error:
         load_params(params_file(tmp_path, {key: bad}))
@@ -153,7 +155,7 @@ def test_integers_follow_yaml_1_2(tmp_path: Path, text: str, value: int) -> None
 
 
 @pytest.mark.parametrize("text", ["no", "on", "12:30", "1_000", "2026-01-01"])
-def test_yaml_1_1_booleans_times_and_dates_are_text(tmp_path: Path, text: str) -> None:
+def test_yaml_1_1_booleans_times_and_dates_are_read_as_strings(tmp_path: Path, text: str) -> None:
     assert load_params(params_file(tmp_path, {"model.checkpoint": text})).model.checkpoint == text
 
 
@@ -174,7 +176,7 @@ def test_a_long_value_is_shortened_in_the_message(tmp_path: Path, length: int, v
         ),
     ],
 )
-def test_a_field_of_training_arguments_is_reported_with_its_key(tmp_path: Path, key: str, message: str) -> None:
+def test_a_field_of_training_arguments_is_rejected_with_a_hint(tmp_path: Path, key: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_params(params_file(tmp_path, {"train.lr": f"1e-5\n  {key}: 1"}))
 
@@ -187,7 +189,7 @@ def test_a_field_of_training_arguments_is_reported_with_its_key(tmp_path: Path, 
         ("data.split.probabilities", "data.split.fractions"),
     ],
 )
-def test_the_former_name_of_a_key_is_reported_with_the_current_one(tmp_path: Path, former: str, current: str) -> None:
+def test_a_renamed_key_is_reported_with_its_current_name(tmp_path: Path, former: str, current: str) -> None:
     path = params_file(tmp_path, {})
     names = [key.rpartition(".")[2] for key in (current, former)]
     path.write_text(path.read_text().replace(*(f" {name}:" for name in names)))
@@ -199,9 +201,7 @@ def test_the_former_name_of_a_key_is_reported_with_the_current_one(tmp_path: Pat
     ("key", "former", "current"),
     [("data.task", "own", "custom"), ("data.task", "sample", "demo"), ("data.on_leakage", "refuse", "error")],
 )
-def test_the_former_name_of_a_value_is_reported_with_the_current_one(
-    tmp_path: Path, key: str, former: str, current: str
-) -> None:
+def test_a_renamed_value_is_reported_with_its_current_name(tmp_path: Path, key: str, former: str, current: str) -> None:
     with pytest.raises(UserError, match=rf'got "{former}"\. Did you mean "{current}"\?$'):
         load_params(params_file(tmp_path, {key: former}))
 
@@ -240,15 +240,15 @@ def test_a_missing_key_section_or_file_is_reported(tmp_path: Path) -> None:
         load_params(tmp_path / "nowhere.yaml")
 
 
-def test_every_scheduler_of_transformers_is_accepted() -> None:
+def test_every_usable_transformers_scheduler_is_accepted() -> None:
     from transformers import SchedulerType
 
-    known = TrainParams.model_json_schema()["properties"]["lr_scheduler_type"]["enum"]
+    accepted = TrainParams.model_json_schema()["properties"]["lr_scheduler_type"]["enum"]
     unusable = {"greedy"}  # its smallest learning rate, 1e-3, is too high for fine-tuning
-    assert set(known) == {scheduler.value for scheduler in SchedulerType} - unusable
+    assert set(accepted) == {scheduler.value for scheduler in SchedulerType} - unusable
 
 
-def loads_or_is_reported_in_one_line(text: str) -> None:
+def assert_loads_or_is_reported_in_one_line(text: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "params.yaml")
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -259,7 +259,7 @@ def loads_or_is_reported_in_one_line(text: str) -> None:
             assert str(error).startswith(str(path))
 
 
-OURS = yaml.safe_load(PARAMS.read_text())
+PARAMS_TREE = yaml.safe_load(PARAMS.read_text())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.dates() | st.binary()
 TREES = st.recursive(
     SCALARS,
@@ -269,14 +269,16 @@ TREES = st.recursive(
 
 
 @given(
-    key=st.sampled_from([(section, name) for section, keys in OURS.items() for name in keys] + [("train", "new")]),
+    key=st.sampled_from(
+        [(section, name) for section, keys in PARAMS_TREE.items() for name in keys] + [("train", "new")]
+    ),
     value=TREES,
 )
 @settings(max_examples=60, deadline=20_000)
 def test_any_value_of_any_key_loads_or_is_reported_in_one_line(key: tuple[str, str], value: Any) -> None:
     section, name = key
-    tree = {**OURS, section: {**OURS[section], name: value}}
-    loads_or_is_reported_in_one_line(yaml.safe_dump(tree, allow_unicode=True))
+    tree = {**PARAMS_TREE, section: {**PARAMS_TREE[section], name: value}}
+    assert_loads_or_is_reported_in_one_line(yaml.safe_dump(tree, allow_unicode=True))
 
 
 @given(st.text() | TREES.map(yaml.safe_dump))
@@ -294,7 +296,7 @@ def test_any_value_of_any_key_loads_or_is_reported_in_one_line(key: tuple[str, s
 @example("x" * 9_000 + ": 1")
 @settings(max_examples=60, deadline=20_000)
 def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
-    loads_or_is_reported_in_one_line(text)
+    assert_loads_or_is_reported_in_one_line(text)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`python -m pipeline.pin`: asks a local server in the place of the Hub, by the Hub's real client."""
+"""`python -m pipeline.pin`, with the Hub's real client and a local server that replaces the Hub."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ MAIN, TAGGED = "0123456789abcdef0123456789abcdef01234567", "76543210fedcba987654
 
 @pytest.fixture
 def hub(hub: Hub, tiny: TinyMaker) -> Hub:
-    """The Hub with two models."""
+    """Add two models to the Hub."""
     for repo in ("someone/tiny", "google-bert/bert-base-uncased"):
         hub.add(repo, MAIN, tiny())
         hub.branches[f"{repo}/main"] = MAIN
@@ -37,13 +37,13 @@ def hub(hub: Hub, tiny: TinyMaker) -> Hub:
         ("an-earlier-name", f"someone/tiny@{MAIN}"),
     ],
 )
-def test_a_name_gets_its_commit_and_no_file_is_fetched(name: str, pinned: str, hub: Hub) -> None:
+def test_a_name_is_pinned_to_its_commit_without_fetching_files(name: str, pinned: str, hub: Hub) -> None:
     hub.renamed["an-earlier-name"] = "someone/tiny"
     assert pin(name) == pinned
     assert {request.split("/")[1] for request in hub.requests} == {"api"}
 
 
-def test_only_the_name_with_its_commit_goes_to_stdout(hub: Hub, tmp_path: Path) -> None:
+def test_only_the_name_with_its_commit_is_printed_to_stdout(hub: Hub, tmp_path: Path) -> None:
     env = {**os.environ, **hub.env(tmp_path), "PYTHONPATH": str(ROOT)}
 
     def run(name: str) -> subprocess.CompletedProcess[str]:
@@ -84,7 +84,7 @@ def test_a_model_that_cannot_be_pinned_is_an_error(
     ("HF_HUB_OFFLINE", True, "HF_HUB_OFFLINE is set"),
     ("ENDPOINT", "http://127.0.0.1:9", "refused"),
 ])  # fmt: skip
-def test_without_a_network_the_reason_is_named(
+def test_without_a_network_the_error_names_the_reason(
     variable: str, value: object, message: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"huggingface_hub.constants.{variable}", value)
@@ -93,15 +93,15 @@ def test_without_a_network_the_reason_is_named(
 
 
 def test_a_model_that_the_pretrained_stage_would_reject_is_not_pinned(hub: Hub) -> None:
-    """`test_pretrained.py` has the other files that a model needs."""
+    """The other files that a model needs are tested in `test_pretrained.py`."""
     del hub.files[f"someone/tiny/{MAIN}/model.safetensors"]
     hub.files[f"someone/tiny/{MAIN}/pytorch_model.bin"] = b"pickle"
     with pytest.raises(UserError, match=r"^someone/tiny has its weights only as pytorch_model\.bin"):
         pin("someone/tiny")
 
 
-def test_an_answer_that_is_not_a_commit_is_an_error(hub: Hub) -> None:
-    """stdout is pasted into a command."""
+def test_a_response_without_a_valid_commit_is_an_error(hub: Hub) -> None:
+    """Users paste stdout into a command, so it must not contain another command."""
     hub.branches["someone/tiny/main"] = "main; rm -r ."
     hub.files = {key.replace(MAIN, "main; rm -r ."): content for key, content in hub.files.items()}
     with pytest.raises(UserError, match="no valid name or commit"):

@@ -1,4 +1,4 @@
-"""What a change reruns, and experiments: real DVC in a temporary repository, in a path with spaces."""
+"""Which stages a change reruns, and experiments, with real DVC in a temporary repository whose path has spaces."""
 
 import json
 import os
@@ -18,8 +18,8 @@ def evaluation(project: Project) -> dict[str, dict[str, float]]:
     return json.loads((project.root / "metrics" / "evaluation.json").read_text())  # type: ignore[no-any-return]
 
 
-def commit_of_result(project: Project, page: str) -> str:
-    """The subject of the commit that the report's command finds for its result."""
+def find_commit(project: Project, page: str) -> str:
+    """Return the subject of the commit that the command in the report finds for its result."""
     command = re.search(r"<code>(git log -S [0-9a-f]{32} --oneline -- dvc\.lock)</code>", page)
     assert command
     return project.run(*command[1].split()).splitlines()[-1].partition(" ")[2]
@@ -31,10 +31,10 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     lock = (project.root / "dvc.lock").read_text()
     report = evaluation(project)
     assert report["test"]["n"] == 240
-    assert project.repro() == [], "nothing changed, nothing runs"
+    assert project.repro() == [], "nothing has changed, so nothing runs"
     project.commit("a first result")
     page = (project.root / "metrics" / "report.html").read_text()
-    assert commit_of_result(project, page) == "a first result"
+    assert find_commit(project, page) == "a first result"
 
     first = (project.root / "params.yaml").read_text()
     project.set("train.lr", "2e-3")
@@ -43,19 +43,19 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert evaluation(project) != report
     project.commit("another result")
     assert "metrics/evaluation.json" in project.run("dvc", "metrics", "diff", "HEAD~1", "--md")
-    other_page = (project.root / "metrics" / "report.html").read_text()
-    assert commit_of_result(project, other_page) == "another result"
-    assert commit_of_result(project, page) == "a first result", "the result has been replaced since"
+    second_page = (project.root / "metrics" / "report.html").read_text()
+    assert find_commit(project, second_page) == "another result"
+    assert find_commit(project, page) == "a first result", "it is found even after the result was replaced"
     project.git("rebase", "--quiet", "--force-rebase", "--root")
-    assert commit_of_result(project, page) == "a first result"
+    assert find_commit(project, page) == "a first result"
 
     (project.root / "params.yaml").write_text(first)
-    assert project.repro() == ["check"], "earlier values are restored from the run cache"
+    assert project.repro() == ["check"], "the earlier result is restored from the run cache"
     assert (project.root / "dvc.lock").read_text() == lock
     assert evaluation(project) == report
 
     project.set("predict.batch_size", "7")
-    assert project.repro()[:2] == ["check", "predict"], "the model stays"
+    assert project.repro()[:2] == ["check", "predict"], "the model is not retrained"
 
     project.set("evaluate.metrics", "[roc_auc, f1]")
     assert project.repro() == ["check", "evaluate", "report"]
@@ -75,12 +75,12 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
 
     card = project.root / "pipeline" / "reporting" / "model_card.py"
     card.write_text(card.read_text().replace("## Limits", "## Its limits"))
-    assert project.repro() == ["report"], "a word on the model card does not retrain"
+    assert project.repro() == ["report"], "an edit to the model card does not retrain the model"
     assert "## Its limits" in (project.root / "metrics" / "model_card.md").read_text()
 
     for name in ("compute.lock", "requirements.lock"):
-        with (project.root / name).open("a") as lock_of_packages:
-            lock_of_packages.write("# a change\n")
+        with (project.root / name).open("a") as package_lock:
+            package_lock.write("# a change\n")
     stale = json.loads(project.run("dvc", "status", "--json"))
     assert {name for name, why in stale.items() if "compute.lock" in str(why)} == {*ALL} - {"pretrained"}
     assert {name for name, why in stale.items() if "requirements.lock" in str(why)} == {"check", "report"}
@@ -99,18 +99,18 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert {"Score", "Learning rate", "metrics/plots/history.csv", "metrics/plots/confusion.csv"} <= charts.keys()
 
 
-def test_what_check_rejects_removes_no_output_and_records_no_experiment(project: Project) -> None:
+def test_settings_that_check_rejects_remove_no_output_and_record_no_experiment(project: Project) -> None:
     project.repro("download")
     project.commit("data")
     raw = project.root / "data" / "raw"
-    time_of_output = raw.stat().st_mtime_ns
+    modification_time = raw.stat().st_mtime_ns
     params = (project.root / "params.yaml").read_text()
 
     out = project.run("dvc", "exp", "run", "--set-param", "+train.learning_rate=1e-4", "download", ok=False)
     assert re.search(r'^error: params\.yaml: train\.learning_rate is not .*"train\.lr"', out, re.M)
     assert "Traceback" not in out
     assert project.git("for-each-ref", "refs/exps/*/*/*") == "", "no experiment is recorded"
-    # After a failed experiment, git sometimes takes a changed params.yaml for an unchanged one, and restores nothing.
+    # After a failed experiment, git sometimes mistakes params.yaml for unchanged and does not restore it.
     (project.root / "params.yaml").write_text(params)
 
     for name, package in (("compute.lock", "accelerate"), ("requirements.lock", "altair")):
@@ -120,13 +120,13 @@ def test_what_check_rejects_removes_no_output_and_records_no_experiment(project:
         out = project.run("dvc", "repro", "download", ok=False)
         assert re.search(rf"error: {re.escape(name)}: .*{package} \S+ .*1\.14\.0.*; .*make setup", out)
         lock.write_text(text)
-    assert raw.stat().st_mtime_ns == time_of_output
+    assert raw.stat().st_mtime_ns == modification_time
     assert project.repro("download") == []
     assert project.git("status", "--porcelain") == ""
 
 
-def accuracies_on_test(project: Project) -> dict[str, float | None]:
-    """The test accuracy of each experiment in the table, those that still run included."""
+def get_test_accuracies(project: Project) -> dict[str, float | None]:
+    """Return the test accuracy of each experiment in the table, including running experiments."""
     experiments = json.loads(project.run("dvc", "exp", "show", "--json"))[1]["experiments"]
     files = {entry["name"]: entry["revs"][0]["data"]["metrics"] or {} for entry in experiments}
     scores = {name: metrics.get("metrics/evaluation.json", {}).get("data") for name, metrics in files.items()}
@@ -134,7 +134,7 @@ def accuracies_on_test(project: Project) -> dict[str, float | None]:
 
 
 @pytest.mark.slow
-def test_an_experiment_shows_no_score_that_its_model_did_not_get(project: Project) -> None:
+def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> None:
     project.git("config", "user.name", "A")
     project.git("config", "user.email", "a@example.org")
     project.repro()
@@ -152,7 +152,7 @@ def test_an_experiment_shows_no_score_that_its_model_did_not_get(project: Projec
     project.run(*partial, "--name", "queued", "--queue", "--set-param", "train.seed=7")
     project.run("dvc", "exp", "run", "--run-all")
     names = ["trained", "restored-from-the-run-cache", "other-code", "queued"]
-    assert accuracies_on_test(project) == dict.fromkeys(names)
+    assert get_test_accuracies(project) == dict.fromkeys(names)
 
     project.set("runtime.save_steps", "1")
     command = ["dvc", "exp", "run", "--temp", "--name", "running", "--set-param", "train.epochs=50"]
@@ -161,7 +161,7 @@ def test_an_experiment_shows_no_score_that_its_model_did_not_get(project: Projec
         while set(project.root.glob("models/.checkpoints/*/*/files.json")) <= earlier:
             assert process.poll() is None
             time.sleep(0.1)
-        running = accuracies_on_test(project)["running"]
+        running = get_test_accuracies(project)["running"]
         os.killpg(process.pid, signal.SIGKILL)
     assert running is None
     project.git("checkout", "--quiet", "params.yaml")
@@ -170,12 +170,12 @@ def test_an_experiment_shows_no_score_that_its_model_did_not_get(project: Projec
     assert "Running stage 'tokenize'" not in out
     experiments = json.loads(project.run("dvc", "exp", "show", "--json"))[1]["experiments"]
     [data] = [entry["revs"][0]["data"] for entry in experiments if entry["name"] == "complete"]
-    assert data["params"]["params.yaml"]["data"]["train"]["lr"] == 4e-5, "DVC reads 4e-05 as a number, as the stages do"
+    assert data["params"]["params.yaml"]["data"]["train"]["lr"] == 4e-5, "DVC reads 4e-05 as a number, like the stages"
     assert data["metrics"]["metrics/evaluation.json"]["data"]["test"]["n"] == 240
-    assert evaluation(project)["test"]["accuracy"], "the workspace keeps its own"
+    assert evaluation(project)["test"]["accuracy"], "the workspace keeps its own score"
     assert project.repro() == []
     assert project.git("status", "--porcelain") == ""
-    shutil.rmtree(project.root / "models" / ".checkpoints")  # of the runs that ended with train, or were killed
+    shutil.rmtree(project.root / "models" / ".checkpoints")  # left by runs that ended with train or were killed
 
 
 @pytest.mark.slow
@@ -183,8 +183,8 @@ def test_an_experiment_shows_no_score_that_its_model_did_not_get(project: Projec
     ("command", "number"),
     [("dvc repro predict", signal.SIGINT), ("dvc exp run --temp --name killed predict", signal.SIGKILL)],
 )
-def test_a_stopped_run_is_not_recorded_and_resumes(command: str, number: signal.Signals, project: Project) -> None:
-    """A temporary experiment's directory is gone by then; its checkpoints are in the user's repository."""
+def test_an_interrupted_run_is_not_recorded_and_resumes(command: str, number: signal.Signals, project: Project) -> None:
+    """The directory of a temporary experiment is gone by then, but its checkpoints are in the user's repository."""
     project.git("config", "user.name", "A")
     project.git("config", "user.email", "a@example.org")
     project.set("train.epochs", "20")

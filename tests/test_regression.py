@@ -1,4 +1,4 @@
-"""A regression is trained on standardized labels, and answers in the units of the labels."""
+"""A regression is trained on standardized labels, and predicts in the units of the labels."""
 
 import csv
 import itertools
@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 from conftest import TinyMaker, data_params, sections
-from kinds import rows_of
+from kinds import generate_rows
 from safetensors.torch import load_file
 
 from pipeline.core.dataset_files import load_split
@@ -32,10 +32,10 @@ Run = Callable[..., Path]
 
 @pytest.fixture
 def run(params: Params, tiny: TinyMaker, tmp_path: Path) -> Run:
-    """Train on texts whose label is a function of their length. Returns the directory of all outputs."""
+    """Train on texts whose label is a function of their length, and return the directory of all outputs."""
 
     def run(name: str, label: Callable[[float], float], base: Path | None = None, **changes: Any) -> Path:
-        out, checkpoint, rows = tmp_path / name, base or tiny(), rows_of("number")
+        out, checkpoint, rows = tmp_path / name, base or tiny(), generate_rows("regression")
         (out / "files").mkdir(parents=True)
         for split, size in (("train", 160), ("validation", 60)):
             with (out / "files" / f"{split}.csv").open("w", newline="") as file:
@@ -58,8 +58,8 @@ def predictions(out: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_a_short_run_answers_in_the_units_of_the_labels(engine: str, run: Run) -> None:
-    """A year, for which a plain head that starts at 0 needs thousands of steps; these are 20."""
+def test_a_short_run_predicts_in_the_units_of_the_labels(engine: str, run: Run) -> None:
+    """The labels are years. A plain head starts at 0 and would need thousands of steps. This run has 20."""
     out = run("years", lambda value: 1950 + 10 * value, engine=engine, epochs=2)
     rows = predictions(out)
     errors = np.subtract(rows["prediction"], rows["label"])
@@ -68,13 +68,13 @@ def test_a_short_run_answers_in_the_units_of_the_labels(engine: str, run: Run) -
     names = load_file(out / "classifier" / "model.safetensors").keys()
     assert names == stock.state_dict().keys()
     texts = pq.read_table(out / "raw" / "validation.parquet")["text"].to_pylist()
-    answer = transformers.pipeline("text-classification", model=str(out / "classifier"), function_to_apply="none")
-    scores = [answer(text)[0]["score"] for text in texts[:5]]
+    pipe = transformers.pipeline("text-classification", model=str(out / "classifier"), function_to_apply="none")
+    scores = [pipe(text)[0]["score"] for text in texts[:5]]
     assert scores == pytest.approx(rows["prediction"][:5], abs=0.01)
-    require_digits_in_bf16(out / "classifier")
+    require_precise_predictions_in_bf16(out / "classifier")
 
 
-def require_digits_in_bf16(classifier: Path) -> None:
+def require_precise_predictions_in_bf16(classifier: Path) -> None:
     model: Any = load_classifier(classifier, "cpu", trained=True)
     tokens = torch.arange(5, 25).reshape(2, 10)
     with torch.no_grad():
@@ -82,11 +82,11 @@ def require_digits_in_bf16(classifier: Path) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(tokens).logits
     assert logits.dtype == torch.float32
-    assert (logits - expected).abs().max() < 0.5  # bf16 has steps of 8 there
+    assert (logits - expected).abs().max() < 0.5  # bf16 has steps of 8 at this magnitude
 
 
 def test_losses_are_squared_errors_in_the_units_of_the_labels(run: Run) -> None:
-    """The model hardly changes, so that it answers about the mean of the labels all the time."""
+    """The model hardly changes in this run, so its predictions stay close to the mean of the labels."""
     out = run("run", lambda value: 500 + 100 * value, lr=1e-9, metric_for_best_model="rmse")
     with (out / "metrics" / "plots" / "history.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -96,7 +96,7 @@ def test_losses_are_squared_errors_in_the_units_of_the_labels(run: Run) -> None:
     assert np.mean([float(row["loss"]) for row in steps]) == pytest.approx(labels.var(), rel=0.2)
 
 
-def test_training_goes_on_from_the_answers_of_a_fine_tuned_base_model(run: Run) -> None:
+def test_training_starts_from_the_predictions_of_a_fine_tuned_base_model(run: Run) -> None:
     first = run("first", lambda value: 20 * value, epochs=2)
     write_json(first / "classifier" / SOURCE, {"checkpoint": "a local directory", "revision": None, "files": {}})
     second = run("again", lambda value: 20 * value, base=first / "classifier", lr=1e-12)
@@ -111,7 +111,7 @@ def test_labels_that_fp32_cannot_tell_apart_are_an_error(run: Run) -> None:
 @pytest.mark.parametrize(
     "model_type", ["bert", "roberta", "mpnet", "distilbert", "electra", "deberta-v2", "gpt2", "llama"]
 )
-def test_the_folded_head_of_an_architecture_gives_the_same_answers(model_type: str) -> None:
+def test_a_folded_head_gives_the_same_predictions_in_every_architecture(model_type: str) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     if model_type == "distilbert":
         sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}

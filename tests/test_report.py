@@ -1,4 +1,4 @@
-"""The report: its content, the same bytes every time, and in a real browser accessible without a network."""
+"""The report: its content, its reproducibility, and its accessibility in a real browser without a network."""
 
 import html
 import json
@@ -17,7 +17,7 @@ import pytest
 from conftest import params_file, run_stage
 from huggingface_hub import ModelCard
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from report_inputs import ATTACK, SIZES, TASKS, WARNINGS, make, write, write_inputs
+from report_inputs import ATTACK, SIZES, TASKS, WARNINGS, make_report, write, write_inputs
 from sklearn import metrics as sklearn
 
 from pipeline.core.data_card import DATA_CARD
@@ -41,7 +41,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def file(inputs: Path) -> Path:
-    make(inputs)
+    make_report(inputs)
     return inputs / METRICS_DIR / "report.html"
 
 
@@ -54,21 +54,21 @@ def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
 
 
 def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> None:
-    """As with predict.max_samples."""
+    """With predict.max_samples, the predictions cover only the first pairs."""
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     for file in (tmp_path / PREDICTIONS).glob("test*.parquet"):
         pq.write_table(pq.read_table(file).slice(0, 30), file)
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     assert "of 30 test pairs</h1>" in page
     assert f"the first 30 of {PAIRS['test']} test pairs" in page
     assert "metrics/baseline.json has other pairs or other metrics" in visible_text(page)
     assert "| pairs |" in (tmp_path / METRICS_DIR / "model_card.md").read_text()
 
 
-def test_the_users_name_of_the_data_is_in_the_report_and_on_the_card(inputs: Path, tmp_path: Path) -> None:
+def test_the_data_name_is_in_the_report_and_on_the_model_card(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    page = make(tmp_path, name="Tickets & <calls>")
+    page = make_report(tmp_path, name="Tickets & <calls>")
     assert "fine-tuned on Tickets &amp; &lt;calls&gt;" in page
     card = ModelCard((tmp_path / METRICS_DIR / "model_card.md").read_text())
     assert card.data.model_name == "Tickets & <calls> classifier"
@@ -102,7 +102,7 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
     )
 
 
-def test_the_card_has_what_is_never_predicted_the_number_of_pairs_the_license_and_the_language(
+def test_the_card_has_the_never_predicted_class_the_training_size_the_license_and_the_language(
     inputs: Path, file: Path, tmp_path: Path
 ) -> None:
     before = file.with_name("model_card.md").read_text()
@@ -115,7 +115,7 @@ def test_the_card_has_what_is_never_predicted_the_number_of_pairs_the_license_an
     change(provenance, "data", language="en")
     rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
-    make(tmp_path)
+    make_report(tmp_path)
     card = (tmp_path / METRICS_DIR / "model_card.md").read_text()
     entries = ModelCard(card).data
     assert (entries.license, entries.language) == ("apache-2.0", "en")
@@ -124,19 +124,19 @@ def test_the_card_has_what_is_never_predicted_the_number_of_pairs_the_license_an
     assert "on the first 20 training pairs of" in card
 
 
-def test_the_page_and_the_card_show_every_metric_and_compare_by_the_chosen_ones(inputs: Path, tmp_path: Path) -> None:
+def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metric(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR, ["roc_auc", "balanced_accuracy"])
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     scores = json.loads((tmp_path / METRICS_DIR / "evaluation.json").read_text())["test"]
     assert f"ROC AUC of {100 * scores['roc_auc']:.1f}% on 60 test pairs" in visible_text(page)
     assert re.findall("accuracy|F1", page.split("Table of other metrics")[1].split("</thead>")[0])
     card = (tmp_path / METRICS_DIR / "model_card.md").read_text()
-    assert re.search(r"^\| ROC AUC \| 0\.\d{4} \(0\.\d{4} to ", card, re.M), "with its interval"
-    assert re.search(r"^\| accuracy \| 0\.\d{4} \| 0\.\d{4} \|", card, re.M), "without one"
+    assert re.search(r"^\| ROC AUC \| 0\.\d{4} \(0\.\d{4} to ", card, re.M), "a chosen metric has its interval"
+    assert re.search(r"^\| accuracy \| 0\.\d{4} \| 0\.\d{4} \|", card, re.M), "another metric has no interval"
 
 
-def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) -> None:
+def test_a_baseline_from_different_data_is_not_compared(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     baseline = json.loads((inputs / METRICS_DIR / "baseline.json").read_text())
     baseline["test"]["n"] += 1
@@ -144,7 +144,7 @@ def test_a_baseline_of_other_data_is_not_compared(inputs: Path, tmp_path: Path) 
     for split in TASK.scored_splits:
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     assert "metrics/baseline.json has other pairs or other metrics" in visible_text(page)
     assert "ompared with the committed baseline" not in page
     assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
@@ -165,7 +165,7 @@ def test_a_missing_input_is_reported_in_one_line(inputs: Path, tmp_path: Path, m
     (tmp_path / METRICS_DIR / "report.html").unlink(missing_ok=True)
     (tmp_path / missing).unlink()
     with pytest.raises(UserError, match=message):
-        make(tmp_path)
+        make_report(tmp_path)
     assert not (tmp_path / METRICS_DIR / "report.html").exists()
 
 
@@ -184,7 +184,7 @@ def test_confidence_is_judged_against_chance(
     expected = {"accuracy_low": low, "accuracy_high": high, "calibration_error": 0.0234, "calibration_error_high": 0.05}
     diagnostics["test"]["if_calibrated"] = expected
     write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     verdicts = re.findall("overconfident|underconfident|no sign of over- or underconfidence", page)
     assert verdicts == [verdict] * 2, "in the summary and in its section"
     assert re.search(rf"between\s+{100 * low:.1f}% and {100 * high:.1f}%", page)
@@ -194,13 +194,13 @@ def test_confidence_is_judged_against_chance(
 
 
 def change(path: Path, key: str, **changes: Any) -> None:
-    """Change entries below a key of a JSON file."""
+    """Change entries under a key of a JSON file."""
     content = json.loads(path.read_text())
     content[key] |= changes
     write(path, content)
 
 
-def test_the_run_is_told_by_what_it_was_asked_for_and_what_that_came_to(
+def test_the_report_lists_the_settings_of_the_run_and_the_resulting_values(
     inputs: Path, file: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
@@ -226,9 +226,9 @@ def test_the_run_is_told_by_what_it_was_asked_for_and_what_that_came_to(
         "base model": f"google-bert/bert-base-cased@{'c' * 40}",
         "data": f"mrpc, from nyu-mll/glue@{'d' * 40}",
     }
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     assert dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page)) == entries
-    assert "special_tokens_map.json" in visible_text(page), "the names of files stay as they are"
+    assert "special_tokens_map.json" in visible_text(page), "file names are shown unchanged"
 
 
 def rewrite(path: Path, **columns: list[Any]) -> None:
@@ -242,24 +242,24 @@ def rewrite(path: Path, **columns: list[Any]) -> None:
     pq.write_table(table, path)
 
 
-def test_the_warnings_of_download_stand_at_the_top_and_contradictions_in_a_column(
+def test_download_warnings_are_at_the_top_and_contradictions_have_a_column(
     inputs: Path, file: Path, tmp_path: Path
 ) -> None:
     top = file.read_text().split("</header>")[0]
     assert [html.unescape(warning) for warning in re.findall("<li>(.*?)</li>", top)] == WARNINGS
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    assert visible_text(file.read_text()).count("with a different label") == 1, "only among the duplicates"
+    assert visible_text(file.read_text()).count("with a different label") == 1, "only in the table of duplicates"
     card = json.loads((inputs / RAW / DATA_CARD).read_text())
     card["leakage"][0] |= {"rows": 4321, "contradictory": 1234}
     write(tmp_path / RAW / DATA_CARD, {**card, "warnings": []})
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     assert "<li>" not in page.split("</header>")[0]
     assert "download found nothing to warn about" in page
     assert re.search(r"with a different label.*4,321\s+1,234", visible_text(page), re.DOTALL)
 
 
-def f1_and_share(page: str, split: str) -> list[tuple[str, str]]:
-    """Return the F1 without its interval, and the proportion of class 1, of each slice of a split."""
+def f1_and_positive_rate(page: str, split: str) -> list[tuple[str, str]]:
+    """Return the F1 without its interval and the percentage of class 1 for each slice of a split."""
     table = page.split(f'aria-label="Slices of {split}"')[1].split("</table>")[0]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in table.split('<th scope="row">')[1:]]
     return [(re.sub("<.*", "", cells[2], flags=re.DOTALL).strip(), cells[3]) for cells in rows]
@@ -269,16 +269,16 @@ DASH = "\N{EN DASH}"
 
 
 def test_a_slice_without_positives_has_a_dash_for_f1(inputs: Path, file: Path, tmp_path: Path) -> None:
-    cells = [entry for split in TASK.scored_splits for entry in f1_and_share(file.read_text(), split)]
+    cells = [entry for split in TASK.scored_splits for entry in f1_and_positive_rate(file.read_text(), split)]
     assert {f1 == DASH for f1, _ in cells} == {True, False}
-    assert all((f1 == DASH) == (share == "0.0%") for f1, share in cells)
+    assert all((f1 == DASH) == (rate == "0.0%") for f1, rate in cells)
     assert "A dash means" in file.read_text()
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     for split in TASK.scored_splits:
         for directory in (RAW, PREDICTIONS):
             rewrite(tmp_path / directory / f"{split}.parquet", label=[1] * PAIRS[split])
-    page = make(tmp_path)
-    assert DASH not in [f1 for split in TASK.scored_splits for f1, _ in f1_and_share(page, split)]
+    page = make_report(tmp_path)
+    assert DASH not in [f1 for split in TASK.scored_splits for f1, _ in f1_and_positive_rate(page, split)]
     assert "A dash means" not in page
 
 
@@ -288,7 +288,7 @@ def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path
         for directory in (RAW, PREDICTIONS):
             rewrite(tmp_path / directory / f"{split}.parquet", label=[0] * PAIRS[split])
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     assert "so there is no threshold with the best F1" in visible_text(page)
     assert row(page, "Table of precision and recall", "test") == ["0.0", DASH]
 
@@ -297,40 +297,40 @@ def test_the_kept_epoch_is_marked_in_the_chart_and_in_the_table(inputs: Path, fi
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     training = parse_details((inputs / METRICS_DIR / "train.json").read_text())
     write_details(tmp_path / METRICS_DIR / "train.json", {**training, "kept_epoch": 1})
-    for page, kept, step in ((make(tmp_path), "1", "4"), (file.read_text(), "2", "8")):
+    for page, kept, step in ((make_report(tmp_path), "1", "4"), (file.read_text(), "2", "8")):
         assert re.findall(r'<th scope="row">(\d),\u00a0kept', page) == [kept]
         losses = re.search(r'id="losses-specification">(.*?)</script>', page)
         assert losses
         assert re.findall(r'"step": (\d+), "text": "kept"', losses[1])[0] == step
 
 
-def test_predictions_of_other_pairs_are_rejected(inputs: Path, tmp_path: Path) -> None:
+def test_predictions_for_different_pairs_are_rejected(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     shutil.copy(inputs / PREDICTIONS / "validation.parquet", tmp_path / PREDICTIONS / "test.parquet")
     with pytest.raises(
         UserError, match=r'data/raw/test\.parquet does not match the predictions of test\. Run "dvc repro predict"'
     ):
-        make(tmp_path)
+        make_report(tmp_path)
     shutil.copy(inputs / PREDICTIONS / "test.parquet", tmp_path / PREDICTIONS / "test.parquet")
-    rewrite(tmp_path / PREDICTIONS / "test.parquet", idx=list(range(1, 61)))  # the same labels, of other rows
+    rewrite(tmp_path / PREDICTIONS / "test.parquet", idx=list(range(1, 61)))  # the labels match, but the rows do not
     with pytest.raises(UserError, match="does not match the predictions of test"):
-        make(tmp_path)
+        make_report(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def files(file: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A report of each kind of task."""
+    """A report for each type of task."""
     reports = {"pairs": file}
     for case in TASKS.keys() - reports:
         root = tmp_path_factory.mktemp(case)
         write_inputs(root, case)
-        make(root)
+        make_report(root)
         reports[case] = root / METRICS_DIR / "report.html"
     return reports
 
 
 def visible_text(page: str) -> str:
-    """What a reader sees, in one line."""
+    """Return the text that a reader sees, in one line."""
     body = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", body)).split())
 
@@ -340,19 +340,19 @@ HEADLINES = {
     "text": "Matthews correlation of {}% on 30 validation texts",
     "mismatched": "The model is right on {}% of 30 validation pairs",
     "classes": "The model is right on {}% of 60 test texts",
-    "several": "Micro F1 of {}% on 30 validation pairs",
-    "number": "Pearson correlation of {}% on 60 test pairs",
+    "multi_label": "Micro F1 of {}% on 30 validation pairs",
+    "regression": "Pearson correlation of {}% on 60 test pairs",
 }
 
 
 @pytest.mark.parametrize("case", TASKS)
-def test_a_report_speaks_of_its_kind_of_task(case: str, files: dict[str, Path]) -> None:
+def test_a_report_uses_the_terms_of_its_type_of_task(case: str, files: dict[str, Path]) -> None:
     task, page = TASKS[case], files[case].read_text()
     evaluation = json.loads(files[case].with_name("evaluation.json").read_text())
-    scores, first = evaluation[task.verdict_split], task.metrics[0]
+    scores, metric = evaluation[task.verdict_split], task.metrics[0]
     heading = re.search("<h1>(.*?)</h1>", page, re.DOTALL)
     assert heading
-    assert visible_text(heading[1]) == HEADLINES[case].format(METRICS[first].format(scores[first]))
+    assert visible_text(heading[1]) == HEADLINES[case].format(METRICS[metric].format(scores[metric]))
     text = visible_text(page.replace(ATTACK, ""))
     assert ("whether train contains the text, too" in text) == (not task.pairs)
     card = files[case].with_name("model_card.md").read_text()
@@ -362,8 +362,8 @@ def test_a_report_speaks_of_its_kind_of_task(case: str, files: dict[str, Path]) 
     assert ("Calibration" in text) == (task.problem_type != "regression")
     assert ("Guessing gives the dashed diagonal" in text) == ("The model uses the threshold 0.5" in text) == task.binary
     assert ("because the best epoch was also chosen on validation" in text) == (task.verdict_split == "validation")
-    why = "The labels of test are not known" if task.unlabeled_splits else "There is no test split"
-    assert (why in text) == (task.verdict_split == "validation")
+    reason = "The labels of test are not known" if task.unlabeled_splits else "There is no test split"
+    assert (reason in text) == (task.verdict_split == "validation")
     base = [
         METRICS[name].format(scores[f"{task.baseline}_{name}"]) + "%" * (METRICS[name].scale != "error")
         for name in task.metrics
@@ -375,7 +375,7 @@ def test_a_report_speaks_of_its_kind_of_task(case: str, files: dict[str, Path]) 
 
 
 def row(page: str, table: str, name: str) -> list[str]:
-    """The cells of a row of a table."""
+    """Return the cells of a table row."""
     cells = page.split(f'aria-label="{table}"')[1].split("</table>")[0].split(f'<th scope="row">{name}</th>')[1]
     return re.findall(r"<td[^>]*>(.*?)</td>", cells.split("</tr>")[0])
 
@@ -385,11 +385,11 @@ def test_every_slice_column_has_its_rows(files: dict[str, Path]) -> None:
     assert re.findall(r">Column (\w+)</th>", table) == ["source", "Source"]
 
 
-def in_short(page: str) -> str:
+def findings(page: str) -> str:
     return visible_text(page.split("<h3>Findings</h3>")[1].split("</ul>")[0])
 
 
-def test_no_space_between_sentences_is_lost(files: dict[str, Path]) -> None:
+def test_sentences_are_separated_by_spaces(files: dict[str, Path]) -> None:
     for case, file in files.items():
         body = re.sub(r"<(script|style|article)\b.*?</\1>", "", file.read_text(), flags=re.DOTALL)
         for element in re.findall(r"<(p|li|figcaption)\b[^>]*>(.*?)</\1>", body, re.DOTALL):
@@ -397,22 +397,24 @@ def test_no_space_between_sentences_is_lost(files: dict[str, Path]) -> None:
             assert not re.search(r"[a-z)%”][.:;,][A-Za-z“]", text.replace(ATTACK, "")), (case, text)
 
 
-def test_a_class_that_is_never_predicted_is_named_with_its_examples(files: dict[str, Path], tmp_path: Path) -> None:
-    for case, missing in (("mismatched", 2), ("several", 1)):
-        assert "Never predicted" not in in_short(files[case].read_text())
+def test_a_class_that_is_never_predicted_is_named_with_its_number_of_examples(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    for case, label in (("mismatched", 2), ("multi_label", 1)):
+        assert "Never predicted" not in findings(files[case].read_text())
         root = shutil.copytree(files[case].parents[1], tmp_path / case)
         file = root / PREDICTIONS / "validation.parquet"
         table = pq.read_table(file)
         predicted = np.array(table["prediction"].to_pylist())
         if predicted.ndim == 1:
-            predicted[predicted == missing] = 0
-            n = table["label"].to_pylist().count(missing)
+            predicted[predicted == label] = 0
+            n = table["label"].to_pylist().count(label)
         else:
-            predicted[:, missing] = 0
-            n = sum(labels[missing] for labels in table["label"].to_pylist())
+            predicted[:, label] = 0
+            n = sum(row_labels[label] for row_labels in table["label"].to_pylist())
         rewrite(file, prediction=predicted.tolist())
-        name = TASKS[case].labels[missing].replace("_", " ")
-        assert f"Never predicted on validation: “{name}” (0 of {n} pairs)." in in_short(make(root))
+        name = TASKS[case].labels[label].replace("_", " ")
+        assert f"Never predicted on validation: “{name}” (0 of {n} pairs)." in findings(make_report(root))
 
 
 def test_pairs_with_few_words_in_common_have_no_overlap_slices_and_no_marks(
@@ -423,41 +425,41 @@ def test_pairs_with_few_words_in_common_have_no_overlap_slices_and_no_marks(
     for split in ("validation", "test"):
         bodies = ["unlike " * 30] * PAIRS[split]
         rewrite(tmp_path / RAW / f"{split}.parquet", **{TASK.text_columns[1]: bodies})
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     assert "<mark>" not in page
     assert "differ are" not in page
     assert "Word overlap" not in page
     assert "share only 0.0% of their words" in visible_text(page)
 
 
-def test_the_verdicts_in_short_come_with_their_evidence(inputs: Path, tmp_path: Path) -> None:
+def test_the_findings_include_their_evidence(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
     diagnostics["test"]["confidence"] = 0.8
     unsure = {"accuracy_low": 0.1, "accuracy_high": 0.9, "calibration_error": 0.02, "calibration_error_high": 0.05}
     diagnostics["test"]["if_calibrated"] = unsure
     write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
-    summary = in_short(make(tmp_path))
+    summary = findings(make_report(tmp_path))
     assert "With 60 pairs, however, a gap of up to 70.0 points between confidence and accuracy may be chance" in summary
     assert "The last epoch (2) has the best validation F1, by 7.0 points" in summary
     diagnostics["test"]["if_calibrated"] = unsure | {"accuracy_low": 0.98, "accuracy_high": 0.99}
     write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
-    assert "right on 98.0% to 99.0% of these pairs" in in_short(make(tmp_path))
+    assert "right on 98.0% to 99.0% of these pairs" in findings(make_report(tmp_path))
 
 
-def test_a_worse_slice_is_told_with_its_interval(inputs: Path, tmp_path: Path) -> None:
+def test_a_worse_slice_is_reported_with_its_interval(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     file = tmp_path / PREDICTIONS / "test.parquet"
     labels = pq.read_table(file)["label"].to_pylist()
     wrong_if_leaked = [1 - label if idx % 3 == 2 else label for idx, label in enumerate(labels)]
     rewrite(file, prediction=wrong_if_leaked)
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
-    summary = in_short(make(tmp_path))
+    summary = findings(make_report(tmp_path))
     assert "the whole pair in train (0.0%, 95% interval 0.0 to 16.1)" in summary
     assert re.search(r"With \d+ slices, one may look worse by chance", summary)
 
 
-def test_a_single_mistake_is_told_in_the_singular(inputs: Path, tmp_path: Path) -> None:
+def test_a_single_mistake_is_reported_in_the_singular(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     file = tmp_path / PREDICTIONS / "test.parquet"
     labels = pq.read_table(file)["label"].to_pylist()
@@ -465,21 +467,21 @@ def test_a_single_mistake_is_told_in_the_singular(inputs: Path, tmp_path: Path) 
     rewrite(file, prediction=[*labels[:position], 1, *labels[position + 1 :]])
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     mistake = "1 of the 30 pairs labeled “not equivalent” is wrongly classified as “equivalent”"
-    assert mistake in in_short(make(tmp_path))
+    assert mistake in findings(make_report(tmp_path))
 
 
-def test_what_the_best_threshold_would_change_has_an_interval(inputs: Path, file: Path, tmp_path: Path) -> None:
+def test_the_effect_of_the_best_threshold_has_an_interval(inputs: Path, file: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     assert "it would not change any answer" in visible_text(file.read_text()), (
-        "the surest answers of these logits stay the same"
+        "no prediction lies between 0.5 and the best threshold"
     )
     rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     diagnostics = parse_details((tmp_path / METRICS_DIR / "diagnostics.json").read_text())
-    moved = visible_text(make(tmp_path)).split("it would change")[1].split("confidence")[0]
-    moved = moved.replace("\N{MINUS SIGN}", "-")
+    effect = visible_text(make_report(tmp_path)).split("it would change")[1].split("confidence")[0]
+    effect = effect.replace("\N{MINUS SIGN}", "-")
     for name, title in (("accuracy", "accuracy"), ("f1", "F1")):
-        match = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", moved)
+        match = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", effect)
         assert match
         value, low, high = (float(number.replace("±", "")) for number in match.groups())
         difference = diagnostics["test"]["at_threshold"][name] - diagnostics["test"]["at_half"][name]
@@ -487,15 +489,15 @@ def test_what_the_best_threshold_would_change_has_an_interval(inputs: Path, file
         assert low < value < high
 
 
-def test_with_several_labels_the_calibration_is_that_of_the_answers(files: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(files["several"].parents[1], tmp_path, dirs_exist_ok=True)
+def test_with_several_labels_the_calibration_finding_is_about_answers(files: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(files["multi_label"].parents[1], tmp_path, dirs_exist_ok=True)
     diagnostics = parse_details((tmp_path / METRICS_DIR / "diagnostics.json").read_text())
     diagnostics["validation"]["if_calibrated"] |= {"accuracy_low": 0.98, "accuracy_high": 0.99}
     write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
-    assert "right on 98.0% to 99.0% of these answers" in in_short(make(tmp_path))
+    assert "right on 98.0% to 99.0% of these answers" in findings(make_report(tmp_path))
 
 
-def test_a_rise_of_the_loss_is_weighed_against_its_standard_error(inputs: Path, tmp_path: Path) -> None:
+def test_a_rise_in_loss_is_compared_with_its_standard_error(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     history = tmp_path / METRICS_DIR / "plots" / "history.csv"
     summaries = {}
@@ -503,7 +505,7 @@ def test_a_rise_of_the_loss_is_weighed_against_its_standard_error(inputs: Path, 
         header, *rows = (inputs / METRICS_DIR / "plots" / "history.csv").read_text().splitlines()
         rows = [row.replace("validation,0.5,", f"validation,{loss},") for row in rows]
         write(history, "\n".join([header, *rows, ""]))
-        summaries[loss] = in_short(make(tmp_path))
+        summaries[loss] = findings(make_report(tmp_path))
     assert "perhaps overfitting from epoch 2" in summaries["0.66"]
     assert ": overfitting from epoch 2" in summaries["3"]
     assert all("the random variation of a mean loss over 30 pairs" in text for text in summaries.values())
@@ -513,15 +515,15 @@ def test_a_rise_of_the_loss_is_weighed_against_its_standard_error(inputs: Path, 
     assert f"two standard errors ({losses.std() / 30**0.5:.3f} each," in summaries["3"]
 
 
-def test_the_mean_error_is_told_in_words(files: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(files["number"].parents[1], tmp_path, dirs_exist_ok=True)
+def test_the_mean_error_is_described_in_words(files: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
     for shift, words in ((1, "too high"), (-1, "too low"), (0, "neither too high nor too low")):
         for split in ("validation", "test"):
             table = tmp_path / PREDICTIONS / f"{split}.parquet"
             predicted = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
             rewrite(table, prediction=predicted, logit_0=predicted)
         evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
-        assert f"on average they are {words}." in (page := visible_text(make(tmp_path)))
+        assert f"on average they are {words}." in (page := visible_text(make_report(tmp_path)))
     assert "There are none, because every prediction equals its label." in page
     assert "(correlations in percent)" in page
 
@@ -535,8 +537,8 @@ def test_twenty_classes_have_a_matrix_and_a_table(files: dict[str, Path]) -> Non
     for number, name in enumerate(names):
         n, precision, recall, f1 = row(page, "Each class of test", name)
         assert int(n) == matrix[number].sum()
-        for share, total in ((precision, matrix[:, number].sum()), (recall, matrix[number].sum())):
-            assert share == (f"{100 * matrix[number, number] / total:.1f}" if total else DASH)
+        for percentage, total in ((precision, matrix[:, number].sum()), (recall, matrix[number].sum())):
+            assert percentage == (f"{100 * matrix[number, number] / total:.1f}" if total else DASH)
         assert (f1 == DASH) == (precision == recall == DASH)
     np.fill_diagonal(matrix, 0)
     label, predicted = divmod(int(matrix.argmax()), 20)
@@ -546,45 +548,45 @@ def test_twenty_classes_have_a_matrix_and_a_table(files: dict[str, Path]) -> Non
 def test_hundreds_of_classes_have_no_matrix(tmp_path: Path) -> None:
     labels = [f"class {number}" for number in range(300)]
     write_inputs(tmp_path, "classes", {**SIZES, "train": 300, "test": 300}, labels=labels)
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     assert "Confusion matrix" not in page
     assert len(re.findall("labeled class", page)) == 40
     assert len(page) < 1_300_000
 
 
 @pytest.mark.slow
-def test_a_large_split_makes_no_large_page(tmp_path: Path) -> None:
-    """A point for each row would be megabytes; and train may not fit into memory: it is not read."""
-    write_inputs(tmp_path, "number", {**SIZES, "validation": 3000, "test": 20_000})
+def test_a_large_split_does_not_make_a_large_page(tmp_path: Path) -> None:
+    """A point for each row would add megabytes. train may not fit into memory, so the report must not read it."""
+    write_inputs(tmp_path, "regression", {**SIZES, "validation": 3000, "test": 20_000})
     (tmp_path / RAW / "train.parquet").unlink()
     assert len((tmp_path / METRICS_DIR / "plots" / "residuals.csv").read_text().splitlines()) == 1 + 2 * 2000
-    assert len(make(tmp_path)) < 1_400_000
+    assert len(make_report(tmp_path)) < 1_400_000
 
 
-def test_the_loss_and_the_score_are_those_of_the_run(files: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(files["number"].parents[1], tmp_path, dirs_exist_ok=True)
+def test_the_report_names_the_loss_and_the_metric_of_the_run(files: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
     training = parse_details((tmp_path / METRICS_DIR / "train.json").read_text())
     write_details(tmp_path / METRICS_DIR / "train.json", {**training, "metric_for_best_model": "loss"})
-    page = make(tmp_path)
+    page = make_report(tmp_path)
     assert "squared error" in page
     assert "cross-entropy" not in page
     assert "best validation loss, by 0.100" in visible_text(page)
     assert "which has the best validation loss" in visible_text(page)
 
 
-def test_mistakes_name_what_is_wrong_with_them(files: dict[str, Path]) -> None:
+def test_mistakes_say_what_is_wrong(files: dict[str, Path]) -> None:
     assert "99.9% sure of “topic 1 of the forum”, but the label is “topic 0 of the forum”." in visible_text(
         files["classes"].read_text()
     )
-    several = visible_text(files["several"].read_text())
-    assert re.search(r"wrongly predicted: “(rude|off topic|spam)” \([\d.]+% sure\)", several)
-    assert re.search(r"missed: “(rude|off topic|spam)” \([\d.]+% sure\)", several)
-    table = pq.read_table(files["number"].parents[1] / PREDICTIONS / "test.parquet").to_pydict()
+    multi_label = visible_text(files["multi_label"].read_text())
+    assert re.search(r"wrongly predicted: “(rude|off topic|spam)” \([\d.]+% sure\)", multi_label)
+    assert re.search(r"missed: “(rude|off topic|spam)” \([\d.]+% sure\)", multi_label)
+    table = pq.read_table(files["regression"].parents[1] / PREDICTIONS / "test.parquet").to_pydict()
     errors = np.abs(np.subtract(table["prediction"], table["label"]))
     worst = int(errors.argmax())
-    first = visible_text(files["number"].read_text()).split("largest errors.")[1].split("Row ")[2]
+    mistake = visible_text(files["regression"].read_text()).split("largest errors.")[1].split("Row ")[2]
     label, prediction = (f"{table[name][worst]:.4g}" for name in ("label", "prediction"))
-    assert first.startswith(f"{worst}: the label is {label}, and the prediction is {prediction}.")
+    assert mistake.startswith(f"{worst}: the label is {label}, and the prediction is {prediction}.")
 
 
 @pytest.mark.parametrize(
@@ -592,8 +594,8 @@ def test_mistakes_name_what_is_wrong_with_them(files: dict[str, Path]) -> None:
     [
         ("text", "This model classifies a text as <code>acceptable</code> or <code>unacceptable</code>."),
         ("mismatched", "This model assigns one of 3 classes to a pair of texts: <code>entailment</code>, "),
-        ("several", "This model decides which of 3 labels apply to a pair of texts: <code>rude</code>, "),
-        ("number", "This model predicts a number for a pair of texts."),
+        ("multi_label", "This model decides which of 3 labels apply to a pair of texts: <code>rude</code>, "),
+        ("regression", "This model predicts a number for a pair of texts."),
     ],
 )
 def test_the_model_card_says_what_the_model_does(case: str, sentence: str, files: dict[str, Path]) -> None:
@@ -611,22 +613,22 @@ def browser() -> Iterator[Browser]:
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next(filter(None, map(shutil.which, names)), None)
     if not chromium:
-        pytest.skip(f"none of {', '.join(names)} is installed to look at the page with")
+        pytest.skip(f"none of {', '.join(names)} is installed, so the page cannot be opened")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
         browser.close()
 
 
-class Opened(NamedTuple):
-    """The page with its charts drawn, its requests, and its console messages and errors."""
+class OpenedPage(NamedTuple):
+    """A page with its charts drawn, its requests, and its console messages and errors."""
 
     page: Page
     requests: list[str]
     messages: list[str]
 
 
-def opened(browser: Browser, file: Path, width: int = 1280, scheme: Any = "light") -> Opened:
+def open_page(browser: Browser, file: Path, width: int = 1280, scheme: Any = "light") -> OpenedPage:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     requests: list[str] = []
     messages: list[str] = []
@@ -635,35 +637,35 @@ def opened(browser: Browser, file: Path, width: int = 1280, scheme: Any = "light
     page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto(file.as_uri())
     page.wait_for_selector(".chart:not(:has(svg))", state="detached", timeout=20_000)
-    return Opened(page, requests, messages)
+    return OpenedPage(page, requests, messages)
 
 
-# Together they have all charts and tables.
-VIEWS = [("pairs", 360, "dark"), ("classes", 1280, "light"), ("number", 1024, "light")]
+# Together, these views show all charts and tables.
+VIEWS = [("pairs", 360, "dark"), ("classes", 1280, "light"), ("regression", 1024, "light")]
 
 
 @pytest.fixture(scope="module")
 def pairs_page(browser: Browser, file: Path) -> Iterator[Page]:
-    """The page of pairs in a large window, for tests that leave it as it was."""
-    page = opened(browser, file).page
+    """The report on pairs in a large window, for tests that leave the page unchanged."""
+    page = open_page(browser, file).page
     yield page
     page.close()
 
 
 @pytest.fixture(scope="module", params=VIEWS, ids=str)
-def view(browser: Browser, files: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Opened]:
+def view(browser: Browser, files: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[OpenedPage]:
     case, width, scheme = request.param
-    view = opened(browser, files[case], width, scheme)
+    view = open_page(browser, files[case], width, scheme)
     yield view
     view.page.close()
 
 
-def test_the_page_makes_no_requests_and_logs_no_messages(view: Opened) -> None:
+def test_the_page_makes_no_requests_and_logs_no_messages(view: OpenedPage) -> None:
     assert view.requests == [view.page.url.split("#")[0]]
     assert view.messages == []
 
 
-def test_every_chart_is_drawn_within_its_frame(view: Opened) -> None:
+def test_every_chart_is_drawn_within_its_frame(view: OpenedPage) -> None:
     charts = view.page.locator(".chart")
     assert charts.count() >= 5
     for chart in charts.all():
@@ -676,27 +678,27 @@ def test_every_chart_is_drawn_within_its_frame(view: Opened) -> None:
             assert box["x"] + box["width"] <= frame["x"] + frame["width"] + 1
 
 
-UNFOLD = "document.querySelectorAll('details').forEach(details => details.open = true)"
+EXPAND_ALL = "document.querySelectorAll('details').forEach(details => details.open = true)"
 
 
-def test_only_the_tables_scroll_sideways_even_on_a_phone(view: Opened) -> None:
+def test_only_the_tables_scroll_sideways_even_on_a_phone(view: OpenedPage) -> None:
     size = view.page.viewport_size
     assert size
-    view.page.evaluate(UNFOLD)
+    view.page.evaluate(EXPAND_ALL)
     assert view.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
     view.page.set_viewport_size({"width": 360, "height": size["height"]})
     assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
     view.page.set_viewport_size(size)
 
 
-def test_the_scores_fit_a_large_window_without_scrolling(view: Opened) -> None:
+def test_the_scores_fit_a_large_window_without_scrolling(view: OpenedPage) -> None:
     if view.page.viewport_size["width"] < 1000:  # type: ignore[index]
         pytest.skip("on a phone, the table scrolls in its own box")
     region = view.page.get_by_role("region", name="Table of scores")
     assert region.evaluate("region => region.scrollWidth <= region.clientWidth")
 
 
-def test_the_table_of_contents_stays_in_sight_and_marks_the_section_being_read(view: Opened) -> None:
+def test_the_table_of_contents_stays_visible_and_marks_the_current_section(view: OpenedPage) -> None:
     page = view.page
     nav, links = page.locator("nav"), page.locator("nav a")
     size = page.viewport_size
@@ -710,7 +712,7 @@ def test_the_table_of_contents_stays_in_sight_and_marks_the_section_being_read(v
         assert bar["y"] == 0
         assert bar["height"] < 50
         assert marked["x"] >= 0
-        assert marked["x"] + marked["width"] <= size["width"], "scrolled to in the row of a phone"
+        assert marked["x"] + marked["width"] <= size["width"], "on a phone, the row of links scrolls to the marked link"
         assert bar["height"] <= heading["y"] < size["height"]
     page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     expect(page.locator("nav [aria-current]")).to_have_text("Versions and checksums")
@@ -718,45 +720,45 @@ def test_the_table_of_contents_stays_in_sight_and_marks_the_section_being_read(v
     expect(page.locator("nav [aria-current]")).to_have_text("Scores")
 
 
-# Each text with its contrast to the background (WCAG 2.2, 1.4.3). A canvas converts any CSS colour to RGBA.
+# Returns each text with its contrast to the background (WCAG 2.2, 1.4.3). A canvas converts any CSS color to RGBA.
 CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  const rgba = (colour) => {
-    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+  const rgba = (color) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
     const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
     return [r, g, b, a / 255];
   };
-  const over = ([r, g, b, a], below) => [r, g, b].map((value, at) => a * value + (1 - a) * below[at]);
-  const behind = (element) => {
+  const blend = ([r, g, b, a], below) => [r, g, b].map((value, index) => a * value + (1 - a) * below[index]);
+  const backgroundOf = (element) => {
     if (!element) return [255, 255, 255];
-    return over(rgba(getComputedStyle(element).backgroundColor), behind(element.parentElement));
+    return blend(rgba(getComputedStyle(element).backgroundColor), backgroundOf(element.parentElement));
   };
-  const luminance = (colour) => colour.map((value) => value / 255)
+  const luminance = (color) => color.map((value) => value / 255)
     .map((value) => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
-  const found = [];
+    .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
+  const contrasts = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const element = texts.currentNode.parentElement;
     if (!texts.currentNode.data.trim() || !element.checkVisibility()) continue;
-    const style = getComputedStyle(element), background = behind(element);
-    const colour = over(rgba(element instanceof SVGElement ? style.fill : style.color), background);
-    const [low, high] = [luminance(colour), luminance(background)].sort((a, b) => a - b);
-    found.push([texts.currentNode.data.trim(), (high + 0.05) / (low + 0.05)]);
+    const style = getComputedStyle(element), background = backgroundOf(element);
+    const color = blend(rgba(element instanceof SVGElement ? style.fill : style.color), background);
+    const [low, high] = [luminance(color), luminance(background)].sort((a, b) => a - b);
+    contrasts.push([texts.currentNode.data.trim(), (high + 0.05) / (low + 0.05)]);
   }
-  return found;
+  return contrasts;
 }"""
 
 
-def test_all_text_has_a_contrast_of_at_least_4_5(view: Opened) -> None:
-    view.page.evaluate(UNFOLD)
+def test_all_text_has_a_contrast_of_at_least_4_5(view: OpenedPage) -> None:
+    view.page.evaluate(EXPAND_ALL)
     contrasts = view.page.evaluate(CONTRASTS)
-    assert len(contrasts) > 300, "the texts of the charts too"
+    assert len(contrasts) > 300, "the text in the charts is included"
     assert [(text, round(contrast, 2)) for text, contrast in contrasts if contrast < 4.5] == []
 
 
-def test_the_charts_follow_the_colour_scheme(browser: Browser, file: Path) -> None:
-    view = opened(browser, file)
+def test_the_charts_follow_the_color_scheme(browser: Browser, file: Path) -> None:
+    view = open_page(browser, file)
     label = view.page.locator(".chart .role-axis-label text").first
     light = label.evaluate("text => getComputedStyle(text).fill")
     view.page.emulate_media(color_scheme="dark")
@@ -766,42 +768,42 @@ def test_the_charts_follow_the_colour_scheme(browser: Browser, file: Path) -> No
 
 
 def test_the_keyboard_reaches_every_table_and_skips_to_the_content(browser: Browser, file: Path) -> None:
-    page = opened(browser, file, width=390).page
+    page = open_page(browser, file, width=390).page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "content"
     regions = page.locator(".scroll").evaluate_all("regions => regions.map(region => region.ariaLabel)")
     assert len(set(regions)) == len(regions) > 10
-    reached, unfolded = [], []
+    reached, expanded = [], []
     while (tag := page.evaluate("document.activeElement.tagName")) != "BODY":
         if tag == "SUMMARY":
-            unfolded.append(page.evaluate("document.activeElement.textContent"))
+            expanded.append(page.evaluate("document.activeElement.textContent"))
             page.keyboard.press("Enter")
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.ariaLabel"))
     assert [name for name in regions if name not in reached] == []
-    assert len(unfolded) == 3
+    assert len(expanded) == 3
     page.keyboard.press("Shift+Tab")
     while page.evaluate("document.querySelector('main').contains(document.activeElement)"):
         top = page.evaluate("document.activeElement.getBoundingClientRect().top")
-        below = page.evaluate("document.querySelector('nav').getBoundingClientRect().bottom")
-        assert top > below, "what has the focus is behind the table of contents"
+        bottom = page.evaluate("document.querySelector('nav').getBoundingClientRect().bottom")
+        assert top > bottom, "the focused element is hidden behind the table of contents"
         page.keyboard.press("Shift+Tab")
     page.close()
 
 
-def test_checksums_parameters_and_the_slices_of_validation_are_folded_but_printed(pairs_page: Page) -> None:
+def test_checksums_parameters_and_validation_slices_are_collapsed_but_printed(pairs_page: Page) -> None:
     page = pairs_page
-    folded = [
+    collapsed = [
         page.get_by_role("region", name=name, include_hidden=True)
         for name in ("Slices of validation", "Training parameters", "The data", "The training environment")
     ]
-    for region in folded:
+    for region in collapsed:
         expect(region).not_to_be_visible()
     expect(page.get_by_role("region", name="Slices of test")).to_be_visible()
     page.emulate_media(media="print")
-    for region in folded:
+    for region in collapsed:
         expect(region).to_be_visible()
     expect(page.locator("nav")).not_to_be_visible()
     page.emulate_media(media="screen")
@@ -810,7 +812,10 @@ def test_checksums_parameters_and_the_slices_of_validation_are_folded_but_printe
 def test_a_screen_reader_finds_names_for_everything(pairs_page: Page) -> None:
     page = pairs_page
     assert page.get_by_role("heading", level=1).count() == 1
-    levels = [int(name[1]) for name in page.locator("h1, h2, h3").evaluate_all("all => all.map(one => one.tagName)")]
+    levels = [
+        int(name[1])
+        for name in page.locator("h1, h2, h3").evaluate_all("headings => headings.map(heading => heading.tagName)")
+    ]
     assert all(after <= before + 1 for before, after in pairwise(levels))
     for role in ("img", "table", "region", "article", "navigation"):
         assert page.get_by_role(role).count() > 0  # type: ignore[arg-type]
@@ -851,22 +856,22 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     probability = 1 / (1 + np.exp(np.asarray(table["logit_0"]) - np.asarray(table["logit_1"])))
     threshold = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())["threshold"]
     numbers = [
-        f"{100 * measure(table['label'], predicted):.1f}"
+        f"{100 * metric(table['label'], predicted):.1f}"
         for predicted in (table["prediction"], probability >= threshold - 1e-6)
-        for measure in (sklearn.precision_score, sklearn.recall_score)
+        for metric in (sklearn.precision_score, sklearn.recall_score)
     ]
     expect(page.get_by_role("row", name=f"test {' '.join(numbers)}")).to_be_visible()
-    area = 100 * sklearn.roc_auc_score(table["label"], probability)
-    expect(page.get_by_role("region", name="Table of other metrics")).to_contain_text(f"{area:.1f}")
+    roc_auc = 100 * sklearn.roc_auc_score(table["label"], probability)
+    expect(page.get_by_role("region", name="Table of other metrics")).to_contain_text(f"{roc_auc:.1f}")
     expect(page.get_by_role("columnheader", name=f"recall at {threshold:.3f}")).to_be_visible()
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()
-    page.evaluate(UNFOLD)
+    page.evaluate(EXPAND_ALL)
     expect(page.get_by_role("row", name='training_args {"label_smoothing_factor": 0.1}')).to_be_visible()
     expect(page.get_by_role("row", name="max_train_samples null")).to_be_visible()
     expect(page.get_by_role("region", name="Training parameters")).not_to_contain_text("torch")
     expect(page.locator("#versions")).to_contain_text("a local directory")
     expect(page.locator("#versions")).to_contain_text("0f" * 32)
-    first = page.locator(".mistake").first
-    expect(first).to_contain_text("Row 0: the model is 99.9% sure of “equivalent”.")
-    expect(first).to_contain_text("With the texts swapped, it gives the other answer, which is right.")
+    mistake = page.locator(".mistake").first
+    expect(mistake).to_contain_text("Row 0: the model is 99.9% sure of “equivalent”.")
+    expect(mistake).to_contain_text("With the texts swapped, it gives the other answer, which is right.")

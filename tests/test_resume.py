@@ -1,4 +1,4 @@
-"""A training run that is stopped at any point resumes to the same model and scores as an uninterrupted one."""
+"""A training run that is interrupted at any point resumes and ends with the result of an uninterrupted run."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from conftest import TinyMaker, sections
 from safetensors.torch import load_file, save_file
 from transformers.trainer_callback import DefaultFlowCallback
 
-# provenance.json has a hash of the modules that are imported, which must not depend on the order of the tests.
+# provenance.json has a hash of the imported modules. Import both engines, so that it does not depend on the test order.
 import pipeline.training.loop
 import pipeline.training.trainer
 from pipeline.core.details import parse_details
@@ -30,18 +30,19 @@ from pipeline.train import train
 
 
 class Killed(BaseException):
-    """Not an Exception, so that no code of ours catches it."""
+    """A simulated kill. It is not an Exception, so the pipeline does not catch it."""
 
 
 Run = Callable[..., dict[str, bytes]]
 
-# 60 pairs in batches of 16: 4 steps an epoch, the last one of 12 pairs; a point of the training curve every 3 steps.
+# 60 pairs in batches of 16 make 4 steps per epoch, the last one with 12 pairs. The training curve has a point
+# every 3 steps.
 SETTINGS = {"epochs": 2, "logging_steps": 3, "save_steps": 2, "max_train_samples": 60}
 
 
 @pytest.fixture
 def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Run:
-    """Train into a directory. Returns what a resumed run shares with an uninterrupted one, by file."""
+    """Train, and return the outputs that a resumed run shares with an uninterrupted one, keyed by file."""
     inputs = tokenized(tiny()), tiny()
 
     def run(
@@ -62,8 +63,7 @@ def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[...
 def uninterrupted(
     tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> Run:
-    """Do what `run` does, in a directory of its own, and once for all tests with the same settings."""
-
+    """Do the same as `run`, in a separate directory, and only once for the same settings."""
     finished: dict[str, dict[str, bytes]] = {}
 
     def uninterrupted(**changes: Any) -> dict[str, bytes]:
@@ -79,10 +79,9 @@ def uninterrupted(
 
 
 def outputs(out: Path) -> dict[str, bytes]:
-    """Return the bytes of the model, and the scores.
+    """Return the bytes of the model and of the scores, keyed by file.
 
-    The points of the training curve are left out: the first one after a resume is the mean of fewer steps. So are
-    their mean in train.json, and the times.
+    Leaves out the times and the training loss. The loss is averaged over fewer steps right after a resume.
     """
     files = {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*") if file.is_file()}
     files.pop("metrics/timing.json")
@@ -94,7 +93,7 @@ def outputs(out: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextManager[None]]:
-    """Simulate a kill in a block: raise Killed at the nth call of a function, and expect it."""
+    """Simulate a kill in a `with` block: the nth call of a function raises Killed, which ends the block."""
 
     @contextmanager
     def killed_at(
@@ -103,7 +102,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextM
         calls = itertools.count(1)
         original = getattr(owner, name)
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def call_or_kill(*args: Any, **kwargs: Any) -> Any:
             if next(calls) == number:
                 if before:
                     before(*args)
@@ -111,7 +110,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextM
             return original(*args, **kwargs)
 
         with pytest.raises(Killed), monkeypatch.context() as patch:
-            patch.setattr(owner, name, counted)
+            patch.setattr(owner, name, call_or_kill)
             yield
 
     return killed_at
@@ -123,7 +122,7 @@ KilledAt = Callable[..., AbstractContextManager[None]]
 @pytest.mark.parametrize(
     ("engine", "kills", "keep"), [("trainer", [2], "last"), ("trainer", [5, 3], "best"), ("loop", [5, 3], "best")]
 )
-def test_a_killed_run_resumes_to_the_same_bytes(
+def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
     engine: str, kills: list[int], keep: str, run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -134,25 +133,25 @@ def test_a_killed_run_resumes_to_the_same_bytes(
         assert len(list((tmp_path / "checkpoints").glob("*/checkpoint-*"))) <= 2
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run(engine=engine, keep=keep)
-    assert ("resuming from" in caplog.text) == (kills != [2]), "a checkpoint every two steps"
+    assert ("resuming from" in caplog.text) == (kills != [2]), "the first checkpoint is saved after step 2"
     assert resumed == uninterrupted(engine=engine, keep=keep)
     remove_finished(tmp_path / "checkpoints")
-    assert not list((tmp_path / "checkpoints").iterdir()), "all checkpoints go when the run is done"
+    assert not list((tmp_path / "checkpoints").iterdir()), "a finished run needs no checkpoints"
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_a_signal_saves_a_checkpoint_after_its_step(
+def test_a_signal_saves_a_checkpoint_after_the_current_step(
     engine: str, run: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     step, steps = torch.optim.AdamW.step, itertools.count(1)
 
-    def signaled(*args: Any, **kwargs: Any) -> Any:
+    def step_with_signal(*args: Any, **kwargs: Any) -> Any:
         if next(steps) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
         return step(*args, **kwargs)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", signaled)
+    monkeypatch.setattr(torch.optim.AdamW, "step", step_with_signal)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         with pytest.raises(SystemExit) as stopped:
             run(engine=engine)
@@ -167,9 +166,9 @@ def test_a_signal_saves_a_checkpoint_after_its_step(
 def test_a_run_resumes_after_its_checkpoints_were_moved(
     run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path
 ) -> None:
-    """Trainer stores the path of the best checkpoint until it saves again; here the last step is done.
+    """The Trainer stores the path of the best checkpoint. After the last step, no later save updates that path.
 
-    With lr 0.1 the last epoch is not the best.
+    With an lr of 0.1, the last epoch is not the best.
     """
     settings = {"epochs": 3, "lr": 0.1, "max_train_samples": 32}
     with killed_at(1, DefaultFlowCallback, "on_train_end"):
@@ -192,7 +191,7 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_directory(
 def test_a_checkpoint_is_removed_only_when_a_newer_one_is_complete(
     engine: str, run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with killed_at(6, getattr(pipeline.training, engine), "complete"):  # The best epoch is that of checkpoint-4.
+    with killed_at(6, getattr(pipeline.training, engine), "complete"):  # checkpoint-4 ends the best epoch
         run(engine=engine, save_steps=1)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         run(engine=engine, save_steps=1)
@@ -200,16 +199,16 @@ def test_a_checkpoint_is_removed_only_when_a_newer_one_is_complete(
 
 
 @pytest.mark.parametrize(("engine", "write", "kept"), [("trainer", 8, 2), ("loop", 8, 4)])
-def test_an_incomplete_checkpoint_is_skipped_for_the_one_before(
+def test_an_incomplete_checkpoint_is_skipped_for_the_previous_one(
     engine: str, write: int, kept: int, run: Run, uninterrupted: Run, killed_at: KilledAt,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """For a checkpoint, the Trainer calls torch.save four times, and the loop three times."""
+    """The Trainer calls torch.save four times per checkpoint, and the loop three times."""
 
-    def truncated(content: Any, path: str | Path, *_: Any) -> None:
+    def write_truncated(content: Any, path: str | Path, *_: Any) -> None:
         Path(path).write_bytes(b"PK")
 
-    with killed_at(write, torch, "save", truncated):
+    with killed_at(write, torch, "save", write_truncated):
         run(engine=engine)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run(engine=engine)
@@ -218,7 +217,7 @@ def test_an_incomplete_checkpoint_is_skipped_for_the_one_before(
     assert resumed == uninterrupted(engine=engine)
 
 
-def test_other_batches_and_precisions_resume_to_the_same_bytes(
+def test_a_run_with_accumulated_gradients_and_bf16_resumes_and_ends_with_the_same_bytes(
     run: Run, uninterrupted: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "precision": "bf16"}
@@ -230,7 +229,7 @@ def test_other_batches_and_precisions_resume_to_the_same_bytes(
     assert resumed == uninterrupted(**settings)
 
 
-def test_a_checkpoint_truncated_later_is_skipped(
+def test_a_checkpoint_that_was_truncated_after_it_was_saved_is_skipped(
     run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with killed_at(6):
@@ -245,13 +244,13 @@ def test_a_checkpoint_truncated_later_is_skipped(
 
 
 def test_early_stopping_survives_a_resume(run: Run, uninterrupted: Run, killed_at: KilledAt) -> None:
-    """Killed between the early stop and the end of the run."""
+    """The run is killed after training has stopped early and before the run ends."""
     settings = {
         "epochs": 4,
         "early_stopping_patience": 1,
-        "lr": 1e-9,
+        "lr": 1e-9,  # the model learns nothing, so training stops early
         "max_train_samples": 16,
-    }  # nothing is learnt, so that it stops
+    }
     expected = uninterrupted(**settings)
     assert parse_details(expected["metrics/train.json"].decode())["epochs_run"] == 2
     with killed_at(1, DefaultFlowCallback, "on_train_end"):
@@ -272,7 +271,7 @@ def test_a_signal_after_the_last_step_writes_no_output(
         resumed = run()
     assert re.search(r"resuming from \S*checkpoint-8", caplog.text)
     timing = json.loads((tmp_path / "run" / "metrics" / "timing.json").read_text())
-    assert timing["train"]["samples_per_second"] == 0, "only samples of this process count"
+    assert timing["train"]["samples_per_second"] == 0, "only samples from this process count"
     assert resumed == uninterrupted()
 
 
@@ -284,20 +283,20 @@ def test_unwritable_metrics_fail_before_training(run: Run, tmp_path: Path, caplo
     assert "training on" not in caplog.text
 
 
-def test_metrics_that_fail_to_be_written_cost_no_training(
+def test_no_training_is_lost_if_metrics_cannot_be_written(
     run: Run, uninterrupted: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Checkpoints are removed last: a run that fails or is killed after its last step resumes from that step."""
+    """Checkpoints are removed last, so a run that fails or is killed after its last step resumes from that step."""
 
-    def full(path: Path, content: Any) -> None:
+    def fail_to_write(path: Path, content: Any) -> None:
         raise UserError(f"{path} cannot be written: No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
-        patch.setattr("pipeline.train.write_details", full)
+        patch.setattr("pipeline.train.write_details", fail_to_write)
         run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
-    assert re.search(r"resuming from \S*checkpoint-8", caplog.text), "8 steps in all"
+    assert re.search(r"resuming from \S*checkpoint-8", caplog.text), "the run has 8 steps"
     assert resumed == uninterrupted()
 
 
@@ -307,11 +306,11 @@ def test_an_unwritable_checkpoint_directory_is_reported_in_one_line(run: Run, tm
         run()
 
 
-def test_parameters_in_another_order_have_the_same_key() -> None:
+def test_the_run_key_does_not_depend_on_the_order_of_parameters() -> None:
     assert run_key({"lr": 1e-3, "seed": 1}, []) == run_key({"seed": 1, "lr": 1e-3}, [])
 
 
-def test_changed_parameters_inputs_and_kernels_start_from_scratch(
+def test_training_starts_from_scratch_if_parameters_inputs_or_kernels_have_changed(
     run: Run, killed_at: KilledAt, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -343,7 +342,7 @@ def test_changed_parameters_inputs_and_kernels_start_from_scratch(
     assert "resuming" not in caplog.text
 
 
-def test_a_run_resumes_under_changed_settings_that_cannot_change_the_weights(
+def test_a_run_resumes_if_only_settings_that_cannot_affect_the_weights_have_changed(
     run: Run, uninterrupted: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     with killed_at(4):
@@ -362,7 +361,9 @@ def test_fresh_ignores_checkpoints(run: Run, killed_at: KilledAt, caplog: pytest
     assert "resuming" not in caplog.text
     with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
         run()
-    assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M), "the fresh run's, not the earlier run's"
+    assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M), (
+        "the checkpoint of the fresh run, not of the earlier one"
+    )
 
 
 def test_abandoned_checkpoints_are_removed_after_a_week(

@@ -1,4 +1,4 @@
-"""`python -m pipeline.search`: trials as real experiments of a toy pipeline, found again after a kill."""
+"""`python -m pipeline.search` runs trials as real experiments of a toy pipeline and reuses them after a kill."""
 
 import csv
 import json
@@ -43,7 +43,7 @@ def rows(directory: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["tpe", "random", "grid"])
-def test_a_sampler_proposes_the_same_for_the_same_results(
+def test_a_sampler_proposes_the_same_trials_for_the_same_results(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_a_sampler_proposes_the_same_for_the_same_results(
 
     points = proposals(1)
     assert points == proposals(1)
-    assert (points != proposals(-1)) == (name == "tpe"), "it learns"
+    assert (points != proposals(-1)) == (name == "tpe"), "only tpe learns from the results"
     if name == "grid":
         assert [(point["train.batch_size"], point["train.epochs"]) for point in points] == [
             (size, epochs) for size in ("8", "16") for epochs in ("1", "2", "3")
@@ -68,8 +68,8 @@ def test_a_sampler_proposes_the_same_for_the_same_results(
         assert all(1e-4 <= float(point["train.lr"]) <= 1e-2 and len(point["train.lr"]) < 11 for point in points)
 
 
-def test_random_is_a_sequence_that_covers_the_space_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of 2^k equal intervals has one of 2^k points of Sobol's sequence. Optuna's first trial is not part of it."""
+def test_the_random_sampler_covers_the_space_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 2^k equal intervals has one of 2^k points of a Sobol sequence. Optuna's first trial is not part of it."""
     monkeypatch.chdir(tmp_path)
     sampler = Sampler(space("train.lr: log(1e-5, 1e-4)\ntrain.max_grad_norm: uniform(0, 1)\n"), "random")
     points = []
@@ -102,7 +102,7 @@ def test_random_is_a_sequence_that_covers_the_space_evenly(tmp_path: Path, monke
         ("train.lr: [", r"space\.yaml cannot be read"),
     ],
 )
-def test_a_space_that_makes_no_sense_is_told_in_one_line(
+def test_an_invalid_search_space_is_reported_in_one_line(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -119,7 +119,9 @@ def test_a_space_that_makes_no_sense_is_told_in_one_line(
         ("train.optim: [adamw_torch, adam]", r'train\.optim must be .*, got "adam".*Did you mean "adamw_torch"'),
     ],
 )
-def test_a_value_that_every_trial_would_reject_is_told_before_any_trial(text: str, message: str, toy: Project) -> None:
+def test_a_value_that_trials_would_reject_is_reported_before_any_trial_runs(
+    text: str, message: str, toy: Project
+) -> None:
     Path("rejected.yaml").write_text(text)
     with pytest.raises(UserError, match=message) as error:
         search(Path("rejected.yaml"), 2, "tpe", jobs=1)
@@ -127,7 +129,7 @@ def test_a_value_that_every_trial_would_reject_is_told_before_any_trial(text: st
     assert not experiment_commits() and not Path("rejected").exists()
 
 
-def test_choices_reach_params_yaml_as_they_are_written(toy: Project) -> None:
+def test_choices_are_passed_to_params_yaml_unchanged(toy: Project) -> None:
     Path("choices.yaml").write_text(
         "train.class_weights: [balanced, {bad: 2, good: 1}, null]\nmodel.checkpoint: [modèle/a, 'C:\\b \"c\"']\n"
     )
@@ -138,23 +140,23 @@ def test_choices_reach_params_yaml_as_they_are_written(toy: Project) -> None:
     assert class_weights == ["balanced", {"bad": 2, "good": 1}, None]
 
 
-def test_the_directory_of_the_results_is_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_results_directory_is_rejected_as_a_search_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("search").mkdir()
     with pytest.raises(UserError, match=r"search must be a YAML file, such as search\.yaml\.$"):
         read_space(Path("search"))
 
 
-def test_the_space_beside_params_yaml_names_its_parameters() -> None:
+def test_the_projects_search_space_uses_parameters_of_the_train_section() -> None:
     names = {parameter.key for parameter in read_space(ROOT / "search.yaml")}
     assert names and names <= set(keys_of("train"))
 
 
 @pytest.mark.slow
-def test_trials_are_experiments_up_to_train_and_failures_are_not_repeated(
+def test_trials_are_experiments_that_end_with_train_and_failures_are_not_repeated(
     toy: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The toy's score is best at 1e-3, and with more epochs. Seed 102 fails with 4 epochs."""
+    """The toy scores best with an lr of 1e-3 and with more epochs. Seed 102 fails with 4 epochs."""
     parameters = space("train.epochs: [1, 4]\ntrain.lr: [1e-3, 2.0]\n")
 
     def ranked() -> list[tuple[str, str, int, bool]]:
@@ -204,7 +206,7 @@ def run(project: Project, *arguments: str) -> str:
         ("train.batch_size: [8, 16, 2.5]", 2, "tpe", r"train\.batch_size.* 2\.5"),
     ],
 )
-def test_what_cannot_be_searched_is_told_before_anything_runs(
+def test_an_impossible_search_is_reported_before_anything_runs(
     text: str, n: int, sampler: str, message: str, toy: Project
 ) -> None:
     Path("bad.yaml").write_text(f"{text}\n")
@@ -214,19 +216,19 @@ def test_what_cannot_be_searched_is_told_before_anything_runs(
 
 
 @pytest.mark.parametrize(
-    ("begun", "message"),
+    ("recorded", "message"),
     [
         ({"jobs": 2, "optuna": optuna.__version__}, "began with --jobs 2 .* With --jobs 1 "),
         ({"jobs": 1, "optuna": "3.0.0"}, rf"optuna 3\.0\.0\. .* optuna {re.escape(optuna.__version__)} "),
     ],
 )
-def test_a_study_is_not_continued_with_other_jobs_or_another_optuna(
-    begun: dict[str, Any], message: str, toy: Project
+def test_a_study_is_not_continued_with_a_different_number_of_jobs_or_optuna_version(
+    recorded: dict[str, Any], message: str, toy: Project
 ) -> None:
     Path("study.yaml").write_text("train.lr: log(1e-4, 1e-2)\n")
     Path("study").mkdir()
     record = Path("study", "study.json")
-    record.write_text(json.dumps(begun))
+    record.write_text(json.dumps(recorded))
     known = experiment_commits()
     try:
         with pytest.raises(UserError, match=rf"study\.json: .*{message}.* remove study/study\.json") as error:
@@ -238,8 +240,8 @@ def test_a_study_is_not_continued_with_other_jobs_or_another_optuna(
         Path("study.yaml").unlink()
 
 
-def killed_at(project: Project, command: list[str], line: str, *, children: bool) -> list[str]:
-    """Kill a command, and what it runs, at a line that it prints. Returns the lines until then."""
+def kill_at_line(project: Project, command: list[str], line: str, *, children: bool) -> list[str]:
+    """Kill a command, and its children if wanted, when it prints a line. Returns the lines up to that one."""
     lines = []
     with subprocess.Popen(command, cwd=project.root, env=project.env, stderr=subprocess.PIPE, text=True) as process:
         for output in process.stderr or ():
@@ -254,7 +256,7 @@ def killed_at(project: Project, command: list[str], line: str, *, children: bool
 
 
 @pytest.mark.slow
-def test_a_killed_search_and_several_jobs_come_to_the_same_end_to_the_byte(toy: Project) -> None:
+def test_a_killed_search_and_a_parallel_search_end_with_the_same_bytes(toy: Project) -> None:
     toy.set("train.epochs", "3")
     toy.set("train.lr", "2.0e-4")
     toy.commit("other parameters")
@@ -262,9 +264,9 @@ def test_a_killed_search_and_several_jobs_come_to_the_same_end_to_the_byte(toy: 
         Path(f"{name}.yaml").write_text("train.lr: log(1e-4, 1e-2)\ntrain.weight_decay: [0.0, 0.1]\n")
     arguments = ["--n", "4", "--sampler", "random"]
     command = [sys.executable, "-m", "pipeline.search", "killed.yaml", *arguments]
-    killed_at(toy, command, "trial 2, seed 101", children=False)
-    lines = killed_at(toy, command, "seed 2 of 5", children=True)
-    assert not [line for line in lines if re.match("trial [12], seed 101, 0:", line)], "they are not run again"
+    kill_at_line(toy, command, "trial 2, seed 101", children=False)
+    lines = kill_at_line(toy, command, "seed 2 of 5", children=True)
+    assert not [line for line in lines if re.match("trial [12], seed 101, 0:", line)], "finished runs are not repeated"
     out = run(toy, "killed.yaml", *arguments)
     assert "Running stage" in out
     assert "seed 101, 0:" not in out

@@ -1,4 +1,4 @@
-"""`python -m pipeline.seeds`: real experiments of a toy pipeline, reused, failed and stopped."""
+"""`python -m pipeline.seeds` runs, reuses and interrupts real experiments of a toy pipeline."""
 
 import json
 import re
@@ -30,21 +30,21 @@ def numbers(table: str, title: str) -> list[float]:
     return [float(number) for number in re.findall(r"[\d.]+", re.findall(rf"^{title}( .*)$", table, re.M)[0])]
 
 
-def test_an_edited_data_file_makes_another_group(toy: Project) -> None:
+def test_an_edited_data_file_changes_the_name_of_the_group(toy: Project) -> None:
     file = toy.root / "data" / "custom" / "train.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
     names = []
     for content in ("text,label\n", "text,label\na,b\n"):
         file.write_text(content)
-        file.with_name("train.csv.dvc").write_text(content)  # DVC's own, as .gitignore is git's
+        file.with_name("train.csv.dvc").write_text(content)  # a file of DVC, just as .gitignore is a file of git
         names.append([group_name(["data.task=custom"]), group_name([])])
     file.with_name(".gitignore").write_text("train.csv")
     assert group_name(["data.task=custom"]) == names[1][0] != names[0][0]
-    assert names[0][1] == names[1][1], "where the task is another, they are not read"
+    assert names[0][1] == names[1][1], "other tasks do not read these files"
     shutil.rmtree(file.parent)
 
 
-def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
+def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -56,10 +56,10 @@ def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     assert any(re.match(r"seed 2 of 2, 0:\d\d:\d\d: epoch 3/3: train loss 0\.5", line) for line in caplog.messages)
     assert not [line for line in caplog.messages if line.startswith("seed 1")]
     assert list(experiments(group)) == [1, 2]
-    assert toy.git("status", "--porcelain") == "", "the workspace is left alone"
+    assert toy.git("status", "--porcelain") == "", "the workspace is unchanged"
 
     table = capsys.readouterr().out
-    run_seeds(2, ["train.epochs=3"], 1)  # reuses both runs: a new one would be logged and take seconds
+    run_seeds(2, ["train.epochs=3"], 1)  # reuses both runs; a new run would be logged and take seconds
     assert table.endswith(capsys.readouterr().out)
     scores = [
         100 * json.loads(toy.git("show", f"{commit}:metrics/evaluation.json"))["test"]["f1"]
@@ -78,7 +78,9 @@ def test_finished_runs_are_reused_and_the_table_sums_up_their_scores(
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 
-def test_the_table_of_a_regression_without_test_labels(toy: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_regression_without_test_labels_is_summarized_by_validation_scores(
+    toy: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     overrides = ["data.task=stsb"]
     for seed in "12":
         experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
@@ -89,15 +91,15 @@ def test_the_table_of_a_regression_without_test_labels(toy: Project, capsys: pyt
     assert "Scores are in percent.\nNo test labels are available, so the validation scores are used instead" in table
 
 
-def test_a_groups_name_depends_on_all_that_determines_its_results_but_the_seed(
+def test_a_groups_name_depends_on_everything_that_determines_its_results_except_the_seed(
     toy: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = group_name([])
     toy.set("train.seed", "7")
     assert group_name([]) == name
     toy.git("checkout", "--quiet", "params.yaml")
-    assert group_name(["train.lr=1e-3"]) == name, "the current value"
-    assert group_name(["runtime.save_steps=7"]) == name, "cannot change a result"
+    assert group_name(["train.lr=1e-3"]) == name, "this is the current value"
+    assert group_name(["runtime.save_steps=7"]) == name, "this setting cannot change a result"
     with Path("requirements.lock").open("a") as packages:
         packages.write("# a change\n")
     assert group_name([]) == name, "only the check and the report depend on these packages"
@@ -113,12 +115,12 @@ def test_a_groups_name_depends_on_all_that_determines_its_results_but_the_seed(
     Path("mine").mkdir()
     local, lock = group_name(["model.checkpoint=./mine"]), Path("dvc.lock").read_text()
     Path("dvc.lock").write_text(f"{lock}  pretrained:\n    outs:\n    - path: models/pretrained\n      md5: new.dir\n")
-    assert group_name(["model.checkpoint=./mine"]) != local, "its files were read again"
+    assert group_name(["model.checkpoint=./mine"]) != local, "the files of the checkpoint were read again"
     assert group_name([]) == name
     Path("dvc.lock").write_text(lock)
     Path("mine").rmdir()
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    assert group_name([]) != name, "another environment"
+    assert group_name([]) != name, "the environment has changed"
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
 
     with Path("dvc.yaml").open("a") as stages:
@@ -127,13 +129,13 @@ def test_a_groups_name_depends_on_all_that_determines_its_results_but_the_seed(
     name = group_name([])
     Path("metrics/evaluation.json").write_text("{}")
     Path("page.css").write_text("* {}")
-    assert group_name([]) == name, "it depends neither on outputs in the workspace nor on the report"
+    assert group_name([]) == name, "the name depends neither on outputs in the workspace nor on the report"
     Path("page.css").unlink()
     toy.git("checkout", "--quiet", "dvc.yaml", "metrics/evaluation.json")
 
 
-def test_experiments_with_other_code_in_a_sub_package_are_not_reused(toy: Project) -> None:
-    """The toy depends on all of pipeline/core, as real stages do."""
+def test_experiments_are_not_reused_if_code_in_a_subpackage_has_changed(toy: Project) -> None:
+    """The toy pipeline depends on all of pipeline/core, as real stages do."""
     group = group_name([])
     experiment(toy, f"{group}-1", train__seed="1")
     core = Path("pipeline/core")
@@ -171,8 +173,8 @@ def test_a_bad_override_is_rejected_before_anything_runs(override: str, message:
         run_seeds(2, [override], 1)
 
 
-def test_the_data_of_many_trials_are_read_once(toy: Project) -> None:
-    """But again when they have changed. `open` is audited by Python itself."""
+def test_the_data_files_of_many_trials_are_read_only_once(toy: Project) -> None:
+    """They are read again only if they have changed. Python itself audits every `open`."""
     file = toy.root / "data" / "custom" / "train.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("text,label\na,b,once\n")
@@ -186,7 +188,7 @@ def test_the_data_of_many_trials_are_read_once(toy: Project) -> None:
     shutil.rmtree(file.parent)
 
 
-def test_files_that_changed_since_the_command_began_do_not_run_under_the_old_name(toy: Project) -> None:
+def test_an_experiment_does_not_run_if_files_have_changed_since_the_command_began(toy: Project) -> None:
     name = f"{group_name(['train.lr=3e-4'])}-1"
     toy.set("train.epochs", "9")
     try:
@@ -197,7 +199,7 @@ def test_files_that_changed_since_the_command_began_do_not_run_under_the_old_nam
     assert name not in experiment_commits()
 
 
-def test_a_directory_of_a_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subdirectory_of_a_repository_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "inner" / ".dvc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "inner")
@@ -207,7 +209,9 @@ def test_a_directory_of_a_repository_is_refused(tmp_path: Path, monkeypatch: pyt
         experiments("seeds-00000000")
 
 
-def test_a_failed_run_ends_the_command_and_names_its_output(toy: Project, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_run_ends_the_command_with_an_error_that_names_its_output_file(
+    toy: Project, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     group = group_name(["train.lr=2"])
     experiment(toy, f"{group}-1", train__lr="2", train__seed="1")
@@ -220,16 +224,16 @@ def test_a_failed_run_ends_the_command_and_names_its_output(toy: Project, caplog
 
 
 @pytest.mark.slow
-def test_several_runs_at_a_time_keep_their_own_parameters(toy: Project) -> None:
-    """Even if another process uses DVC for longer than DVC waits for it."""
+def test_parallel_runs_keep_their_own_parameters(toy: Project) -> None:
+    """This holds even if another process locks DVC for longer than DVC is willing to wait."""
     command = [sys.executable, "-m", "pipeline.seeds", "--n", "3", "--jobs", "3", "-S", "train.lr=6e-4"]
-    taken = LockFile(str(toy.root / ".dvc" / "tmp" / "lock"))
+    lock = LockFile(str(toy.root / ".dvc" / "tmp" / "lock"))
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
         lines = []
         for line in process.stderr or ():
             lines.append(line)
             if "another process is using DVC; trying again until it has finished" in line:
-                taken.close()
+                lock.close()
     assert process.returncode == 0, lines
     assert sorted(line for line in lines if line.endswith(": done\n")) == [
         f"seed {n} of 3: done\n" for n in range(1, 4)
@@ -252,26 +256,26 @@ def lines_until_both_train(process: "subprocess.Popen[str]") -> list[str]:
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_all_runs_and_leaves_the_workspace_alone(toy: Project) -> None:
+def test_ctrl_c_stops_all_runs_and_leaves_the_workspace_unchanged(toy: Project) -> None:
     arguments = ["--n", "3", "--jobs", "2", "-S", "train.epochs=500", "-S", "train.warmup_ratio=0.5"]
     command = [sys.executable, "-m", "pipeline.seeds", *arguments]
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
         lines_until_both_train(process)
-        below = psutil.Process(process.pid).children(recursive=True)
+        children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        rest = list(process.stderr or ())
+        remaining = list(process.stderr or ())
     assert process.returncode == 130
-    assert len(below) >= 4, "dvc and its stage, twice"
-    assert not psutil.wait_procs(below, timeout=5)[1]
-    assert not [line for line in rest if line.startswith("seed 3")], "it does not start"
-    assert not [line for line in rest if line.startswith("error:")], rest
+    assert len(children) >= 4, "each of the two runs has dvc and its stage"
+    assert not psutil.wait_procs(children, timeout=5)[1]
+    assert not [line for line in remaining if line.startswith("seed 3")], "the third run does not start"
+    assert not [line for line in remaining if line.startswith("error:")], remaining
     assert not experiments(group_name(arguments[5::2]))
     assert toy.git("status", "--porcelain") == ""
 
 
 @pytest.mark.slow
-def test_runs_of_a_killed_command_go_on_and_are_not_repeated(toy: Project) -> None:
-    """They have more lines to print when nobody reads them."""
+def test_the_runs_of_a_killed_command_continue_and_are_not_repeated(toy: Project) -> None:
+    """The runs go on printing lines that nobody reads anymore."""
     arguments = ["--n", "2", "--jobs", "2", "-S", "train.epochs=20", "-S", "train.warmup_ratio=0.8"]
     command = [sys.executable, "-m", "pipeline.seeds", *arguments]
     with subprocess.Popen(command, cwd=toy.root, env=toy.env, stderr=subprocess.PIPE, text=True) as process:
@@ -283,7 +287,9 @@ def test_runs_of_a_killed_command_go_on_and_are_not_repeated(toy: Project) -> No
         assert f"seed {seed} of 2: done" in out
     assert "Running stage" not in out
     assert list(experiments(group_name(arguments[5::2]))) == [1, 2]
-    assert not list(Path(".dvc", "tmp", "pipeline").glob(f"{group_name(arguments[5::2])}*")), "their output is removed"
+    assert not list(Path(".dvc", "tmp", "pipeline").glob(f"{group_name(arguments[5::2])}*")), (
+        "their output files are removed"
+    )
 
 
 def test_without_a_git_user_nothing_runs(

@@ -1,4 +1,4 @@
-"""`make setup`: the virtual environment that it makes. pip is replaced by a program that records how it was called."""
+"""`make setup` creates the virtual environment. Here, pip is replaced by a program that prints its arguments."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from conftest import ROOT
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A git repository with what `make setup` reads."""
+    """Make a git repository with the files that `make setup` reads."""
     root = tmp_path / "a checkout"
     root.mkdir()
     for name in ("Makefile", ".gitignore", ".dvcignore", "compute.lock", "requirements.lock", "setup"):
@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def make_setup(checkout: Path, *arguments: str, python: Path = Path(sys.executable), ok: bool = True) -> str:
     env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "VIRTUAL_ENV")}
-    # venv, which brings the real pip, does not look there; should the real one be called, it must not download.
+    # venv ignores PYTHONPATH and installs the real pip. If that pip is called, it must not download anything.
     env |= {"PYTHONPATH": str(checkout / "stand-in"), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
     command = ["make", f"PYTHON={python}", "setup", *arguments]
     done = subprocess.run(command, cwd=checkout, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -37,25 +37,25 @@ def make_setup(checkout: Path, *arguments: str, python: Path = Path(sys.executab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("behind", ["nothing", "an environment"])
-def test_a_virtual_environment_may_lie_behind_a_symbolic_link(behind: str, checkout: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["nothing", "an environment"])
+def test_the_virtual_environment_may_be_a_symbolic_link(target: str, checkout: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "venv"
-    if behind == "an environment":
+    if target == "an environment":
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", elsewhere], check=True)
     (checkout / ".venv").symlink_to(Path("..", "elsewhere", "venv"))
     installed = f"pip install --requirement requirements.lock by {checkout / '.venv'}\n"
     assert installed in make_setup(checkout)
     assert (checkout / ".venv").is_symlink()
     assert {"pyvenv.cfg", "ready"} <= {path.name for path in elsewhere.iterdir()}
-    assert "pip" not in make_setup(checkout), "the second time there is nothing to do"
+    assert "pip" not in make_setup(checkout), "the second run has nothing to do"
     assert subprocess.run(["git", "check-ignore", "--quiet", ".venv"], cwd=checkout).returncode == 0
     assert subprocess.run(["dvc", "init", "--quiet"], cwd=checkout).returncode == 0
     ignored = subprocess.check_output(["dvc", "check-ignore", ".venv"], cwd=checkout, text=True)
     assert ignored.strip() == ".venv"
 
 
-def package(site: Path, name: str, version: str, *files: str) -> None:
-    """Install a package of empty files."""
+def install_package(site: Path, name: str, version: str, *files: str) -> None:
+    """Install a package that consists of empty files."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     for file in files:
         (site / file).parent.mkdir(parents=True, exist_ok=True)
@@ -71,29 +71,29 @@ def site_packages(environment: Path) -> Path:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Path:
-    """A Python of its own, with a build of torch for a GPU, and other packages beside it."""
+def python_with_torch(tmp_path: Path) -> Path:
+    """Make a separate Python environment with a CUDA build of torch and some other packages."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "machine"], check=True)
     site = site_packages(tmp_path / "machine")
-    package(site, "torch", "2.11.0+cu128", "torch/__init__.py", "torchgen/__init__.py")
-    package(site, "nvidia-cublas-cu12", "12.8.4.1", "nvidia/cublas/__init__.py")
-    package(site, "nvidia-cudnn-cu12", "9.19.0.56", "nvidia/cudnn/__init__.py")
-    package(site, "triton", "3.6.0", "triton/__init__.py")
-    package(site, "peft", "0.10.0", "peft/__init__.py")
-    package(site, "numpy", "2.0.2", "numpy/__init__.py")
+    install_package(site, "torch", "2.11.0+cu128", "torch/__init__.py", "torchgen/__init__.py")
+    install_package(site, "nvidia-cublas-cu12", "12.8.4.1", "nvidia/cublas/__init__.py")
+    install_package(site, "nvidia-cudnn-cu12", "9.19.0.56", "nvidia/cudnn/__init__.py")
+    install_package(site, "triton", "3.6.0", "triton/__init__.py")
+    install_package(site, "peft", "0.10.0", "peft/__init__.py")
+    install_package(site, "numpy", "2.0.2", "numpy/__init__.py")
     return tmp_path / "machine"
 
 
-def test_an_installed_torch_is_linked_and_nothing_else(checkout: Path, machine: Path) -> None:
-    out = make_setup(checkout, "TORCH=installed", python=machine / "bin" / "python")
+def test_only_an_installed_torch_and_its_libraries_are_linked(checkout: Path, python_with_torch: Path) -> None:
+    out = make_setup(checkout, "TORCH=installed", python=python_with_torch / "bin" / "python")
     modules = ["torch", "torchgen", "nvidia.cublas", "nvidia.cudnn", "triton", "peft", "numpy"]
     code = f"""
 import importlib.metadata, importlib.util
 print(importlib.metadata.version("torch"))
 print([name for name in {modules} if importlib.util.find_spec(name)])
 """
-    seen = subprocess.check_output([checkout / ".venv/bin/python", "-c", code], text=True)
-    assert seen == "2.11.0+cu128\n['torch', 'torchgen', 'nvidia.cublas', 'nvidia.cudnn', 'triton']\n"
+    printed = subprocess.check_output([checkout / ".venv/bin/python", "-c", code], text=True)
+    assert printed == "2.11.0+cu128\n['torch', 'torchgen', 'nvidia.cublas', 'nvidia.cudnn', 'triton']\n"
 
     def locked(name: str, root: Path) -> set[str]:
         return set(re.findall(r"^[\w.-]+==\S+$", (root / name).read_text(), re.M))
@@ -104,17 +104,19 @@ print([name for name in {modules} if importlib.util.find_spec(name)])
     assert "--requirement requirements.lock" not in out
     assert "pip install --no-deps --requirement .venv/requirements.txt" in out
     assert locked("compute.lock", checkout) == locked("compute.lock", ROOT) - torch | {"torch==2.11.0"}
-    assert "compute.lock" in out, "the changed file is told"
-    assert "pip" not in make_setup(checkout), "the second time there is nothing to do"
-    # pip, asked for another torch, writes into site-packages: not into the machine's.
+    assert "compute.lock" in out, "the output names the changed file"
+    assert "pip" not in make_setup(checkout), "the second run has nothing to do"
+    # If pip installs another torch, it writes to site-packages, which must not lead to the other environment.
     assert not any(path.is_symlink() for path in site_packages(checkout / ".venv").iterdir())
 
 
-def test_the_installed_torch_is_linked_again_after_a_change_of_the_lock_files(checkout: Path, machine: Path) -> None:
-    make_setup(checkout, "TORCH=installed", python=machine / "bin" / "python")
+def test_an_installed_torch_is_linked_again_after_the_lock_files_change(
+    checkout: Path, python_with_torch: Path
+) -> None:
+    make_setup(checkout, "TORCH=installed", python=python_with_torch / "bin" / "python")
     (checkout / ".venv" / "ready").unlink()
-    make_setup(checkout, "TORCH=installed", python=Path("python3"))  # the environment's own comes first on the path
-    assert (checkout / ".venv" / "lent" / "torch").resolve() == site_packages(machine) / "torch"
+    make_setup(checkout, "TORCH=installed", python=Path("python3"))  # found in .venv, which comes first in PATH
+    assert (checkout / ".venv" / "lent" / "torch").resolve() == site_packages(python_with_torch) / "torch"
 
 
 @pytest.mark.parametrize(
@@ -124,17 +126,19 @@ def test_the_installed_torch_is_linked_again_after_a_change_of_the_lock_files(ch
         ("2.11", r'TORCH is "2\.11"; it must be "cpu" or'),
     ],
 )
-def test_a_set_up_without_a_torch_to_take_is_refused(torch: str, message: str, checkout: Path, machine: Path) -> None:
-    shutil.rmtree(site_packages(machine) / "torch-2.11.0+cu128.dist-info")
-    out = make_setup(checkout, f"TORCH={torch}", python=machine / "bin" / "python", ok=False)
+def test_setup_reports_a_missing_torch_and_an_invalid_value_of_torch(
+    torch: str, message: str, checkout: Path, python_with_torch: Path
+) -> None:
+    shutil.rmtree(site_packages(python_with_torch) / "torch-2.11.0+cu128.dist-info")
+    out = make_setup(checkout, f"TORCH={torch}", python=python_with_torch / "bin" / "python", ok=False)
     assert re.search(message, out)
     assert "Traceback" not in out
     assert (checkout / "compute.lock").read_text() == (ROOT / "compute.lock").read_text()
 
 
-def test_an_environment_with_a_torch_of_its_own_is_left_alone(checkout: Path, machine: Path) -> None:
+def test_an_environment_that_already_has_torch_is_not_changed(checkout: Path, python_with_torch: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", checkout / ".venv"], check=True)
-    package(site_packages(checkout / ".venv"), "torch", "2.13.0", "torch/__init__.py")
-    out = make_setup(checkout, "TORCH=installed", python=machine / "bin" / "python", ok=False)
+    install_package(site_packages(checkout / ".venv"), "torch", "2.13.0", "torch/__init__.py")
+    out = make_setup(checkout, "TORCH=installed", python=python_with_torch / "bin" / "python", ok=False)
     assert re.search(r"error: .*\.venv already has its own torch\. Remove the directory first", out)
     assert (checkout / "compute.lock").read_text() == (ROOT / "compute.lock").read_text()

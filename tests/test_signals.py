@@ -1,4 +1,4 @@
-"""Commands that get a signal at a random moment, often while they start up: they end soon, and not with status 0."""
+"""A command that gets a signal at a random moment, often during its start, ends soon and not with status 0."""
 
 import os
 import random
@@ -23,18 +23,18 @@ OUTPUTS = {
     "classify --file new.csv --out answers.csv": "answers.csv",
 }
 KILLS = 14
-ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 def files(path: Path) -> dict[str, bytes]:
-    """The contents of a file, or of those in a directory, by their paths."""
+    """Return the content of a file, or of each file in a directory, by relative path."""
     paths = [path, *path.rglob("*")]
     return {str(file.relative_to(path)): file.read_bytes() for file in paths if file.is_file()}
 
 
-def hear_signals() -> None:
-    """Undo what nohup and a shell's background jobs do: they have their children ignore SIGHUP and SIGINT."""
-    for number in ENDING:
+def restore_signal_handlers() -> None:
+    """Restore the default handlers, because under nohup or in a shell's background job, some signals are ignored."""
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
 
@@ -47,14 +47,15 @@ def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_co
     shutil.copytree(tokenized(checkpoint), tmp_path / "data" / "tokenized")
     shutil.copytree(checkpoint, tmp_path / "models" / "pretrained")
     params_file(tmp_path, {"model.checkpoint": checkpoint, "train.epochs": 2})
-    # Without outputs of evaluate, which check would remove.
+    # No outputs of evaluate are declared here, because check would remove them.
     (tmp_path / "dvc.yaml").write_text("stages: {evaluate: {metrics: [], plots: []}}\n")
     (tmp_path / "new.csv").write_text("sentence1,sentence2\n" + "One is two.,Two is one.\n" * 50)
 
     def start(command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", *f"pipeline.{command}".split()], cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True, preexec_fn=hear_signals,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+            preexec_fn=restore_signal_handlers,
         )  # fmt: skip
 
     seconds = {}
@@ -64,25 +65,25 @@ def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_co
             error = process.communicate()[1]
         assert process.returncode == 0, error
         seconds[command] = time.monotonic() - began
-    rng, in_time = random.Random(0), 0
+    rng, interrupted = random.Random(0), 0
     for number in range(KILLS):
         command = list(OUTPUTS)[number % len(OUTPUTS)]
         out, complete = tmp_path / OUTPUTS[command], tmp_path / "complete"
         out.rename(complete)
         with start(command) as process:
-            time.sleep(rng.uniform(0, 0.8 * seconds[command]))  # at the very end, no signal can change the status
-            over = process.poll() is not None
-            process.send_signal(rng.choice(ENDING))
+            time.sleep(rng.uniform(0, 0.8 * seconds[command]))  # a signal at the very end cannot change the status
+            had_ended = process.poll() is not None
+            process.send_signal(rng.choice(SIGNALS))
             sent = time.monotonic()
             error = process.communicate()[1]
             took = time.monotonic() - sent
         case = f"{command}: status {process.returncode} after {took:.1f} s: {error}"
         # A command that has done its work may end before the signal reaches it.
-        assert over or process.returncode or took < 0.2, case
+        assert had_ended or process.returncode or took < 0.2, case
         assert took < 10, case
         if out.exists():
             assert files(out) == files(complete), case
             shutil.rmtree(out) if out.is_dir() else out.unlink()
         complete.rename(out)
-        in_time += not over
-    assert in_time > KILLS / 2
+        interrupted += not had_ended
+    assert interrupted > KILLS / 2

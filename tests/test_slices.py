@@ -1,4 +1,4 @@
-"""Which pair falls into which slice, and how a slice is scored."""
+"""How pairs are assigned to slices, and how a slice is scored."""
 
 from collections.abc import Callable
 
@@ -25,8 +25,8 @@ def predictions_for(labels: np.ndarray, predicted: np.ndarray) -> Predictions:
 
 
 def slice_name(assign: Callable[..., Assignment], *texts: str) -> str:
-    names, number = assign([[text] for text in texts])
-    return names[number[0]]
+    names, indices = assign([[text] for text in texts])
+    return names[indices[0]]
 
 
 @pytest.mark.parametrize(
@@ -70,18 +70,18 @@ def test_slices_by_negation(first: str, second: str, name: str) -> None:
     ],
 )
 def test_slices_by_word_overlap(first: str, second: str, name: str) -> None:
-    names, number = by_overlap([first], [second])
-    assert names[number[0]] == name
+    names, indices = by_overlap([first], [second])
+    assert names[indices[0]] == name
 
 
-def test_lengths_are_thirds_of_the_pairs_named_by_their_bounds() -> None:
+def test_length_slices_are_thirds_named_by_their_bounds() -> None:
     first = [" ".join(["word"] * number) for number in range(1, 10)]
-    names, number = by_length([first, ["and"] * 9])
+    names, indices = by_length([first, ["and"] * 9])
     assert names == ("up to 4 words", "5 to 7 words", "over 7 words")
-    assert number.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert indices.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
+def test_every_pair_is_in_one_slice_of_each_criterion_and_scored_there() -> None:
     rng = np.random.default_rng(0)
     words = ["he", "did", "not", "pay", "12", "dollars", "never", "3"]
     first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
@@ -97,8 +97,8 @@ def test_every_pair_is_in_one_slice_of_each_kind_and_scored_there() -> None:
     assert one_text.scores == scores(MRPC, labels[members], predictions[members])
     expected = score_intervals(MRPC, labels[members], predictions[members])
     assert one_text.intervals == {name: interval._asdict() for name, interval in expected.items()}
-    known = next(part for part in sliced if part.name == "the whole pair in train")
-    assert known.scores == scores(MRPC, labels[leakage == 2], predictions[leakage == 2])
+    leaked = next(part for part in sliced if part.name == "the whole pair in train")
+    assert leaked.scores == scores(MRPC, labels[leakage == 2], predictions[leakage == 2])
 
 
 def test_slices_without_pairs_are_left_out() -> None:
@@ -130,12 +130,12 @@ def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) ->
 def test_a_slice_without_any_label_has_no_f1() -> None:
     labels = np.array([[1, 0, 0], [0, 0, 0]])
     rows = make_rows(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
-    sliced = slices(TASKS["several"], rows, predictions_for(labels, labels))
+    sliced = slices(TASKS["multi_label"], rows, predictions_for(labels, labels))
     scored = {part.name: list(part.scores) for part in sliced if part.criterion == "Numbers"}
     assert scored == {"no numbers": ["f1_micro", "f1_macro"], "different numbers": []}
 
 
-def test_single_texts_have_no_overlap_and_may_be_in_train() -> None:
+def test_single_texts_have_leakage_slices_but_no_overlap_slices() -> None:
     rows = make_rows(["It did not fall .", "3 fell ."], leakage=[2, 0])
     sliced = slices(TASKS["text"], rows, predictions_for(np.array([1, 0]), np.array([1, 1])))
     assert [(part.criterion, part.name) for part in sliced][2:] == [
@@ -146,28 +146,30 @@ def test_single_texts_have_no_overlap_and_may_be_in_train() -> None:
         ("Leakage", "no text in train"),
         ("Leakage", "the whole text in train"),
     ]
-    assert all(part.scores == {} for part in sliced[2:]), "Matthews correlation of equal labels"
+    assert all(part.scores == {} for part in sliced[2:]), (
+        "the Matthews correlation is undefined if all labels are equal"
+    )
 
 
-def test_a_column_has_a_slice_for_each_frequent_value_and_one_for_the_others() -> None:
+def test_a_column_has_a_slice_for_each_frequent_value_and_one_for_the_rest() -> None:
     values = [f"site {number}" for number in range(30) for _ in range(40 - number)] + [None, ""] * 25
-    names, number = by_column("source", values)
+    names, indices = by_column("source", values)
     assert len(names) == 21
     assert names[0] == "source: (none)"
     assert names[1:3] == ["source: site 0", "source: site 1"]
     assert names[-1] == "source: other"
-    assert sum(number == 20) == sum(40 - rare for rare in range(19, 30))
-    names, number = by_column("source", ["web", "other", "web"])
-    assert [names[position] for position in number] == ["source: web", "source: other", "source: web"]
+    assert sum(indices == 20) == sum(40 - rare for rare in range(19, 30))
+    names, indices = by_column("source", ["web", "other", "web"])
+    assert [names[position] for position in indices] == ["source: web", "source: other", "source: web"]
 
 
-def test_numbers_are_scored_in_each_slice() -> None:
+def test_regressions_are_scored_in_each_slice() -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal(size=90)
     rows = make_rows(["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
     sliced = [
         part
-        for part in slices(TASKS["number"], rows, predictions_for(labels, labels + 0.5))
+        for part in slices(TASKS["regression"], rows, predictions_for(labels, labels + 0.5))
         if part.criterion == "Column source"
     ]
     assert [part.name for part in sliced] == ["source: a", "source: b", "source: c"]
@@ -177,11 +179,11 @@ def test_numbers_are_scored_in_each_slice() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_the_smallest_slices_of_numbers_have_intervals(n: int) -> None:
-    """Of two rows a correlation is 1 or -1, but for rounding."""
+def test_the_smallest_regression_slices_have_intervals(n: int) -> None:
+    """With two rows, a correlation is 1 or -1, apart from rounding."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         labels, predictions = rng.normal(size=(2, n))
-        for part in slices(TASKS["number"], make_rows(["a"] * n, ["b"] * n), predictions_for(labels, predictions)):
+        for part in slices(TASKS["regression"], make_rows(["a"] * n, ["b"] * n), predictions_for(labels, predictions)):
             for name, interval in part.intervals.items():
                 assert interval["low"] - 1e-9 <= part.scores[name] <= interval["high"] + 1e-9

@@ -1,4 +1,4 @@
-"""Validation and test rows made from train's: exact, deterministic, and never test in place of validation."""
+"""Splits made from the train file are exact and deterministic, and test never replaces validation."""
 
 from collections import Counter
 from itertools import chain
@@ -16,11 +16,11 @@ SPLITS = ("train", "validation", "test")
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def members(corpus: Corpus) -> dict[str, list[int]]:
+def indices_by_split(corpus: Corpus) -> dict[str, list[int]]:
     return {split: table["idx"].tolist() for split, table in corpus.splits.items()}
 
 
@@ -29,13 +29,13 @@ def sizes(corpus: Corpus) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("split_type", ["random", "stratify"])
-def test_counts_are_exact_and_a_seed_decides_which_rows(split_type: str) -> None:
+def test_split_sizes_are_exact_and_the_seed_selects_the_rows(split_type: str) -> None:
     files = {"train.csv": csv(rows(200, ["a", "b", "b", "b"]))}
-    first = members(load_files(files, split={"type": split_type}))
+    first = indices_by_split(load_files(files, split={"type": split_type}))
     assert [len(indices) for indices in first.values()] == [160, 20, 20]
     assert sorted(chain.from_iterable(first.values())) == list(range(200))
-    assert members(load_files(files, split={"type": split_type})) == first
-    assert members(load_files(files, split={"type": split_type, "seed": 7})) != first
+    assert indices_by_split(load_files(files, split={"type": split_type})) == first
+    assert indices_by_split(load_files(files, split={"type": split_type, "seed": 7})) != first
 
 
 def test_stratify_gives_each_class_its_proportion_in_each_split() -> None:
@@ -76,7 +76,7 @@ def test_stratify_moves_only_rare_classes_and_warns_about_classes_that_cannot_be
         assert f"{split} has no rows for 1 of 3 labels (33.3%), which cannot be scored there: 'rare'" in warnings
 
 
-def test_stratify_by_a_column() -> None:
+def test_stratify_can_use_a_column_other_than_the_label() -> None:
     table = [(text, label, "xy"[number >= 100]) for number, (text, label) in enumerate(rows(200, ["a", "b"]))]
     files = {"train.csv": csv(table, "text,label,source")}
     corpus = load_files(files, split={"column": "source"}, slice_columns=["source"])
@@ -94,7 +94,7 @@ def test_stratify_by_a_column() -> None:
         ({"dev": 10}, [0.8, 0.2, 0], (200, 10)),
     ],
 )
-def test_only_splits_without_a_file_are_made(
+def test_only_splits_without_a_file_are_created(
     file_rows: dict[str, int], fractions: list[float], expected: tuple[int, ...]
 ) -> None:
     files = {f"{name}.csv": csv(rows(size, ["a", "b"], 1)) for name, size in file_rows.items()}
@@ -103,7 +103,7 @@ def test_only_splits_without_a_file_are_made(
     assert corpus.task.splits == list(corpus.splits)
 
 
-def test_by_hash_each_row_keeps_its_split_when_rows_are_added() -> None:
+def test_a_hash_split_keeps_each_row_in_its_split_when_rows_are_added() -> None:
     few, more = rows(300, ["a", "b"]), rows(300, ["a", "b"], 1)
 
     def split_by_text(table: list[tuple[str, Any]]) -> dict[str, str]:
@@ -115,7 +115,7 @@ def test_by_hash_each_row_keeps_its_split_when_rows_are_added() -> None:
     assert {text: after[text] for text in before} == before
 
 
-def test_a_group_stays_together() -> None:
+def test_the_rows_of_a_group_stay_together() -> None:
     table = [(text, label, number % 37) for number, (text, label) in enumerate(rows(400, ["a", "b"]))]
     files = {"train.csv": csv(table, "text,label,user")}
     corpus = load_files(files, split={"type": "group", "column": "user"}, slice_columns=["user"])
@@ -123,7 +123,7 @@ def test_a_group_stays_together() -> None:
     assert 20 <= sizes(corpus)[1] <= 60 and 20 <= sizes(corpus)[2] <= 60
 
 
-def test_pairs_that_share_a_text_stay_together_also_by_way_of_others() -> None:
+def test_pairs_that_are_linked_by_shared_texts_stay_together() -> None:
     texts = [text for text, _ in rows(600, ["a"])]
     chains = [
         (texts[number], texts[number + 1] if number % 3 < 2 else texts[number - 1].upper(), "ab"[number % 2])
@@ -131,7 +131,7 @@ def test_pairs_that_share_a_text_stay_together_also_by_way_of_others() -> None:
     ]
     files = {"train.csv": csv(chains, "one,other,label")}
     corpus = load_files(files, split={"type": "group"}, text_column_names=["one", "other"])
-    split_by_row = {row: split for split, indices in members(corpus).items() for row in indices}
+    split_by_row = {row: split for split, indices in indices_by_split(corpus).items() for row in indices}
     assert all(split_by_row[number] == split_by_row[number + 1] for number in range(0, 598, 3))
     assert min(sizes(corpus)) > 20
     train, validation, test = (
@@ -148,19 +148,21 @@ def test_a_group_larger_than_its_split_goes_to_train() -> None:
     assert sizes(load_files(files, split={"type": "group", "column": "user"})) == (160, 20, 20)
 
 
-def test_by_time_the_latest_rows_are_test() -> None:
+def test_a_datetime_split_puts_the_latest_rows_into_test() -> None:
     table = [(text, label, f"{7 * number % 200}.5") for number, (text, label) in enumerate(rows(200, ["a", "b"]))]
     files = {"train.csv": csv(table, "text,label,when")}
     corpus = load_files(files, split={"type": "datetime", "column": "when"})
-    when = {split: {7 * number % 200 for number in indices} for split, indices in members(corpus).items()}
-    assert when == {"train": set(range(160)), "validation": set(range(160, 180)), "test": set(range(180, 200))}
+    times = {split: {7 * number % 200 for number in indices} for split, indices in indices_by_split(corpus).items()}
+    assert times == {"train": set(range(160)), "validation": set(range(160, 180)), "test": set(range(180, 200))}
 
 
 def split_by_time(times: list[str]) -> list[int]:
-    """The `idx` of rows with these times, by which they become train, validation and test rows."""
+    """Split rows by their times. Returns the `idx` of the train rows, then of the validation and test rows."""
     table = [(text, label, time) for (text, label), time in zip(rows(len(times), ["a", "b"]), times, strict=True)]
     split = {"type": "datetime", "column": "when", "fractions": [0.5, 0.25, 0.25]}
-    return list(chain(*members(load_files({"train.csv": csv(table, "text,label,when")}, split=split)).values()))
+    return list(
+        chain(*indices_by_split(load_files({"train.csv": csv(table, "text,label,when")}, split=split)).values())
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,17 +172,17 @@ def split_by_time(times: list[str]) -> list[int]:
         ["20210105", "2022-05-01", "20230101", "20230701T1200", "2024", "20240201", "20250101", "2025-06-30"],
         ["2021", "20211231", "2022", "20220105", "2023", "20230105", "2024", "20240105"],
         ["1989", "1990", "1991", "2020", "2021", "2022", "2023", "2024"],
-        ["998", "999", "1000", "2024", "9999", "10000", "1704412800", "1704412800.5"],  # not years among numbers
-        ["-3", "0", "1", "7", "1899", "1e4", "20241345", "99999999"],  # there is no such date
+        ["998", "999", "1000", "2024", "9999", "10000", "1704412800", "1704412800.5"],  # numbers, not years
+        ["-3", "0", "1", "7", "1899", "1e4", "20241345", "99999999"],  # 20241345 is not a date
         ["2020", "2021-01-01", "2021-01-01T06:00:00+05:00", "2021-01-01T02:00Z", "2022", "2023", "2024", "2025"],
     ],
 )  # fmt: skip
-def test_years_and_compact_dates_are_dates(times: list[str]) -> None:
+def test_dates_years_and_numbers_are_sorted_by_time(times: list[str]) -> None:
     expected = list(range(8))
     assert sorted(split_by_time(times)[:4]) == expected[:4]
-    reverse = split_by_time(times[::-1])
-    assert sorted(reverse[:4]) == expected[4:], "whatever the order of the rows"
-    assert sorted(reverse[6:]) == [0, 1]
+    reversed_order = split_by_time(times[::-1])
+    assert sorted(reversed_order[:4]) == expected[4:], "the order of the rows does not matter"
+    assert sorted(reversed_order[6:]) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_years_and_compact_dates_are_dates(times: list[str]) -> None:
         ("2024-01-05", "17.5"),
     ],
 )
-def test_dates_and_numbers_in_one_column_are_an_error_that_names_both_rows(first: str, second: str) -> None:
+def test_a_mix_of_dates_and_numbers_is_an_error_that_names_both_rows(first: str, second: str) -> None:
     with pytest.raises(UserError) as error:
         split_by_time([first, *["2024"] * 10, second])
     message = str(error.value)
@@ -202,64 +204,68 @@ def test_dates_and_numbers_in_one_column_are_an_error_that_names_both_rows(first
     assert "\n" not in message
 
 
-def test_a_column_may_name_each_rows_split() -> None:
+def test_a_column_can_name_the_split_of_each_row() -> None:
     names = ["train", "train", "dev", "Test"]
     table = [(text, label, names[number % 4]) for number, (text, label) in enumerate(rows(80, ["a", "b", "b"]))]
     files = {"train.csv": csv(table, "text,label,part")}
     corpus = load_files(files, split={"type": "fixed", "column": "part"})
-    assert members(corpus)["validation"] == list(range(2, 80, 4))
+    assert indices_by_split(corpus)["validation"] == list(range(2, 80, 4))
     assert sizes(corpus) == (40, 20, 20)
 
 
-def test_a_regression_is_split_at_random() -> None:
+def test_data_for_a_regression_are_split_at_random() -> None:
     assert sizes(load_files({"train.csv": csv(rows(100, [number / 7 for number in range(60)]))})) == (80, 10, 10)
 
 
 DATED = csv([(*row, "3/4/2024") for row in rows(40, ["a", "b"])], "text,label,when")
 PLAIN = csv(rows(40, ["a", "b"]))
-REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
-    "test for validation": (
+REJECTED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "a test file but no validation": (
         {"train.csv": PLAIN, "test.csv": PLAIN},
         {"type": "fixed"},
         r"data\.split: .*no validation.*data\.split\.type=stratify",
     ),
-    "no share": (
+    "no validation fraction": (
         {"train.csv": PLAIN},
         {"fractions": [0.9, 0, 0.1]},
         r"data\.split: .*no validation.*data\.split\.fractions",
     ),
-    "shares beyond 1": (
+    "fractions with a sum above 1": (
         {"train.csv": PLAIN},
         {"fractions": [0.8, 0.2, 0.2]},
         r"data\.split\.fractions must .*sum to 1, .*got \[0\.8, 0\.2, 0\.2\]",
     ),
-    "two shares": (
+    "only two fractions": (
         {"train.csv": PLAIN},
         {"fractions": [0.8, 0.2]},
         r"data\.split\.fractions must .*got \[0\.8, 0\.2\]",
     ),
-    "no column of times": (
+    "no datetime column": (
         {"train.csv": PLAIN},
         {"type": "datetime"},
         r"data\.split\.column must .*datetime.* got null",
     ),
-    "a column for nothing": (
+    "an unused column": (
         {"train.csv": PLAIN},
         {"type": "random", "column": "when"},
         r'data\.split\.column must be null .*got "when"',
     ),
-    "no such column": ({"train.csv": PLAIN}, {"type": "group", "column": "user"}, r'train\.csv has no column "user"'),
-    "times of another form": (
+    "an unknown column": (
+        {"train.csv": PLAIN},
+        {"type": "group", "column": "user"},
+        r'train\.csv has no column "user"',
+    ),
+    "an unsupported time format": (
         {"train.csv": DATED},
         {"type": "datetime", "column": "when"},
         r"train\.csv line 2: \"when\" is '3/4/2024'\. .*2024-12-31",
     ),
-    "no time at all": (
+    "nan as a time": (
         {"train.csv": csv([(*row, "nan") for row in rows(40, ["a", "b"])], "text,label,when")},
         {"type": "datetime", "column": "when"},
         r"train\.csv line 2: \"when\" is 'nan'\. .*2024-12-31",
     ),
-    "no split's name": (
+    "an unknown split name": (
         {"train.csv": DATED},
         {"type": "fixed", "column": "when"},
         r"train\.csv line 2: \"when\" is '3/4/2024'\. .*validation",
@@ -269,12 +275,12 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
         {"type": "group", "column": "when"},
         r"train\.csv line 42: \"when\" is ''\. .*data\.split\.column",
     ),
-    "one group": (
+    "a single group": (
         {"train.csv": DATED},
         {"type": "group", "column": "when"},
         r"validation would have no rows.*data\.split\.fractions",
     ),
-    "a split twice": (
+    "a split in a column and in a file": (
         {"train.csv": csv([(*row, "dev") for row in rows(9, ["a", "b"])], "text,label,part"), "dev.csv": PLAIN},
         {"type": "fixed", "column": "part"},
         r"data\.split\.column: .part. .*validation also has a file\. Keep only one",
@@ -282,9 +288,9 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", REFUSED)
-def test_a_split_that_cannot_be_made_is_refused(fault: str) -> None:
-    files, split, message = REFUSED[fault]
+@pytest.mark.parametrize("fault", REJECTED)
+def test_an_impossible_split_is_rejected_in_one_line(fault: str) -> None:
+    files, split, message = REJECTED[fault]
     with pytest.raises(UserError, match=message) as error:
         download_custom(files, split=split)
     assert "\n" not in str(error.value)

@@ -16,18 +16,18 @@ from pipeline.evaluation.uncertainty import Difference, _jackknife_interval, dif
 pytestmark = pytest.mark.slow
 
 SIMULATIONS = 2000  # a rate of 5% is then measured as 5 ± 0.5%
-POSITIVE = 0.67  # of MRPC's pairs
-RECALL = {1: 0.92, 0: 0.738}  # of a model with accuracy 0.86
-CORRELATION = 0.86  # of the labels and the predictions of a regression
-# Correlation between two runs of how well they do on an example: within one configuration, and between two that are
-# equally good overall, but on different examples. Two runs then disagree on 12 and 13% of the pairs.
+POSITIVE = 0.67  # the proportion of equivalent pairs in MRPC
+RECALL = {1: 0.92, 0: 0.738}  # per class, for a model with an accuracy of 0.86
+CORRELATION = 0.86  # between the labels and the predictions of a regression
+# How strongly two runs are correlated in how well they do on an example: two runs of one configuration, and runs of two
+# configurations that are equally good overall but on different examples. They disagree on 12% and 13% of the pairs.
 ONE_CONFIGURATION, TWO_CONFIGURATIONS = 0.75, 0.70
 
-Jackknives = dict[str, Floats]  # by metric, of shape (2, runs, 1 + groups): `jackknife` of each run of both sides
+Jackknives = dict[str, Floats]  # keyed by metric, shape (2, runs, 1 + groups): `jackknife` of each run on both sides
 
 
 def noise(runs: int, n: int, random: np.random.Generator) -> Floats:
-    """How easy each example is for each run, with variance 1. All runs share a part of it. Shape (2, runs, n)."""
+    """Return how easy each example is for each run: variance 1, partly shared by all runs, shape (2, runs, n)."""
     parts = (
         (TWO_CONFIGURATIONS, (n,)),
         (ONE_CONFIGURATION - TWO_CONFIGURATIONS, (2, 1, n)),
@@ -37,35 +37,38 @@ def noise(runs: int, n: int, random: np.random.Generator) -> Floats:
     return ease
 
 
-class Classes:
-    """Runs that answer yes or no. Their seeds differ by a standard deviation of `spread` in accuracy."""
+class Classification:
+    """Runs of a binary classification whose accuracy varies between seeds, with standard deviation `deviation`."""
 
     metrics = ("accuracy", "balanced_accuracy", "f1", "matthews_correlation")
     runs = (10, 5, 3, 2)
 
-    def __init__(self, n: int, spread: float, random: np.random.Generator) -> None:
+    def __init__(self, n: int, deviation: float, random: np.random.Generator) -> None:
         self.labels = (random.random(n) < POSITIVE).astype(int)
         ease = {label: stats.norm.ppf(recall) for label, recall in RECALL.items()}
-        self._slope = POSITIVE * stats.norm.pdf(ease[1]) + (1 - POSITIVE) * stats.norm.pdf(ease[0])  # of accuracy
-        seeds = spread / self._slope * random.standard_normal((2, self.runs[0], 1))
+        # How fast the accuracy grows when all examples become easier.
+        self._slope = POSITIVE * stats.norm.pdf(ease[1]) + (1 - POSITIVE) * stats.norm.pdf(ease[0])
+        seeds = deviation / self._slope * random.standard_normal((2, self.runs[0], 1))
         self._ease = np.where(self.labels, ease[1], ease[0]) + noise(self.runs[0], n, random) + seeds
 
     def jackknives(self, gain: float = 0) -> Jackknives:
-        """B is better than A by `gain` in accuracy."""
+        """Make B better than A by `gain` in accuracy."""
         right = self._ease + np.array([0, gain / self._slope]).reshape(2, 1, 1) > 0
         return class_jackknives(self.labels, np.where(right, self.labels, 1 - self.labels))
 
 
-class Ranks:
-    """Runs that give each example a number. Their seeds differ by a standard deviation of `spread` in correlation."""
+class Regression:
+    """Runs of a regression whose correlation varies between seeds, with standard deviation `deviation`."""
 
     metrics = ("roc_auc", "spearmanr")
     runs = (5, 3, 2)
 
-    def __init__(self, n: int, spread: float, random: np.random.Generator) -> None:
+    def __init__(self, n: int, deviation: float, random: np.random.Generator) -> None:
         self.labels = random.standard_normal(n)
-        slope = CORRELATION * (1 - CORRELATION**2)  # of the correlation by the logarithm of the size of the noise
-        size = np.sqrt(1 / CORRELATION**2 - 1) * np.exp(spread / slope * random.standard_normal((2, self.runs[0], 1)))
+        slope = CORRELATION * (1 - CORRELATION**2)  # how the correlation changes with the logarithm of the noise
+        size = np.sqrt(1 / CORRELATION**2 - 1) * np.exp(
+            deviation / slope * random.standard_normal((2, self.runs[0], 1))
+        )
         self.predictions = self.labels + size * noise(self.runs[0], n, random)
 
     def jackknives(self) -> Jackknives:
@@ -77,7 +80,7 @@ def example_groups(n: int) -> Ints:
 
 
 def class_jackknives(labels: Ints, predictions: Ints) -> Jackknives:
-    """As `jackknife` of each run, a thousand times faster, from the counts in each group."""
+    """Do the same as `jackknife` for each run, but a thousand times faster, from the counts in each group."""
     n, group = len(labels), example_groups(len(labels))
     weights = np.stack(np.broadcast_arrays(labels * predictions, predictions, labels, np.ones_like(labels)))
     order = np.argsort(group)
@@ -95,20 +98,20 @@ def class_jackknives(labels: Ints, predictions: Ints) -> Jackknives:
 
 
 def rank_jackknives(labels: Floats, predictions: Floats) -> Jackknives:
-    """The same of metrics of ranks. For ROC AUC, labels above 0 are of class 1."""
+    """Do the same for metrics of ranks. For ROC AUC, labels above 0 are class 1."""
     n, positive = len(labels), labels > 0
-    inside = np.eye(GROUPS)[example_groups(n)].T
-    used = np.concatenate([np.ones((1, n)), 1 - inside])  # which examples each score is of
+    in_group = np.eye(GROUPS)[example_groups(n)].T
+    included = np.concatenate([np.ones((1, n)), 1 - in_group])  # which examples each score includes
 
     def ranks(values: Floats) -> Floats:
         order = np.argsort(values)
         order_numbers = np.empty((1 + GROUPS, n))
         order_numbers[:, order] = np.arange(1, n + 1)
-        order_numbers[1:, order] -= np.cumsum(inside[:, order], axis=1)
-        return order_numbers * used
+        order_numbers[1:, order] -= np.cumsum(in_group[:, order], axis=1)
+        return order_numbers * included
 
-    sizes, positives = used.sum(axis=1), (used * positive).sum(axis=1)
-    x = (ranks(labels) - (sizes[:, None] + 1) / 2) * used
+    sizes, positives = included.sum(axis=1), (included * positive).sum(axis=1)
+    x = (ranks(labels) - (sizes[:, None] + 1) / 2) * included
     areas, correlations = [], []
     for run in predictions.reshape(-1, n):
         y = ranks(run)
@@ -119,13 +122,13 @@ def rank_jackknives(labels: Floats, predictions: Floats) -> Jackknives:
     return {"roc_auc": np.reshape(areas, shape), "spearmanr": np.reshape(correlations, shape)}
 
 
-def test_the_fast_jackknives_are_those_of_the_metrics() -> None:
+def test_the_fast_jackknives_match_the_jackknives_of_the_metrics() -> None:
     random = np.random.default_rng(0)
-    classes, ranks = Classes(300, 0.01, random), Ranks(300, 0.01, random)
+    classes, ranks = Classification(300, 0.01, random), Regression(300, 0.01, random)
     right = classes.jackknives()
-    answers = np.where(classes._ease[1, 2] > 0, classes.labels, 1 - classes.labels)
-    for name in Classes.metrics:
-        assert right[name][1, 2] == pytest.approx(jackknife(name, classes.labels, answers), abs=1e-12)
+    predictions = np.where(classes._ease[1, 2] > 0, classes.labels, 1 - classes.labels)
+    for name in Classification.metrics:
+        assert right[name][1, 2] == pytest.approx(jackknife(name, classes.labels, predictions), abs=1e-12)
     run = ranks.predictions[1, 2]
     area = jackknife("roc_auc", (ranks.labels > 0).astype(int), run > 0, np.stack([-run, run], axis=1))
     assert ranks.jackknives()["roc_auc"][1, 2] == pytest.approx(area, abs=1e-12)
@@ -133,7 +136,7 @@ def test_the_fast_jackknives_are_those_of_the_metrics() -> None:
 
 
 def differences(jackknives: Jackknives, numbers: Sequence[int]) -> Iterator[tuple[str, int, bool, Difference]]:
-    """The comparison by each metric, with each number of runs a side, with the same seeds and with other ones."""
+    """Compare by each metric, with each number of runs per side, with the same and with different seeds."""
     for name, runs, same_seeds in itertools.product(jackknives, numbers, (True, False)):
         a, b = jackknives[name]
         yield name, runs, same_seeds, difference(a[:runs], b[:runs], same_seeds=same_seeds)
@@ -145,37 +148,39 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -
 
 
 @pytest.mark.parametrize(
-    ("simulation", "n", "spread"),
+    ("simulation", "n", "deviation"),
     [
-        (Classes, 408, 0.005),
-        (Classes, 408, 0.015),
-        (Classes, 1725, 0.005),
-        (Classes, 1725, 0.015),
-        (Ranks, 408, 0.015),
+        (Classification, 408, 0.005),
+        (Classification, 408, 0.015),
+        (Classification, 1725, 0.005),
+        (Classification, 1725, 0.015),
+        (Regression, 408, 0.015),
     ],
 )
-def test_equal_groups_are_called_different_in_five_percent_of_cases(
-    simulation: type[Classes | Ranks], n: int, spread: float
+def test_equal_groups_are_called_different_in_5_percent_of_cases(
+    simulation: type[Classification | Regression], n: int, deviation: float
 ) -> None:
     random = np.random.default_rng(0)
     alarms: Counter[tuple[str, int, bool]] = Counter()
-    passes: Counter[tuple[str, int, bool]] = Counter()  # losses by the margin that would pass the gate
+    passes: Counter[tuple[str, int, bool]] = Counter()  # losses as large as the margin that would pass the gate
     for _ in range(SIMULATIONS):
-        for name, runs, same_seeds, result in differences(simulation(n, spread, random).jackknives(), simulation.runs):
+        for name, runs, same_seeds, result in differences(
+            simulation(n, deviation, random).jackknives(), simulation.runs
+        ):
             alarms[name, runs, same_seeds] += not result.low <= 0 <= result.high
             passes[name, runs, same_seeds] += result.low > 0
     rows = [
         [
             metric,
             runs,
-            "same" if same_seeds else "other",
+            "same" if same_seeds else "different",
             count / SIMULATIONS,
             passes[metric, runs, same_seeds] / SIMULATIONS,
         ]
         for (metric, runs, same_seeds), count in sorted(alarms.items())
     ]
-    header = ["metric", "runs a side", "seeds", "called different", "loss passes"]
-    table(f"Equal groups, {n} examples, a spread of {100 * spread} points, %", header, rows)
+    header = ["metric", "runs per side", "seeds", "called different", "loss passes"]
+    table(f"Equal groups (%), {n} examples, standard deviation {100 * deviation} points", header, rows)
     assert max(alarms.values()) / SIMULATIONS <= 0.055
     assert max(passes.values()) / SIMULATIONS <= 0.035
 
@@ -183,30 +188,32 @@ def test_equal_groups_are_called_different_in_five_percent_of_cases(
 def test_a_detectable_difference_is_found_in_about_80_percent_of_cases() -> None:
     simulations = 250  # a rate of 80% is then measured as 80 ± 2.5%
     random = np.random.default_rng(0)
-    every = [Classes(1725, 0.010, random) for _ in range(simulations)]
+    simulated = [Classification(1725, 0.010, random) for _ in range(simulations)]
     detectable: Counter[tuple[int, bool]] = Counter()
-    for classes in every:
-        for _, runs, same_seeds, result in differences({"accuracy": classes.jackknives()["accuracy"]}, Classes.runs):
-            detectable[runs, same_seeds] += result.detectable / simulations
-    seen: Counter[tuple[int, bool, float]] = Counter()
-    gains = (0.01, 0.02, 0.03)
-    for classes, gain in itertools.product(every, [*gains, *detectable.values()]):
+    for classes in simulated:
         for _, runs, same_seeds, result in differences(
-            {"accuracy": classes.jackknives(gain)["accuracy"]}, Classes.runs
+            {"accuracy": classes.jackknives()["accuracy"]}, Classification.runs
         ):
-            seen[runs, same_seeds, gain] += result.low > 0
+            detectable[runs, same_seeds] += result.detectable / simulations
+    detections: Counter[tuple[int, bool, float]] = Counter()
+    gains = (0.01, 0.02, 0.03)
+    for classes, gain in itertools.product(simulated, [*gains, *detectable.values()]):
+        for _, runs, same_seeds, result in differences(
+            {"accuracy": classes.jackknives(gain)["accuracy"]}, Classification.runs
+        ):
+            detections[runs, same_seeds, gain] += result.low > 0
     rows = []
     for (runs, same_seeds), gap in sorted(detectable.items()):
-        *powers, power = (seen[runs, same_seeds, gain] / simulations for gain in (*gains, gap))
-        rows.append([runs, "same" if same_seeds else "other", *powers, gap, power])
-        expected = {2: 0.6, 3: 0.7, 4: 0.7}.get(runs, 0.8)  # as `compare` says
-        assert power == pytest.approx(expected, abs=0.075), "3 standard errors"
-    header = ["runs a side", "seeds", "+1.0 found", "+2.0 found", "+3.0 found", "detectable", "found"]
-    table("Differences in accuracy that are found, %: 1,725 examples, a spread of 1.0 points", header, rows)
+        *powers, power = (detections[runs, same_seeds, gain] / simulations for gain in (*gains, gap))
+        rows.append([runs, "same" if same_seeds else "different", *powers, gap, power])
+        expected = {2: 0.6, 3: 0.7, 4: 0.7}.get(runs, 0.8)  # the power that `compare` states
+        assert power == pytest.approx(expected, abs=0.075), "within 3 standard errors"
+    header = ["runs per side", "seeds", "+1.0 found", "+2.0 found", "+3.0 found", "detectable", "found"]
+    table("Differences in accuracy that are found (%), 1,725 examples, standard deviation 1.0 points", header, rows)
 
 
 @pytest.mark.parametrize("n", [240, 1000])
-def test_jackknife_intervals_have_their_coverage(n: int) -> None:
+def test_jackknife_intervals_have_about_95_percent_coverage(n: int) -> None:
     random = np.random.default_rng(0)
     tp, fn = POSITIVE * RECALL[1], POSITIVE * (1 - RECALL[1])
     tn, fp = (1 - POSITIVE) * RECALL[0], (1 - POSITIVE) * (1 - RECALL[0])
@@ -220,17 +227,17 @@ def test_jackknife_intervals_have_their_coverage(n: int) -> None:
     }
     covered: dict[str, list[bool]] = {name: [] for name in true}
     for _ in range(300):
-        jackknives = Classes(n, 0, random).jackknives() | Ranks(n, 0, random).jackknives()
+        jackknives = Classification(n, 0, random).jackknives() | Regression(n, 0, random).jackknives()
         for name, value in true.items():
             for values in jackknives[name].reshape(-1, 1 + GROUPS):
                 low, high = _jackknife_interval(METRICS[name].scale, n, values)
                 covered[name].append(low <= value <= high)
     rates = [float(np.mean(hits)) for hits in covered.values()]
-    table(f"95% jackknife intervals over {n} examples that hold the true score, %", list(covered), [rates])
+    table(f"95% jackknife intervals over {n} examples that contain the true score (%)", list(covered), [rates])
     assert min(rates) >= 0.92 and max(rates) <= 0.975
 
 
-def test_intervals_of_scores_have_their_coverage_for_few_examples_and_near_1() -> None:
+def test_score_intervals_keep_their_coverage_for_few_examples_and_near_1() -> None:
     random, rows = np.random.default_rng(0), []
     for n, accuracy in itertools.product((20, 40, 100, 408, 1725), (0.7, 0.86, 0.93, 0.97, 0.99)):
         cells = [POSITIVE * accuracy, POSITIVE * (1 - accuracy), (1 - POSITIVE) * (1 - accuracy)]
@@ -244,14 +251,14 @@ def test_intervals_of_scores_have_their_coverage_for_few_examples_and_near_1() -
             ]
         rows.append([n, accuracy, true[1], *(covered / SIMULATIONS).tolist()])
     header = ["examples", "accuracy", "F1", "accuracy covered", "F1 covered"]
-    table("95% intervals that hold the true score, %", header, rows)
+    table("95% intervals that contain the true score (%)", header, rows)
     for column in (3, 4):
-        covered_by_ours = [row[column] for row in rows]
-        assert min(covered_by_ours) >= 0.90, "near 1 there are few values that a share can take"
-        assert np.mean(covered_by_ours) >= 0.945
+        coverage = [row[column] for row in rows]
+        assert min(coverage) >= 0.90, "near 1, a proportion can take only a few values"
+        assert np.mean(coverage) >= 0.945
 
 
-def test_a_calibrated_model_is_called_miscalibrated_in_five_percent_of_cases() -> None:
+def test_a_calibrated_model_is_called_miscalibrated_in_5_percent_of_cases() -> None:
     random, rows = np.random.default_rng(0), []
     for n, sureness in itertools.product((240, 1725), (1, 3, 8)):
         called = np.zeros(4)
@@ -270,8 +277,8 @@ def test_a_calibrated_model_is_called_miscalibrated_in_five_percent_of_cases() -
                     overconfident < expected.accuracy_low,
                 ]
         rows.append([n, float(confidence.mean()), *(called / SIMULATIONS).tolist()])
-    header = ["examples", "confidence", "called so", "gap > 1 pt", "ECE > floor", "3 pts found"]
-    table("Calibrated models that are called over- or underconfident, %", header, rows)
+    header = ["examples", "confidence", "called miscalibrated", "gap > 1 pt", "ECE > floor", "3 pts found"]
+    table("Calibrated models that are called over- or underconfident (%)", header, rows)
     for row in rows:
         for rate in (row[2], row[4]):
-            assert 0.03 <= rate <= 0.065, "5 %, and 3 standard errors"
+            assert 0.03 <= rate <= 0.065, "5%, within 3 standard errors"

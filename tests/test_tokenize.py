@@ -1,4 +1,4 @@
-"""The tokenize stage: the inputs of models with and without token types."""
+"""The tokenize stage: model inputs, truncation, padding, worker processes, and warnings about unsuitable texts."""
 
 import json
 import logging
@@ -32,17 +32,17 @@ def params(max_length: int = 96, padding: str = "dynamic") -> TokenizeParams:
 
 
 @pytest.mark.parametrize(("model_type", "has_types"), [("bert", True), ("roberta", False)])
-def test_token_types_are_written_where_the_model_has_them(
+def test_token_types_are_written_if_the_model_has_them(
     model_type: str, has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
     table = load_split(tokenized(tiny(model_type)), "train", "tokenize")
     columns = {"input_ids", "attention_mask", "labels", "idx", "length"} | ({"token_type_ids"} if has_types else set())
     assert set(table.column_names) == columns
     if has_types:
-        assert set(table["token_type_ids"][0]) == {0, 1}, "a pair, not two texts glued together"
+        assert set(table["token_type_ids"][0]) == {0, 1}, "the two texts must be encoded as a pair"
 
 
-def test_a_pair_is_encoded_as_by_the_models_own_tokenizer(
+def test_a_pair_is_encoded_exactly_as_the_models_tokenizer_does(
     raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
     from transformers import AutoTokenizer
@@ -74,20 +74,20 @@ def test_truncation_is_counted_and_reported(
     assert max(len(ids) for ids in load_split(tmp_path / "out", "test", "tokenize")["input_ids"][:]) == limit
 
 
-def test_a_tokenizer_that_cuts_on_the_left_keeps_the_end_of_a_long_text(
+def test_a_tokenizer_with_left_truncation_keeps_the_end_of_a_long_text(
     raw: Path, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     checkpoint = shutil.copytree(tiny(), tmp_path / "left")
     config = json.loads((checkpoint / "tokenizer_config.json").read_text())
     (checkpoint / "tokenizer_config.json").write_text(json.dumps(config | {"truncation_side": "left"}))
-    long = pq.read_table(raw / "test.parquet").to_pylist()
-    ends = " ".join(row["sentence1"] for row in long)
+    rows = pq.read_table(raw / "test.parquet").to_pylist()
+    long_text = " ".join(row["sentence1"] for row in rows)
     tokenizer = load_tokenizer(checkpoint)
-    [cut], [whole] = (
+    [truncated], [last] = (
         encode({"sentence1": [text]}, tokenizer, ["sentence1"], 16, "dynamic")["input_ids"]
-        for text in (ends, long[-1]["sentence1"])
+        for text in (long_text, rows[-1]["sentence1"])
     )  # fmt: skip
-    assert cut[-9:] == whole[-9:]
+    assert truncated[-9:] == last[-9:]
 
 
 def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tm
     assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name][:]} == {80}
     tokenize(raw, tiny(), tmp_path / "dynamic", params(80), 1)
     padded, dynamic = (json.loads((tmp_path / out / "lengths.json").read_text()) for out in ("out", "dynamic"))
-    assert padded == dynamic, "padding is not counted"
+    assert padded == dynamic, "the lengths must not include padding"
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -104,9 +104,9 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {file.relative_to(directory).as_posix(): file.read_bytes() for file in files}
 
 
-def test_parallel_runs_give_the_same_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+def test_the_number_of_processes_does_not_change_the_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     before = contents(raw)
-    for out, num_proc in (("first", 1), ("parallel", 1000)):  # at most one process per core is started
+    for out, num_proc in (("first", 1), ("parallel", 1000)):  # it starts at most one process per core
         tokenize(raw, tiny(), tmp_path / out, params(), num_proc)
     first = contents(tmp_path / "first")
     assert first == contents(tmp_path / "parallel")
@@ -122,9 +122,9 @@ def test_a_length_outside_the_models_limits_is_rejected(
     model_type: str, raw: Path, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     tokenize(raw, tiny(model_type), tmp_path / "out", params(128), 1)
-    least = 5 if model_type == "bert" else 6  # special tokens and a token of each sentence
-    for length in (129, least - 1):
-        with pytest.raises(UserError, match=rf"tokenize\.max_length must be .* {least} and 128 .*, got {length}\."):
+    minimum = 5 if model_type == "bert" else 6  # the special tokens and one token of each sentence
+    for length in (129, minimum - 1):
+        with pytest.raises(UserError, match=rf"tokenize\.max_length must be .* {minimum} and 128 .*, got {length}\."):
             tokenize(raw, tiny(model_type), tmp_path / "out", params(length), 1)
 
 
@@ -143,7 +143,7 @@ def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyM
 
 @pytest.fixture
 def tokenizing(raw: Path, tiny: TinyMaker, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The stage with two worker processes that have work for a while."""
+    """Start the stage with two worker processes and enough work to keep them busy."""
     (tmp_path / "models").mkdir()
     shutil.copytree(tiny(), tmp_path / "models" / "pretrained")
     shutil.copytree(raw, tmp_path / "data" / "raw")
@@ -173,17 +173,17 @@ def test_worker_processes_end_with_their_parent(tokenizing: subprocess.Popen[byt
     assert not (tmp_path / "data" / "tokenized").exists()
 
 
-def test_texts_that_the_vocabulary_does_not_have_are_reported(
+def test_texts_outside_the_vocabulary_are_reported(
     raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Validation is in Chinese, of which an English vocabulary has no character."""
-    foreign = shutil.copytree(raw, tmp_path / "raw")
+    """The validation split is in Chinese, and an English vocabulary has no Chinese characters."""
+    modified_raw = shutil.copytree(raw, tmp_path / "raw")
     table = pq.read_table(raw / "validation.parquet")
     for name, text in (("sentence1", "他昨天回家了"), ("sentence2", "It rained on Monday .")):
         table = table.set_column(table.column_names.index(name), name, pa.array([text] * len(table)))
-    pq.write_table(table, foreign / "validation.parquet")
+    pq.write_table(table, modified_raw / "validation.parquet")
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        tokenize(foreign, tiny(), tmp_path / "out", params(), 1)
+        tokenize(modified_raw, tiny(), tmp_path / "out", params(), 1)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     rows = load_split(tmp_path / "out", "validation", "tokenize")["input_ids"][:]
     unknown = sum(ids.count(load_tokenizer(tiny()).unk_token_id) for ids in rows)
@@ -193,17 +193,17 @@ def test_texts_that_the_vocabulary_does_not_have_are_reported(
     assert "train: 0.0% of the tokens (0 of " in caplog.text
 
 
-def test_texts_that_fall_apart_into_bytes_are_reported(
+def test_texts_that_are_split_into_bytes_are_reported(
     raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If bytes are tokens, none is unknown."""
-    foreign = shutil.copytree(raw, tmp_path / "raw")
+    """If bytes are tokens, there are no unknown tokens, so the warning counts the tokens per word."""
+    modified_raw = shutil.copytree(raw, tmp_path / "raw")
     table = pq.read_table(raw / "test.parquet")
     for name in ("sentence1", "sentence2"):
         table = table.set_column(table.column_names.index(name), name, pa.array(["他昨天回家了"] * len(table)))
-    pq.write_table(table, foreign / "test.parquet")
+    pq.write_table(table, modified_raw / "test.parquet")
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        tokenize(foreign, tiny("roberta"), tmp_path / "out", params(), 1)
+        tokenize(modified_raw, tiny("roberta"), tmp_path / "out", params(), 1)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "test: 0.0% of the tokens" in warning and "6.0 tokens per word" in warning
 
@@ -219,5 +219,5 @@ def test_texts_that_fall_apart_into_bytes_are_reported(
         ("", 0),
     ],
 )
-def test_two_characters_of_a_script_without_spaces_count_as_a_word(text: str, words: int) -> None:
+def test_two_characters_of_a_script_without_spaces_count_as_one_word(text: str, words: int) -> None:
     assert count_words(pa.chunked_array([[text, text]])) == 2 * words

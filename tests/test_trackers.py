@@ -1,4 +1,4 @@
-"""Trackers: what TensorBoard and MLflow, really installed, have of each run."""
+"""TensorBoard and MLflow, installed in a separate environment, record the curves of every run."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from conftest import Project, with_extras
 
 Points = dict[str, list[list[float]]]
 
-# Each prints what is in a directory: {run: {metric: [[step, value], ...]}}.
+# Each script prints the content of a directory as {run: {metric: [[step, value], ...]}}.
 READERS = {
     "tensorboard": """
 import json
@@ -43,12 +43,12 @@ for run in client.search_runs([experiment.experiment_id for experiment in client
 print(json.dumps(runs))
 """,
 }
-CURVE = {"tensorboard": ("train/loss", "eval/loss"), "mlflow": ("loss", "eval_loss")}
+CURVES = {"tensorboard": ("train/loss", "eval/loss"), "mlflow": ("loss", "eval_loss")}
 
 
 @pytest.fixture(scope="module")
 def with_trackers(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A PATH whose python has the packages of this environment, TensorBoard and MLflow, as docs/trackers.md says."""
+    """Return a PATH whose python also has TensorBoard and MLflow, installed as in docs/trackers.md."""
     python = with_extras(tmp_path_factory.mktemp("trackers"), "tensorboard", "mlflow")
     return f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
@@ -61,14 +61,17 @@ def with_trackers(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("mlflow", "MLFLOW_TRACKING_URI", "sqlite:///{}/mlflow.db"),
     ],
 )
-def test_every_run_leaves_its_curve_in_the_users_repository(
+def test_every_run_is_recorded_in_the_users_repository(
     tracker: str, variable: str, value: str, project: Project, with_trackers: str, tmp_path: Path
 ) -> None:
-    """One run is in the workspace and one in a temporary directory, which DVC removes. A variable of the user wins."""
+    """One run is in the workspace, and one in a temporary directory, which DVC removes.
+
+    An environment variable of the user takes precedence.
+    """
     project.git("config", "user.name", "A")
     project.git("config", "user.email", "a@example.org")
     project.set("runtime.report_to", tracker)
-    project.set("train.seed", f"{len(tracker)}")  # a tracker alone makes no run necessary
+    project.set("train.seed", f"{len(tracker)}")  # a different tracker alone does not cause a run
     project.run("dvc", "repro", "train", PATH=with_trackers)
     project.commit("a result")
     name = f"apart-{tracker}"
@@ -81,7 +84,7 @@ def test_every_run_leaves_its_curve_in_the_users_repository(
     for run, series in runs.items():
         commit = commits[run.rpartition("-")[0]]
         history = list(csv.DictReader(io.StringIO(project.git("show", f"{commit}:metrics/plots/history.csv"))))
-        for metric, split in zip(CURVE[tracker], ("train", "validation"), strict=True):
+        for metric, split in zip(CURVES[tracker], ("train", "validation"), strict=True):
             rows = [(int(row["step"]), float(row["loss"])) for row in history if row["split"] == split]
             assert rows
             assert series[metric] == [[step, pytest.approx(loss, abs=1e-5)] for step, loss in rows]
@@ -90,7 +93,7 @@ def test_every_run_leaves_its_curve_in_the_users_repository(
     command = ("python", "-m", "pipeline.train", "--fresh")
     project.run(*command, PATH=with_trackers, **{variable: value.format(tmp_path)})
     ((_, series),) = read_runs(tracker, tmp_path, project, with_trackers).items()
-    assert CURVE[tracker][1] in series
+    assert CURVES[tracker][1] in series
     assert read_runs(tracker, project.root / "runs", project, with_trackers).keys() == runs.keys()
 
 

@@ -1,4 +1,4 @@
-"""The train and predict stages: the real Trainer on random two-layer transformers."""
+"""The train and predict stages, with the real Trainer and tiny newly initialized transformers."""
 
 import csv
 import functools
@@ -39,7 +39,7 @@ Trained = Callable[..., Path]
 def trained(
     tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> Trained:
-    """Train with some parameters changed; returns the directory that holds `classifier` and `metrics`."""
+    """Train with some parameters changed, and return the directory that contains `classifier` and `metrics`."""
 
     def run(
         model_type: str = "bert",
@@ -84,7 +84,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def test_gradient_accumulation_gives_the_losses_of_the_whole_batch(trained: Trained) -> None:
-    """70 pairs: the last step of the epoch has a short batch, 6 pairs in one pass, or 4 and 2."""
+    """With 70 pairs, the last step of the epoch has a short batch: 6 pairs in one pass, or 4 and then 2."""
     single, accumulated = (
         trained(
             config=NO_DROPOUT,
@@ -122,7 +122,7 @@ def test_length_groups_cover_every_pair_in_batches_of_similar_length_and_random_
         assert sorted(orders[-1]) == list(range(3668))
     assert orders[0] != orders[1]
     batches = [lengths[orders[0][start : start + 16]] for start in range(0, 3664, 16)]
-    assert np.mean([max(batch) - min(batch) for batch in batches]) < 5, "about 80 in random batches"
+    assert np.mean([max(batch) - min(batch) for batch in batches]) < 5, "random batches have about 80"
     means = np.array([np.mean(batch) for batch in batches])
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2, "the lengths of successive batches are uncorrelated"
     sampler.set_epoch(0)
@@ -134,24 +134,24 @@ def test_every_epoch_has_its_own_order(engine: str, trained: Trained, monkeypatc
     orders = []
     original = EpochSampler.__iter__
 
-    def recorded(self: EpochSampler) -> Iterator[int]:
+    def record_order(self: EpochSampler) -> Iterator[int]:
         orders.append(list(original(self)))
         return iter(orders[-1])
 
-    monkeypatch.setattr(EpochSampler, "__iter__", recorded)
+    monkeypatch.setattr(EpochSampler, "__iter__", record_order)
     trained(epochs=3, engine=engine, max_train_samples=32)
     first, second, third = orders
     assert sorted(first) == sorted(second) == sorted(third)
     assert first != second != third != first
 
 
-def test_the_learning_curves_have_every_step_and_epoch(trained: Trained) -> None:
+def test_the_learning_curves_contain_every_step_and_epoch(trained: Trained) -> None:
     rows = history(trained(epochs=2, logging_steps=1, warmup_ratio=0.5))
     steps = [row for row in rows if row["split"] == "train"]
     assert [int(row["step"]) for row in steps] == list(range(1, 9))
     rates = [float(row["lr"]) for row in steps]
     assert max(rates) == pytest.approx(1e-3)
-    assert rates.index(max(rates)) in (3, 4), "half of the steps warm up"
+    assert rates.index(max(rates)) in (3, 4), "half of the steps are warmup"
     assert rates[-1] < rates[4]
     scored = [row for row in rows if row["split"] == "validation"]
     assert [float(row["epoch"]) for row in scored] == [1, 2]
@@ -165,7 +165,7 @@ def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
     assert scores == [float(row["f1"]) for row in history(last) if row["split"] == "validation"]
     assert report(best)["kept_epoch"] == scores.index(max(scores)) + 1
     assert report(last)["kept_epoch"] == 3
-    assert report(best)["kept_epoch"] != 3, "the settings must make the two differ"
+    assert report(best)["kept_epoch"] != 3, "these settings must make the best epoch differ from the last"
     assert weights(best) != weights(last)
 
 
@@ -180,7 +180,7 @@ def test_max_train_samples_takes_the_first_pairs(
         assert inputs.training["idx"][:] == list(expected)
 
 
-def test_extra_training_arguments_reach_trainer(trained: Trained) -> None:
+def test_extra_training_arguments_reach_the_trainer(trained: Trained) -> None:
     changes = ({}, {"label_smoothing_factor": 0.5}, {"adam_beta1": 0.5})
     plain, smoothed, other_optimizer = (
         losses(trained(logging_steps=1, max_train_samples=48, training_args=change)) for change in changes
@@ -208,7 +208,7 @@ def test_extra_training_arguments_reach_trainer(trained: Trained) -> None:
         ({"report_to": "clearml"}, r"runtime\.report_to is clearml, which is not installed"),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_reported_in_one_line(
+def test_an_invalid_argument_is_reported_in_one_line(
     params: Params, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as error:
@@ -217,16 +217,14 @@ def test_a_wrong_argument_is_reported_in_one_line(
 
 
 @pytest.mark.slow
-def test_a_compiled_model_is_saved_under_the_names_of_transformers(trained: Trained) -> None:
-    """By torch.compile, but without its C++, which takes long."""
+def test_a_compiled_model_is_saved_with_the_weight_names_of_transformers(trained: Trained) -> None:
+    """The eager backend of torch.compile avoids the slow C++ compilation."""
     changes = {"torch_compile": True, "training_args": {"torch_compile_backend": "eager"}, "max_train_samples": 16}
     load_classifier(trained(**changes) / "classifier", "cpu", trained=True)
 
 
-def test_a_config_of_accelerate_decides_nothing(
-    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as "accelerate launch" sets them
+def test_an_accelerate_config_has_no_effect(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # "accelerate launch" sets these variables
     for name in ("ACCELERATE_DYNAMO_BACKEND", "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         monkeypatch.setenv(name, "INDUCTOR" if "DYNAMO" in name else "true")
     with process_group(60):
@@ -236,20 +234,20 @@ def test_a_config_of_accelerate_decides_nothing(
 
 
 def test_fsdp_reaches_accelerate_on_a_gpu(params: Params, tmp_path: Path) -> None:
-    """As far as a CPU allows."""
+    """Check only what can be checked on a CPU."""
     fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
     arguments = training_arguments(*sections(params, training_args=fsdp), Device("cuda", "fp32"), tmp_path, "f1")
     assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_fp16_without_a_gpu_is_rejected_before_any_work(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.precision must be auto, .*got fp16"):
         trained(out=tmp_path, precision="fp16")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_precision_of_auto_is_recorded_as_what_it_became(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
+def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="pipeline"):
         auto = trained(precision="auto", max_train_samples=16)
     chosen = parse_details((auto / "metrics" / "environment.json").read_text())["precision"]
@@ -281,22 +279,22 @@ def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(engine: s
 def test_the_learning_curves_grow_by_whole_lines_while_training_runs(
     engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As "tail --follow" shows: the file is not replaced, so that a point costs one line, however many there are."""
+    """The file is appended to and never replaced, so "tail --follow" works and each point costs one line."""
     path, step, pieces = tmp_path / "metrics" / "plots" / "history.csv", torch.optim.AdamW.step, list[str]()
     with ExitStack() as stack:
 
         @functools.cache
-        def followed() -> TextIO:
+        def history_file() -> TextIO:
             return stack.enter_context(path.open())
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            pieces.append(followed().read())
+        def step_and_read(*args: Any, **kwargs: Any) -> Any:
+            pieces.append(history_file().read())
             return step(*args, **kwargs)
 
-        monkeypatch.setattr(torch.optim.AdamW, "step", watched)
+        monkeypatch.setattr(torch.optim.AdamW, "step", step_and_read)
         with caplog.at_level(logging.INFO, logger="pipeline"):
             trained(engine=engine, out=tmp_path, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
-        pieces.append(followed().read())
+        pieces.append(history_file().read())
     assert [piece.count("\n") for piece in pieces] == [1, 1, 1, 2, 1, 1, 2], "a header, six steps and two epochs"
     assert all(piece.endswith("\n") for piece in pieces)
     assert "".join(pieces) == path.read_text()
@@ -330,7 +328,7 @@ def predicted(
 
 @pytest.fixture(scope="session")
 def short_run(trained: Trained) -> Path:
-    """A run that hardly changes the model, whose random weights are so large that it predicts both classes."""
+    """A run that hardly changes the model. The initial weights are large, so the model predicts both classes."""
     return trained(config={"initializer_range": 0.2}, max_train_samples=20, lr=1e-7)
 
 
@@ -339,7 +337,7 @@ def rows(short_run: Path, predicted: Callable[..., list[dict[str, Any]]]) -> lis
     return predicted(short_run)
 
 
-def test_a_pairs_scores_depend_on_the_batch_only_within_float_noise(
+def test_the_logits_of_a_pair_depend_on_its_batch_only_through_rounding(
     short_run: Path, rows: list[dict[str, Any]], predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
     assert len({row["prediction"] for row in rows}) == 2
@@ -385,7 +383,7 @@ def test_train_and_predict_agree_on_the_score(short_run: Path, rows: list[dict[s
 
 
 @pytest.mark.parametrize("model_type", ["distilbert", "mpnet", "roberta"])
-def test_every_kind_of_model_runs_and_padding_does_not_matter(
+def test_every_model_type_runs_and_padding_does_not_change_its_logits(
     model_type: str, trained: Trained, predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
     out = trained(model_type, max_train_samples=16)
@@ -406,7 +404,9 @@ def test_the_classifier_loads_in_a_transformers_pipeline_and_returns_label_names
     standard_files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert names == standard_files | {"inference.json", "provenance.json"}
     for name in names - {"model.safetensors"}:
-        assert str(short_run.parent) not in (short_run / "classifier" / name).read_text(), "no path of this machine"
+        assert str(short_run.parent) not in (short_run / "classifier" / name).read_text(), (
+            "the files must not contain paths of this machine"
+        )
 
 
 def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> None:
@@ -414,15 +414,15 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
     assert provenance["data"] == json.loads((raw / "source.json").read_text())
     assert provenance["checkpoint"]["checkpoint"] == "a local directory"
     assert provenance["environment"] == parse_details((short_run / "metrics" / "environment.json").read_text())
-    assert (provenance["parameters"]["seed"], provenance["parameters"]["lr"]) == (42, 1e-7), "not rounded"
+    assert (provenance["parameters"]["seed"], provenance["parameters"]["lr"]) == (42, 1e-7), "lr must not be rounded"
 
 
 def test_a_missing_input_names_the_stage_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
-    nothing = tmp_path / "nothing"
+    missing = tmp_path / "nothing"
     with pytest.raises(UserError, match=r'nothing is missing\. Run "dvc repro tokenize"'):
-        train(nothing, tiny(), tmp_path / "out", tmp_path, tmp_path, *sections(params))
+        train(missing, tiny(), tmp_path / "out", tmp_path, tmp_path, *sections(params))
     with pytest.raises(UserError, match=r'nothing is missing\. Run "dvc repro train"'):
-        predict(nothing, nothing, tmp_path / "out", tmp_path, params.predict, "fp32", 1)
+        predict(missing, missing, tmp_path / "out", tmp_path, params.predict, "fp32", 1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -486,7 +486,7 @@ def test_times_are_in_timing_json_and_not_in_train_json(short_run: Path) -> None
 
 @pytest.mark.parametrize("engine", [("training.trainer", "training.arguments"), ("training.loop",)], ids=str)
 def test_every_training_parameter_is_used(engine: tuple[str, ...]) -> None:
-    """No key is silently ignored; the loop rejects those that it does not support."""
+    """No key is silently ignored. The loop rejects the keys that it does not support."""
     import importlib
     import inspect
 
@@ -498,7 +498,7 @@ def test_every_training_parameter_is_used(engine: tuple[str, ...]) -> None:
 
 
 def test_every_runtime_parameter_is_used() -> None:
-    """Whether a stage reads it, or dvc.yaml puts it into a command."""
+    """Each key is read by a stage or used in a command in dvc.yaml."""
     source = (ROOT / "dvc.yaml").read_text() + "".join(path.read_text() for path in (ROOT / "pipeline").rglob("*.py"))
     for key in RuntimeParams.model_fields:
         assert re.search(rf"runtime\.{key}\b", source.replace(f'"runtime.{key}"', "")), key

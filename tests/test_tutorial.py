@@ -1,4 +1,4 @@
-"""README and docs/your_data.md: what they say to type leads from a CSV to a report, and breaks no other command."""
+"""The commands in README.md and docs/your_data.md turn a CSV into a report, and all other commands still work."""
 
 import csv
 import os
@@ -19,15 +19,15 @@ ROWS = 200
 
 
 def commands(page: str, start: str) -> list[str]:
-    """The commands of the block of a page that begins with a line."""
+    """Return the commands in the code block of a page that starts with the given text."""
     block = re.search(rf"```\n({re.escape(start)}.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert block
     text = re.sub(r"\s*\\\n\s*|  +#.*", " ", block[1]).replace(" && ", "\n")
     return [line.strip() for line in text.strip().splitlines()]
 
 
-def test_readme_and_guide_say_the_same() -> None:
-    """The test below types what the guide says."""
+def test_the_commands_in_the_readme_are_in_the_guide() -> None:
+    """The test below runs the commands of the guide."""
     guide = commands("docs/your_data.md", ". .venv/bin/activate")
     for command in commands("README.md", "cp my.csv"):
         assert any(line.startswith(command) for line in guide), command
@@ -35,7 +35,7 @@ def test_readme_and_guide_say_the_same() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)  # it runs the pipeline three times
-def test_a_csv_leads_to_a_report_and_all_commands_work_in_a_repository_with_the_users_data(
+def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_users_data(
     tiny: TinyMaker, tmp_path: Path
 ) -> None:
     root = tmp_path / "a checkout"
@@ -74,7 +74,7 @@ def test_a_csv_leads_to_a_report_and_all_commands_work_in_a_repository_with_the_
     assert "20 test pairs" in report
     assert "yes" in report
 
-    out = make("verify", ok=False)  # the data are committed, the run on them is not
+    out = make("verify", ok=False)  # the data are committed, but not the run
     assert re.search(r'^error: HEAD .*data/custom.*Run "dvc repro", and commit', out, re.M)
     assert "Running stage" not in out
     run("git", "commit", "--quiet", "--all", "--message", "Settings for my data")
@@ -82,7 +82,7 @@ def test_a_csv_leads_to_a_report_and_all_commands_work_in_a_repository_with_the_
     assert re.search(r"All \d+ outputs match the committed ones byte for byte\.", out)
     assert "DIFFERS" not in out
     python = ".venv/bin/python"
-    assert "Running stage" not in run(python, "-m", "dvc", "repro"), "what was typed stays in params.yaml"
+    assert "Running stage" not in run(python, "-m", "dvc", "repro"), "the settings stay in params.yaml"
 
     out = run(python, "-m", "pipeline.seeds", "--n", "2")
     assert re.search(r"seed 2 of 2, \S+: epoch 1/1: train loss", out)
@@ -100,7 +100,7 @@ def test_a_csv_leads_to_a_report_and_all_commands_work_in_a_repository_with_the_
     shared = np.array([overlap(pair["sentence1"], pair["sentence2"]) for pair in pairs])
     labels = np.array([pair["label"] for pair in pairs])
     accuracy = np.mean([row["prediction"] == row["label"] for row in predictions])
-    assert accuracy > best_threshold_accuracy(shared, labels) + 0.15, "it beats word overlap"
+    assert accuracy > best_threshold_accuracy(shared, labels) + 0.15, "the model beats word overlap"
     tests = ["tests/test_declarations.py", "tests/test_seeds.py"]  # test_seeds copies the checkout
     run(python, "-m", "pytest", "-n", "0", "-q", *tests, "-k", "graph or docs or groups_name")
     assert run("git", "status", "--porcelain", "--untracked-files=no") == ""

@@ -1,4 +1,4 @@
-"""Intervals and tests match naive implementations of their definitions, and other libraries."""
+"""Confidence intervals and comparisons match naive implementations of their definitions and other libraries."""
 
 from collections.abc import Callable, Iterable
 
@@ -20,13 +20,13 @@ SCORES: dict[str, Callable[[Ints, Ints], float]] = {
 def paired_differences(
     names: Iterable[str], labels: Values, a: Values, b: Values, *, same_seeds: bool
 ) -> dict[str, Difference]:
-    """a, b: the predictions of each run."""
+    """Compare A and B by each metric. a, b: the predictions of each run."""
     sides = {name: [np.stack([jackknife(name, labels, run) for run in side]) for side in (a, b)] for name in names}
     return {name: difference(*both, same_seeds=same_seeds) for name, both in sides.items()}
 
 
 def random_runs(n: int, quality: float, runs: int, random: np.random.Generator) -> tuple[Ints, Ints]:
-    """Labels, and predictions of runs with the same hard examples."""
+    """Return labels, and the predictions of runs that find the same examples hard."""
     labels = random.integers(2, size=n)
     hard = random.beta(2, 2, size=n) - 0.5
     right = random.random((runs, n)) < quality - 0.6 * hard
@@ -34,7 +34,7 @@ def random_runs(n: int, quality: float, runs: int, random: np.random.Generator) 
 
 
 def bootstrap(labels: Ints, a: Ints, b: Ints, score: Callable[[Ints, Ints], float]) -> tuple[float, float]:
-    """Naive percentile bootstrap of a difference over examples. a, b: shape (n,)."""
+    """Compute the interval of a difference with a naive percentile bootstrap over examples. a, b: shape (n,)."""
     random = np.random.default_rng(1)
     differences = []
     for _ in range(1500):
@@ -44,11 +44,11 @@ def bootstrap(labels: Ints, a: Ints, b: Ints, score: Callable[[Ints, Ints], floa
     return float(low), float(high)
 
 
-def quick_f1(labels: Ints, predictions: Ints) -> float:
+def fast_f1(labels: Ints, predictions: Ints) -> float:
     return float(2 * (labels * predictions).sum() / max((labels + predictions).sum(), 1))
 
 
-def test_the_difference_is_that_of_the_mean_scores() -> None:
+def test_the_difference_is_the_difference_between_the_mean_scores() -> None:
     labels, predictions = random_runs(200, 0.8, 5, np.random.default_rng(0))
     result = paired_differences(SCORES, labels, predictions[:2], predictions[2:], same_seeds=False)
     for name, score in SCORES.items():
@@ -56,11 +56,11 @@ def test_the_difference_is_that_of_the_mean_scores() -> None:
         assert result[name].value == pytest.approx(np.mean(scores[2:]) - np.mean(scores[:2]))
 
 
-def test_intervals_of_two_models_match_a_naive_bootstrap() -> None:
+def test_the_interval_of_two_models_matches_a_naive_bootstrap() -> None:
     labels, (a, b) = random_runs(150, 0.8, 2, np.random.default_rng(2))
     b[:20] = labels[:20]  # B is a little better
     results = paired_differences(SCORES, labels, a[np.newaxis], b[np.newaxis], same_seeds=False)
-    for name, score in (("accuracy", lambda left, right: np.mean(left == right)), ("f1", quick_f1)):
+    for name, score in (("accuracy", lambda left, right: np.mean(left == right)), ("f1", fast_f1)):
         low, high = bootstrap(labels, a, b, score)
         width = high - low
         assert results[name].low == pytest.approx(low, abs=0.08 * width)
@@ -68,7 +68,7 @@ def test_intervals_of_two_models_match_a_naive_bootstrap() -> None:
 
 
 def mean_squares(right: Ints) -> tuple[float, float]:
-    """Mean squares of examples and residual in a two-way analysis of variance. right: shape (runs, examples)."""
+    """Return the mean squares of examples and residual in a two-way ANOVA. right: shape (runs, examples)."""
     runs, n = right.shape
     run_means, example_means = right.mean(1, keepdims=True), right.mean(0, keepdims=True)
     residual = right - run_means - example_means + right.mean()
@@ -91,22 +91,22 @@ def test_the_interval_of_groups_with_the_same_seeds_follows_the_analysis_of_vari
     assert result.value - result.low == pytest.approx(half_width(0.975))
 
 
-def test_groups_with_different_seeds_are_compared_by_welchs_test() -> None:
+def test_groups_with_different_seeds_are_compared_with_welchs_t_test() -> None:
     labels, predictions = random_runs(200, 0.8, 7, np.random.default_rng(3))
     a, b = (side == labels for side in np.split(predictions, [3]))
     welch = stats.ttest_ind(a.mean(1), b.mean(1), equal_var=False)
     between = a.mean(1).var(ddof=1) / 3 + b.mean(1).var(ddof=1) / 4
-    models = (b.mean(0) - a.mean(0)).var(ddof=1) / 200
-    shared = models - sum(mean_squares(side.astype(int))[1] / side.size for side in (a, b))
-    reach = np.sqrt(shared * stats.t(199).ppf(0.975) ** 2 + between * stats.t(welch.df).ppf(0.975) ** 2)
+    mean_models = (b.mean(0) - a.mean(0)).var(ddof=1) / 200
+    shared = mean_models - sum(mean_squares(side.astype(int))[1] / side.size for side in (a, b))
+    half_width = np.sqrt(shared * stats.t(199).ppf(0.975) ** 2 + between * stats.t(welch.df).ppf(0.975) ** 2)
     result = paired_differences(SCORES, labels, predictions[:3], predictions[3:], same_seeds=False)["accuracy"]
     assert shared > 0
-    assert (result.low, result.high) == pytest.approx((result.value - reach, result.value + reach))
+    assert (result.low, result.high) == pytest.approx((result.value - half_width, result.value + half_width))
 
 
 @pytest.mark.parametrize("same_seeds", [True, False])
-def test_seeds_without_effect_give_the_interval_of_single_models(same_seeds: bool) -> None:
-    """The variance between runs is 0, so that only the variance over examples is left, in F1 as in accuracy."""
+def test_seeds_without_an_effect_give_the_interval_of_single_models(same_seeds: bool) -> None:
+    """The variance between runs is 0, so only the variance over examples is left, in both F1 and accuracy."""
     labels, (a, b) = random_runs(200, 0.8, 2, np.random.default_rng(9))
     single = paired_differences(SCORES, labels, a[np.newaxis], b[np.newaxis], same_seeds=False)
     group = paired_differences(SCORES, labels, np.stack([a] * 3), np.stack([b] * 3), same_seeds=same_seeds)
@@ -115,8 +115,8 @@ def test_seeds_without_effect_give_the_interval_of_single_models(same_seeds: boo
             assert getattr(group[name], attribute) == pytest.approx(getattr(single[name], attribute))
 
 
-def test_the_interval_of_a_group_is_never_narrower_than_that_of_its_mean_models() -> None:
-    """Each run of B is better on two examples of its own: the runs do not vary, and share no example."""
+def test_the_interval_of_a_group_is_never_narrower_than_the_interval_of_its_mean_models() -> None:
+    """Each run of B is better on two examples that no other run improves. The scores of the runs do not vary."""
     labels = np.ones(60, dtype=int)
     a, b = np.zeros((3, 60), dtype=int), np.zeros((3, 60), dtype=int)
     for run in range(3):
@@ -127,8 +127,8 @@ def test_the_interval_of_a_group_is_never_narrower_than_that_of_its_mean_models(
     assert result.high - result.value == pytest.approx(stats.t(59).ppf(0.975) * error)
 
 
-def test_runs_that_change_different_examples_get_students_interval() -> None:
-    """No effect is common to all runs: the interval is Student's, of the runs' differences."""
+def test_runs_that_change_different_examples_get_a_students_t_interval() -> None:
+    """The runs have no effect in common, so their differences get a Student's t interval."""
     labels = np.ones(60, dtype=int)
     a, b = np.zeros((3, 60), dtype=int), np.zeros((3, 60), dtype=int)
     b[0, :10], b[1, 10:22], b[2, 22:40] = 1, 1, 1
@@ -137,7 +137,7 @@ def test_runs_that_change_different_examples_get_students_interval() -> None:
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (1, 20), (39, 40), (9, 9), (1475, 1725)])
-def test_the_interval_of_accuracy_is_wilsons(right: int, n: int) -> None:
+def test_accuracy_gets_a_wilson_interval(right: int, n: int) -> None:
     labels = np.arange(n) % 2
     predictions = np.where(np.arange(n) < right, labels, 1 - labels)
     expected = stats.binomtest(right, n).proportion_ci(method="wilson")
@@ -149,11 +149,11 @@ def test_the_interval_of_accuracy_is_wilsons(right: int, n: int) -> None:
 @pytest.mark.parametrize(
     ("true_positives", "errors", "negatives"), [(39, 1, 0), (39, 1, 60), (40, 0, 5), (0, 3, 5), (900, 250, 575)]
 )
-def test_the_interval_of_f1_follows_from_wilsons(true_positives: int, errors: int, negatives: int) -> None:
+def test_the_interval_of_f1_follows_from_a_wilson_interval(true_positives: int, errors: int, negatives: int) -> None:
     labels = np.repeat([1, 1, 0], [true_positives, errors, negatives])
     predictions = np.repeat([1, 0, 0], [true_positives, errors, negatives])
-    share = stats.binomtest(true_positives, true_positives + errors).proportion_ci(method="wilson")
-    low, high = (2 * bound / (1 + bound) for bound in (share.low, share.high))
+    proportion = stats.binomtest(true_positives, true_positives + errors).proportion_ci(method="wilson")
+    low, high = (2 * bound / (1 + bound) for bound in (proportion.low, proportion.high))
     result = score_intervals(SCORES, labels, predictions)["f1"]
     assert result == pytest.approx((low, high), abs=1e-12)
     # False positives count like false negatives.
@@ -161,30 +161,34 @@ def test_the_interval_of_f1_follows_from_wilsons(true_positives: int, errors: in
     assert result.low <= f1_score(labels, predictions) <= result.high + 1e-12
 
 
-def test_without_positives_f1_may_be_anything() -> None:
+def test_without_positives_the_interval_of_f1_is_0_to_1() -> None:
     assert score_intervals(SCORES, np.zeros(9, dtype=int), np.zeros(9, dtype=int))["f1"] == (0, 1)
 
 
 @pytest.mark.parametrize(("n", "accuracy"), [(40, 0.97), (100, 0.97), (40, 0.86), (408, 0.99)])
-def test_the_interval_of_accuracy_has_its_coverage_for_few_examples_and_near_1(n: int, accuracy: float) -> None:
+def test_the_interval_of_accuracy_keeps_its_coverage_for_few_examples_and_near_1(n: int, accuracy: float) -> None:
     labels = np.zeros(n, dtype=int)
     intervals = [
         score_intervals(SCORES, labels, (np.arange(n) >= right).astype(int))["accuracy"] for right in range(n + 1)
     ]
-    chances = stats.binom(n, accuracy).pmf(range(n + 1))
+    probabilities = stats.binom(n, accuracy).pmf(range(n + 1))
     assert (
-        sum(chances[right] for right, interval in enumerate(intervals) if interval.low <= accuracy <= interval.high)
+        sum(
+            probabilities[right]
+            for right, interval in enumerate(intervals)
+            if interval.low <= accuracy <= interval.high
+        )
         > 0.93
     )
 
 
-def test_pairing_by_seed_cancels_what_a_seed_does_to_both_sides() -> None:
+def test_pairing_by_seed_cancels_the_effect_of_a_seed_on_both_sides() -> None:
     random = np.random.default_rng(4)
     labels = random.integers(2, size=300)
-    a = np.stack([np.where(random.random(300) < luck, labels, 1 - labels) for luck in (0.6, 0.7, 0.8, 0.9)])
+    a = np.stack([np.where(random.random(300) < accuracy, labels, 1 - labels) for accuracy in (0.6, 0.7, 0.8, 0.9)])
     b = a.copy()
-    wrong = np.argmax(b != labels, axis=1)
-    b[range(4), wrong] = labels[wrong]  # each run of B is one example better than its partner
+    first_wrong = np.argmax(b != labels, axis=1)
+    b[range(4), first_wrong] = labels[first_wrong]  # each run of B gets one more example right than the same seed of A
     widths = {}
     for same_seeds in (True, False):
         result = paired_differences(SCORES, labels, a, b, same_seeds=same_seeds)["accuracy"]
@@ -197,7 +201,7 @@ def test_at_least_90_percent_of_intervals_cover_the_true_difference() -> None:
     hits = 0
     for _ in range(100):
         right_a = random.random(300) < 0.8
-        right_b = np.where(right_a, random.random(300) < 0.95, random.random(300) < 0.4)  # 0.84: 0.04 better
+        right_b = np.where(right_a, random.random(300) < 0.95, random.random(300) < 0.4)  # an accuracy of 0.84
         labels = random.integers(2, size=300)
         a, b = (np.where(right, labels, 1 - labels)[np.newaxis] for right in (right_a, right_b))
         result = paired_differences(["accuracy"], labels, a, b, same_seeds=True)["accuracy"]
@@ -205,28 +209,28 @@ def test_at_least_90_percent_of_intervals_cover_the_true_difference() -> None:
     assert hits >= 90
 
 
-def test_identical_runs_differ_by_nothing() -> None:
+def test_the_difference_between_identical_runs_is_0() -> None:
     labels, predictions = random_runs(100, 0.8, 1, np.random.default_rng(8))
     result = paired_differences(SCORES, labels, predictions, predictions, same_seeds=True)["f1"]
     assert (result.value, result.low, result.high, result.detectable) == (0, 0, 0, 0)
 
 
-def test_the_interval_of_a_mean_is_students() -> None:
-    # t(0.975; 4 degrees of freedom) = 2.776445; the standard deviation of 1 to 5 is 1.581139
-    reach = 2.776445 * 1.581139 / 5**0.5
-    assert mean_interval([1, 2, 3, 4, 5]) == pytest.approx((3 - reach, 3 + reach), abs=1e-5)
+def test_a_mean_gets_a_students_t_interval() -> None:
+    # t(0.975; 4 degrees of freedom) = 2.776445; the standard deviation of 1, 2, 3, 4, 5 is 1.581139
+    half_width = 2.776445 * 1.581139 / 5**0.5
+    assert mean_interval([1, 2, 3, 4, 5]) == pytest.approx((3 - half_width, 3 + half_width), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["f1_macro", "matthews_correlation", "roc_auc", "average_precision", "rmse"])
-def test_the_variance_over_groups_is_about_that_over_single_examples(
+def test_leaving_out_groups_gives_about_the_same_width_as_leaving_out_single_examples(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(0)
     numbers = random.normal(size=600)
     labels = (numbers > 0).astype(int)
     scores = numbers + random.normal(size=600)
-    chances = np.stack([-scores, scores], axis=1)
-    arguments = (numbers, scores) if name == "rmse" else (labels, (scores > 0).astype(int), chances)
+    probabilities = np.stack([-scores, scores], axis=1)
+    arguments = (numbers, scores) if name == "rmse" else (labels, (scores > 0).astype(int), probabilities)
     widths = []
     for groups in (200, 600):
         monkeypatch.setattr("pipeline.evaluation.uncertainty._GROUPS", groups)
@@ -236,7 +240,7 @@ def test_the_variance_over_groups_is_about_that_over_single_examples(
     assert widths[0] == pytest.approx(widths[1], rel=0.2), "four standard errors"
 
 
-def test_with_at_most_200_examples_each_is_left_out_by_itself() -> None:
+def test_with_at_most_200_examples_the_jackknife_leaves_out_one_example_at_a_time() -> None:
     labels, (predictions,) = random_runs(40, 0.8, 1, np.random.default_rng(0))
     without = [METRICS["f1"].compute(np.delete(labels, i), np.delete(predictions, i), None) for i in range(40)]
     score, *left_out = jackknife("f1", labels, predictions)
@@ -245,18 +249,18 @@ def test_with_at_most_200_examples_each_is_left_out_by_itself() -> None:
 
 
 @pytest.mark.parametrize(("name", "perfect"), [("f1_macro", 1), ("roc_auc", 1), ("pearson", 1), ("rmse", 0)])
-def test_a_perfect_score_has_an_interval_like_that_of_a_perfect_accuracy(name: str, perfect: float) -> None:
-    """The jackknife sees no variance there."""
+def test_a_perfect_score_has_an_interval_as_wide_as_for_perfect_accuracy(name: str, perfect: float) -> None:
+    """The jackknife sees no variance at a perfect score."""
     labels = np.arange(50) % 2
-    chances = np.stack([1 - labels, labels], axis=1)
-    low, high = score_intervals([name], labels, labels, chances)[name]
+    probabilities = np.stack([1 - labels, labels], axis=1)
+    low, high = score_intervals([name], labels, labels, probabilities)[name]
     gap = 1 - score_intervals(["accuracy"], labels, labels)["accuracy"].low
     assert perfect in (low, high)
     assert high - low == pytest.approx(gap * (2 if name == "pearson" else 1))
 
 
 def differs(fixed: int, broken: int, n: int) -> bool:
-    """Whether two runs differ in accuracy, if so many examples changed."""
+    """Return whether two runs differ in accuracy if B fixes and breaks these numbers of examples."""
     labels = np.ones(n, dtype=int)
     a, b = labels.copy(), labels.copy()
     a[:fixed] = 0
@@ -266,21 +270,21 @@ def differs(fixed: int, broken: int, n: int) -> bool:
 
 
 @pytest.mark.parametrize("mean", [6, 12, 24])
-def test_two_equal_models_are_called_different_in_five_percent_of_cases_however_few_examples_change(mean: int) -> None:
-    """Over the number of examples that change, and which of them B gets right."""
+def test_equal_models_are_called_different_in_about_5_percent_of_cases_however_few_examples_change(mean: int) -> None:
+    """The rate covers how many examples change and how many of them B gets right."""
     rate = 0.0
     for changed in range(FEWEST_CHANGED, 60):
-        chance = stats.poisson.pmf(changed, mean)
-        if chance > 1e-3:
-            # The more lopsided, the surer: the fewest fixed examples for which the models differ.
+        probability = stats.poisson.pmf(changed, mean)
+        if probability > 1e-3:
+            # The more lopsided the change, the clearer the difference. Find the fewest fixed examples that suffice.
             fewest = next(fixed for fixed in range(changed // 2, changed + 2) if differs(fixed, changed - fixed, 200))
-            rate += 2 * chance * stats.binom.sf(fewest - 1, changed, 0.5)
+            rate += 2 * probability * stats.binom.sf(fewest - 1, changed, 0.5)
     assert rate <= 0.055
 
 
-def test_a_score_that_hangs_on_one_example_has_an_interval_within_its_bounds() -> None:
+def test_the_interval_of_a_score_that_depends_on_one_example_stays_within_bounds() -> None:
     labels = np.zeros(1000, int)
-    labels[0] = 1  # Without it, the area under the curve is 0.5.
+    labels[0] = 1  # without it, the area under the curve is 0.5
     probability = np.linspace(0.4, 0, 1000)
     probability[1] = 0.5  # ranked before the only positive example
     probabilities = np.column_stack([1 - probability, probability])

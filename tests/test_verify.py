@@ -1,4 +1,4 @@
-"""`make verify`: the committed result is reproduced, or the command says why not."""
+"""`make verify` reproduces the committed result or says why it does not."""
 
 import json
 import os
@@ -28,7 +28,7 @@ OUTS = {
 
 
 class Checkout:
-    """The compared parts of a checkout: dvc.lock, environment and scores."""
+    """The parts of a checkout that are compared: dvc.lock, the environment and the scores."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -61,7 +61,7 @@ def reproduced(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "reproduced")
 
 
-def on_another_cpu(reproduced: Checkout) -> None:
+def use_another_cpu(reproduced: Checkout) -> None:
     reproduced.environment["cpu"] = "another CPU"
     for path in reproduced.hashes:
         if path.startswith(("models/classifier", "metrics", "data/predictions")):
@@ -80,14 +80,14 @@ def test_identical_results_are_reported_as_the_same(
 def test_on_another_cpu_the_scores_are_compared_and_differences_reported(
     committed: Checkout, reproduced: Checkout, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    on_another_cpu(reproduced)
+    use_another_cpu(reproduced)
     reproduced.scores["test"]["accuracy"] += 0.006
     reproduced.scores["validation"]["f1"] -= 0.0299
     compare(committed.result(), reproduced.result())
     out = capsys.readouterr().out
     assert "comes from a different environment:" in out
     assert re.search(r"^cpu +a CPU +another CPU$", out, re.M)
-    assert not re.search("^torch", out, re.M), "it is the same"
+    assert not re.search("^torch", out, re.M), "torch has not changed"
     assert re.search(r"^test accuracy +86\.00 +86\.60 +\+0\.60$", out, re.M)
     assert "The committed result is reproduced" in out
 
@@ -95,13 +95,13 @@ def test_on_another_cpu_the_scores_are_compared_and_differences_reported(
 @pytest.mark.parametrize(
     ("split", "name", "title", "sign"), [("test", "accuracy", "accuracy", 1), ("validation", "f1", "F1", -1)]
 )
-def test_a_larger_difference_of_a_score_is_an_error_on_another_cpu_too(
+def test_a_larger_difference_in_a_score_is_an_error_even_on_another_cpu(
     split: str, name: str, title: str, sign: int, committed: Checkout, reproduced: Checkout
 ) -> None:
-    on_another_cpu(reproduced)
+    use_another_cpu(reproduced)
     reproduced.scores[split][name] += sign * 0.0301
-    moved = re.escape(f"{sign * 3.01:+.2f}")
-    with pytest.raises(UserError, match=rf"^{split} {title} .*{moved} points"):
+    difference = re.escape(f"{sign * 3.01:+.2f}")
+    with pytest.raises(UserError, match=rf"^{split} {title} .*{difference} points"):
         compare(committed.result(), reproduced.result())
 
 
@@ -109,32 +109,32 @@ def test_a_larger_difference_of_a_score_is_an_error_on_another_cpu_too(
 def test_data_checkpoint_and_tokens_must_be_the_same_on_every_cpu(
     path: str, committed: Checkout, reproduced: Checkout
 ) -> None:
-    on_another_cpu(reproduced)
+    use_another_cpu(reproduced)
     reproduced.hashes[path] = "0" * 32
     with pytest.raises(UserError, match=rf"^{path} differs .* on every CPU\. .*make setup"):
         compare(committed.result(), reproduced.result())
 
 
 @pytest.mark.parametrize("side", ["committed", "reproduced"])
-def test_an_output_missing_on_one_side_is_an_error_on_another_cpu_too(
+def test_an_output_missing_on_one_side_is_an_error_even_on_another_cpu(
     side: str, committed: Checkout, reproduced: Checkout
 ) -> None:
-    on_another_cpu(reproduced)
+    use_another_cpu(reproduced)
     del (committed if side == "committed" else reproduced).hashes["models/classifier"]
     with pytest.raises(UserError, match=r"^models/classifier of stage train is missing on one side"):
         compare(committed.result(), reproduced.result())
 
 
-def test_other_bytes_in_the_same_environment_are_an_error(committed: Checkout, reproduced: Checkout) -> None:
+def test_different_bytes_in_the_same_environment_are_an_error(committed: Checkout, reproduced: Checkout) -> None:
     reproduced.hashes["models/classifier"] = "f" * 32
     with pytest.raises(UserError, match=r"1 of 8 outputs differ from the committed dvc\.lock in the same environment"):
         compare(committed.result(), reproduced.result())
 
 
-def test_committed_text_forges_no_line(
+def test_committed_text_cannot_forge_an_output_line(
     committed: Checkout, reproduced: Checkout, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    on_another_cpu(reproduced)
+    use_another_cpu(reproduced)
     committed.environment["cpu"] = "x\x1b[2K\nAll 8 outputs match the committed ones byte for byte."
     compare(committed.result(), reproduced.result())
     lines = capsys.readouterr().out.splitlines()
@@ -199,10 +199,10 @@ def copying_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stages = {"download": download, "score": score}
     with chdir(root), pytest.MonkeyPatch.context() as patch:
         patch.setenv("MRPC_MIRROR", "mirror")
-        patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # the user's may sign commits, or name hooks
+        patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # the user's configuration may sign commits or set hooks
         git("init", "--quiet")
         dvc("init")
-        dvc("config", "core.check_update", "false")  # as in the project: no process that outlives the command
+        dvc("config", "core.check_update", "false")  # it would start a process that outlives the command
         dvc("add", "data/names.txt", "lists", "unrelated.bin")
         Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
         dvc("repro")
@@ -217,7 +217,7 @@ def copying_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copying(copying_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of that repository. It is the working directory."""
+    """A copy of the `copying_template` repository, entered as the working directory."""
     root = tmp_path / "copying"
     shutil.copytree(copying_template, root)
     monkeypatch.chdir(root)
@@ -228,7 +228,7 @@ def copying(copying_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_head_is_run_in_a_clone_and_compared(copying: Path) -> None:
-    """The clone gets the data that DVC tracks from the cache, and not from the working directory."""
+    """The clone gets data that DVC tracks from the cache, not from the working directory."""
     shutil.rmtree("lists")
     Path("data", "names.txt").unlink()
     Path("unrelated.bin").unlink()
@@ -239,9 +239,7 @@ def test_head_is_run_in_a_clone_and_compared(copying: Path) -> None:
     assert git("status", "--porcelain") == ""
 
 
-def test_an_output_that_differs_or_a_run_that_fails_is_an_error(
-    copying: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_different_output_or_a_failed_run_is_an_error(copying: Path, capsys: pytest.CaptureFixture[str]) -> None:
     git("checkout", "--quiet", "no-data")
     corpus = Path("mirror", "corpus.txt")
     corpus.write_text("another")
@@ -254,19 +252,19 @@ def test_an_output_that_differs_or_a_run_that_fails_is_an_error(
         verify(copying)
 
 
-def test_data_that_are_not_in_the_users_cache_are_named(copying: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_error_names_data_missing_from_the_users_cache(copying: Path, capfd: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(copying / ".dvc" / "cache")
     with pytest.raises(UserError, match=r'does not have data/names\.txt lists in .*"dvc pull data/names\.txt lists"'):
         verify(copying)
     assert "Running stage" not in capfd.readouterr().out
 
 
-def test_a_commit_without_a_run_is_reported_before_anything_runs(
+def test_a_commit_that_was_never_run_is_reported_before_anything_runs(
     copying: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     git("checkout", "--quiet", "no-data")
     Path("mirror", "corpus.txt").write_text("another")
-    dvc("repro", "--force", "--single-item", "download")  # so the stage score has read another corpus.txt
+    dvc("repro", "--force", "--single-item", "download")  # the stage score has read the earlier corpus.txt
     changed = {
         "mirrored.py": COPY + "# a change\n",
         "params.yaml": "train: {lr: 2}\n",

@@ -1,4 +1,4 @@
-"""The CI workflow: its schema, its permissions, and its pipeline job, whose shell runs here."""
+"""The CI workflow: its schema, its permissions, and its pipeline job, whose shell commands run here."""
 
 import re
 import subprocess
@@ -15,13 +15,13 @@ JOBS: dict[str, Any] = yaml.safe_load(FILE.read_text())["jobs"]
 STEPS = {step["name"]: step for step in JOBS["pipeline"]["steps"] if "name" in step}
 
 
-def test_the_workflow_is_valid_by_the_published_schema() -> None:
+def test_the_workflow_matches_the_published_schema() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(FILE)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
-def test_only_the_job_without_code_of_the_pull_request_may_write() -> None:
+def test_only_the_job_without_code_from_the_pull_request_may_write() -> None:
     assert yaml.safe_load(FILE.read_text())["permissions"] == {"contents": "read"}
     assert {name: job["permissions"] for name, job in JOBS.items() if "permissions" in job} == {
         "comment": {"pull-requests": "write"}
@@ -31,10 +31,10 @@ def test_only_the_job_without_code_of_the_pull_request_may_write() -> None:
     for job in JOBS.values():
         assert job["timeout-minutes"] <= 60
         for step in job["steps"]:
-            assert "${{" not in step.get("run", ""), "an expression could inject shell"
+            assert "${{" not in step.get("run", ""), "an expression could inject shell commands"
 
 
-def test_the_pipeline_job_has_the_settings_of_the_demo() -> None:
+def test_the_pipeline_job_uses_the_settings_of_the_demo() -> None:
     recipe = (ROOT / "Makefile").read_text()
     demo = recipe.split("\ndemo:")[1].split("\n\n")[0]
     minilm = re.findall(r"^MINILM := (.*)$", recipe, re.M)[0]
@@ -43,24 +43,24 @@ def test_the_pipeline_job_has_the_settings_of_the_demo() -> None:
     assert re.findall(r"--set-param (\S+)", settings) == demo_params
 
 
-def test_the_table_has_the_experiments_of_earlier_commits(tmp_path: Path) -> None:
+def test_the_table_includes_the_experiments_of_earlier_commits(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     project = Project(tmp_path / "project", tmp_path / "no checkpoint", tmp_path / "home")
     for number in (1, 2):
-        project.env["GIT_COMMITTER_DATE"] = f"2026-01-0{number}T12:00:00Z"  # The newest experiment comes first.
+        project.env["GIT_COMMITTER_DATE"] = f"2026-01-0{number}T12:00:00Z"  # the newest experiment comes first
         base = project.git("rev-parse", "HEAD").strip()
         project.set("train.lr", f"{number}e-4")
         project.commit("an experiment")
         project.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/of-commit-{number}", "HEAD")
         project.git("reset", "--quiet", "--hard", base)
         project.commit(f"later {number}")
-    table = project.run("make", "--old-file=setup", "table")  # which would install the packages
+    table = project.run("make", "--old-file=setup", "table")  # setup would install the packages
     assert re.findall(r"\[(of-commit-\d)\]", table) == ["of-commit-2", "of-commit-1"]
 
 
-@pytest.mark.slow  # 15 seconds; each pull request does the same
-def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(tmp_path: Path, made: Project) -> None:
-    project = made
+@pytest.mark.slow  # takes 15 seconds, and each pull request does the same
+def test_the_pipeline_job_compares_a_merge_with_its_base(tmp_path: Path, module_toy: Project) -> None:
+    project = module_toy
     project.git("checkout", "--quiet", "-b", "change")
     code = project.root / "toy.py"
     code.write_text(code.read_text().replace("die < 0.7 +", "die < 0.9 +"))
@@ -73,7 +73,7 @@ def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(tmp_path: 
     env["GITHUB_OUTPUT"] = str(outputs)
 
     def run(name: str, gate: str = "", b: str = "pull-request", ok: bool = True) -> None:
-        shell = STEPS[name]["run"].replace("make setup", "true")  # installed; installing the packages takes minutes
+        shell = STEPS[name]["run"].replace("make setup", "true")  # the packages are installed already
         shell = shell.replace("pull-request --md --gate", f"{b} --md --gate")
         project.run("bash", "-e", "-c", shell, **env, **{**STEPS[name].get("env", {}), "GATE": gate}, ok=ok)
 
@@ -90,7 +90,7 @@ def test_the_shell_of_the_pipeline_job_compares_a_merge_with_its_base(tmp_path: 
     assert re.search(r"^The gate (passes|is undecided about) pull-request", text, re.M)
     outputs.unlink()
     run("Compare", b="nowhere")
-    assert outputs.read_text() == "gate=1\n", "a fault is not taken for a verdict, and stands in the comment"
+    assert outputs.read_text() == "gate=1\n", "an error is not mistaken for a verdict, and the comment shows it"
     assert '"nowhere" is not a branch' in (tmp_path / "comparison.md").read_text()
     for failing in ("1", "4"):
         run("Gate", failing, ok=False)

@@ -1,7 +1,7 @@
 """A toy pipeline with the outputs of the real one, to test the commands that read results.
 
-It has no model: a prediction is right where a random number, drawn per seed and pair, is below 0.7 + 100 lr. Of a
-regression, it is off by that number, the less the higher lr.
+It has no model. A prediction is right if a random number, which depends on the seed and the pair, is below
+0.7 + 100 lr. In a regression, the random number sets the error, which gets smaller with a higher lr.
 """
 
 import copy
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from conftest import Project
 
 if __name__ != "__main__":
-    # Here and not in a function: DVC logs to the stdout of its first import, and a test's stdout is closed afterwards.
+    # Do not import it in a function: DVC logs to the stdout of its first import, and the stdout of a test is closed.
     from dvc.repo import Repo
 
 DVC = """\
@@ -65,10 +65,10 @@ HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31
 
 
 def download(root: Path, params: Params) -> None:
-    """Write the corpus. tokenize.max_length selects a change to it: 64 a label, 32 a sentence, 16 an idx."""
+    """Write the corpus. tokenize.max_length selects a change: 64 changes a label, 32 a sentence, and 16 an idx."""
     change = params.tokenize.max_length
     (root / RAW).mkdir(parents=True, exist_ok=True)
-    task = task_named(params.data.task)
+    task = task_by_name(params.data.task)
     task.write(root / RAW)
     for split, n in (("validation", 100), ("test", 300)):
         rows = [
@@ -81,15 +81,15 @@ def download(root: Path, params: Params) -> None:
         pq.write_table(pa.Table.from_pylist(rows), root / RAW / f"{split}.parquet")
 
 
-def task_named(name: str) -> Task:
+def task_by_name(name: str) -> Task:
     return DEMO if name == "demo" else task_of(name)
 
 
 def train(root: Path, params: Params) -> None:
     """Write a model and its validation score.
 
-    Seeds 2 and 101 fail if lr > 1, and seed 102 with 4 epochs. Seed 2 is degenerate after 3 epochs. The score is best
-    at an lr of 1e-3, and with more epochs. warmup_ratio: seconds per epoch.
+    Seeds 2 and 101 fail if lr > 1, and seed 102 fails with 4 epochs. Seed 2 is degenerate after 3 epochs. The score is
+    best with an lr of 1e-3 and with more epochs. warmup_ratio is the number of seconds per epoch.
     """
     train = params.train
     if (train.lr > 1 and train.seed in (2, 101)) or (train.epochs == 4 and train.seed == 102):
@@ -112,7 +112,7 @@ def predict(root: Path, params: Params) -> None:
     """Write predictions and metrics."""
     train, evaluation = params.train, {}
     (root / PREDICTIONS).mkdir(parents=True, exist_ok=True)
-    task = task_named(params.data.task)
+    task = task_by_name(params.data.task)
     task.write(root / PREDICTIONS)
     provenance = {
         "checkpoint": {"checkpoint": "a checkpoint", "revision": "0" * 40},
@@ -129,8 +129,11 @@ def predict(root: Path, params: Params) -> None:
             die = random.Random(f"{train.seed} {row['idx']}").random()
             if task.labels:
                 prediction = row["label"] if die < 0.7 + 100 * train.lr else 1 - row["label"]
-                sure = 0.5 + abs(die - 0.7) / 2
-                logits = {"logit_0": 0.0, "logit_1": math.log(sure / (1 - sure)) * (1 if prediction else -1)}
+                confidence = 0.5 + abs(die - 0.7) / 2
+                logits = {
+                    "logit_0": 0.0,
+                    "logit_1": math.log(confidence / (1 - confidence)) * (1 if prediction else -1),
+                }
             else:
                 prediction = row.get("label", 0) + (die - 0.5) / (1 + 1000 * train.lr)
                 logits = {"logit_0": prediction}
@@ -148,7 +151,7 @@ def predict(root: Path, params: Params) -> None:
 
 
 def toy_project(base: Path) -> "Project":
-    """A project with the toy as its pipeline, a git user and one committed result."""
+    """Create a project with the toy pipeline, a git user and one committed result."""
     from conftest import Project
 
     root = base / "in a path with spaces"
@@ -172,7 +175,7 @@ def copy_of(project: "Project", base: Path) -> "Project":
 
 
 def experiment(project: "Project", name: str, **overrides: str) -> None:
-    """Record an experiment as `dvc exp run --temp --name` does, in a tenth of the time. overrides: train__lr="1e-3"."""
+    """Record an experiment like `dvc exp run --temp --name`, but ten times faster. overrides: train__lr="1e-3"."""
     base = project.git("rev-parse", "HEAD").strip()
     for key, value in overrides.items():
         project.set(key.replace("__", "."), value)
