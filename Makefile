@@ -56,7 +56,7 @@ demo: setup ## Run the pipeline in demo/, a clone of HEAD: embedded corpus, smal
 	@# The small model needs a higher learning rate and more epochs than the default one. Settings for your own data, such
 	@# as class names, do not fit this corpus and are reset.
 	cd demo && env -u MRPC_MIRROR -u CHECKPOINT_MIRROR dvc exp run --set-param data.task=demo --set-param model.checkpoint=$(MINILM) \
-	    --set-param train.lr=1e-4 --set-param train.epochs=6 --set-param data.directory=data/empty \
+	    --set-param train.lr=1e-4 --set-param train.epochs=6 --set-param data.directory=data/empty --set-param data.name=null \
 	    --set-param train.metric_for_best_model=null --set-param train.class_weights=null \
 	    --set-param evaluate.metrics=null
 	@cat demo/metrics/evaluation.json

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from pipeline.cli import as_command
+from pipeline.cli import allow_closed_output, as_command
 from pipeline.core.messages import UserError
 from pipeline.core.yaml12 import read_yaml
 
@@ -16,7 +16,7 @@ def listing() -> list[str]:
     declared = read_yaml(PACKAGE.parent / "dvc.yaml")["stages"].values()
     stages = {stage["cmd"].rpartition("pipeline.")[2]: stage["desc"] for stage in declared}
     modules = [path for path in sorted(PACKAGE.glob("*.py")) if path.stem not in NOT_COMMANDS | stages.keys()]
-    commands = {path.stem: path.read_text(encoding="utf-8").splitlines()[0].strip('"') for path in modules}
+    commands = {path.stem: path.read_text(encoding="utf-8").splitlines()[0].strip('".') for path in modules}
     return [
         'Stages, in order. "dvc repro" runs the ones that a change affects:',
         *(f"  {name:13} {description}" for name, description in stages.items()),
@@ -29,6 +29,7 @@ def listing() -> list[str]:
 
 
 def main() -> None:
+    allow_closed_output()
     with as_command():
         if sys.argv[1:] not in ([], ["-h"], ["--help"]):
             raise UserError(

@@ -192,7 +192,7 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument(
         "--precision", choices=("auto", *get_args(Precision)),
-        help="precision to compute in; auto is the fastest one of this machine (default: the precision in which the "
+        help="precision to compute in; auto is the fastest one on this machine (default: the precision in which the "
         "scores of the model were measured, if this machine has it)",
     )  # fmt: skip
     arguments = parser.parse_args()

@@ -27,7 +27,7 @@ if _SCRIPT.parent == PACKAGE:
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
 
-_STAGE_USAGE = 'Usually "dvc repro" runs this stage, and only if its inputs have changed.\n\nMore: docs/pipeline.md'
+_STAGE_USAGE = '"dvc repro" runs this stage when its inputs have changed, so you rarely do.\n\nMore: docs/pipeline.md'
 
 
 def parse_arguments(keys: Sequence[str] | None = None, **switches: str) -> dict[str, bool]:

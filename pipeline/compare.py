@@ -56,7 +56,7 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument(
         "--gate", action="store_true",
-        help="let the exit status say whether B is good enough, see below (default: off)",
+        help="report in the exit status whether B is good enough (see below) (default: off)",
     )  # fmt: skip
     parser.add_argument(
         "--margin", metavar="POINTS", type=float, default=0.5,

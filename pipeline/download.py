@@ -1,4 +1,4 @@
-"""Download a corpus or read your files, and report problems of the data."""
+"""Download a corpus or read your files, and report problems with the data."""
 
 from pipeline.cli import parse_arguments, run
 from pipeline.params import DataParams, keys_of, load_params

@@ -78,7 +78,7 @@ class SplitParams(Section):
 
 
 class DataParams(Section):
-    """All keys except `task`, `on_missing` and `on_leakage` describe the user's own files."""
+    """All keys except `task`, `name`, `on_missing` and `on_leakage` describe the user's own files."""
 
     task: Literal["custom", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
     name: Annotated[str, Field(min_length=1, max_length=80)] | None
@@ -126,7 +126,8 @@ class DataParams(Section):
                     form = f"must not contain any of {', '.join(_RESERVED_COLUMNS)} (rename the column in your files)"
                     raise _mistake(f"data.{key}", form, name)
                 if [*texts, *self.slice_columns, *self.label_columns].count(name) > 1:
-                    raise _mistake(f"data.{key}", "must not contain a column that the section data uses twice", name)
+                    keys = "data.text_column_names, data.slice_columns or data.label_column_name"
+                    raise _mistake(f"data.{key}", f"must not contain a column that {keys} also contains", name)
 
     def _check_labels(self) -> None:
         columns, id2label = self.label_column_name, self.id2label

@@ -50,6 +50,7 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     for parameter in space:
         for text in parameter.extremes():
             _require_accepted(f"{parameter.key}={text}")
+    write_text(directory / ".gitignore", "*\n")
     study = Study(directory, Sampler(space, sampler), jobs)
     trials = study.run(n)
     table = trial_table(trials, f"validation {title(study.metric)}")

@@ -168,8 +168,11 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.csv": CSV, "val.csv": CSV, "dev.csv": CSV},
         r"for validation: dev\.csv, val\.csv\. Keep",
     ),
-    "no train file": ({"my.csv": CSV}, r"data\.directory: .* no train file\. It contains: my\.csv\. Add .* train\.csv"),
-    "an empty directory": ({}, r"data\.directory: data/custom has no train file\. Add one of train\.csv"),
+    "no train file": (
+        {"my.csv": CSV},
+        r"data\.directory: .* no train file\. It contains: my\.csv\. Name your file train\.csv",
+    ),
+    "an empty directory": ({}, r"data\.directory: data/custom has no train file\. Name your file train\.csv"),
     "an unsupported suffix": ({"train.xlsx": "x"}, r"train\.xlsx has an unsupported suffix\. Save .* \.csv"),
     "Windows-1252": (
         {"train.csv": CSV.encode() + "café,good\n".encode("cp1252")},

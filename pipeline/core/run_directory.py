@@ -97,7 +97,7 @@ def remove_finished(root: Path, keep: str = "") -> None:
                 size = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
                 _remove(home)
                 if not finished:
-                    log.info("removed %s: its checkpoints were not used for a week, %.1f MB", home, size / 1e6)
+                    log.info("removed %s: its checkpoints had not been used for a week (%.1f MB)", home, size / 1e6)
 
 
 def _is_stale(home: Path) -> bool:

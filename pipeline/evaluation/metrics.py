@@ -239,7 +239,7 @@ _NUMBERS: tuple[ProblemType, ...] = ("regression",)
 METRICS = {
     "accuracy": Metric(
         "accuracy", "proportion", _CLASSES + _LABELS, accuracy,
-        meaning="the proportion of examples whose labels are all predicted correctly",
+        meaning="the proportion of examples that are predicted correctly",
     ),
     "average_precision": Metric(
         "average precision", "proportion", _CLASSES + _LABELS, average_precision, _has_class_1,
@@ -247,7 +247,7 @@ METRICS = {
     ),
     "balanced_accuracy": Metric(
         "balanced accuracy", "proportion", _CLASSES, balanced_accuracy,
-        meaning="the mean over the classes of recall, the proportion of their examples that are found",
+        meaning="recall (the proportion of a class's examples that are found), averaged over the classes",
     ),
     "f1": Metric(
         "F1", "proportion", _CLASSES, f1, _has_class_1, only_two_classes=True,

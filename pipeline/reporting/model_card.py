@@ -161,19 +161,18 @@ It was fine-tuned from {start} on {trained_on} of {task}.
 
 {scores}
 
-The parentheses give the 95% confidence interval, which is the range in which the score on many more such {noun}
-plausibly lies.
+The 95% confidence intervals in parentheses are plausible ranges for the score on a much larger sample of such {noun}.
 
 {metrics}
 
-The score signature names everything that these scores depend on:
+The score signature identifies the task, the data, the seed, the base model, and the training code:
 
 ```
 {signature}
 ```
 
-Compare the scores only with scores whose signature differs in nothing but the seed and the setting that you want to
-compare. The report of this training run, `report.html`, has more scores and the worst mistakes of the model.
+Compare these scores only with scores for the same task, metrics, and examples. Any other part that differs may explain
+a difference. The report of this training run, `report.html`, has more scores and the worst mistakes of the model.
 
 ## Use
 

@@ -214,7 +214,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
         if directory:
             raise UserError(f"{source}: {error}. Fix or replace the file.") from None
         raise not_fetched(name, _MIRROR, f"{name}/", error) from None
-    log.info("Fetched %s from %s at commit %s", name, source, checkpoint.revision)
+    log.info("fetched %s from %s at commit %s", name, source, checkpoint.revision)
 
 
 def needed(present: Collection[str], where: str) -> list[str]:

@@ -37,8 +37,8 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
     if TRAIN not in candidates:
         names = f" It contains: {listing(ignored)}." if ignored else ""
         raise UserError(
-            f"data.directory: {directory} has no train file.{names} Add one of train{', train'.join(FORMATS)}. If the "
-            'directory has a train.csv.dvc, run "dvc pull".'
+            f"data.directory: {directory} has no train file.{names} Name your file train{', train'.join(FORMATS)}. If "
+            'there is a train.csv.dvc, run "dvc pull".'
         )
     if ignored := [name for name in ignored if not name.endswith(".dvc")]:
         log.warning(

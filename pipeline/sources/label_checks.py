@@ -62,7 +62,7 @@ def check_class_count(column: LabelColumn, names: Collection[str]) -> None:
 def _constant(column: LabelColumn) -> UserError:
     labels = column.train_labels
     content = f"always {literal(labels[0])}" if labels else "always empty"
-    return UserError(f"data.label_column_name: {column.name} is {content} in train. Name a different column.")
+    return UserError(f"data.label_column_name: {column.name} is {content} in train. Set it to a different column.")
 
 
 def too_many(column: LabelColumn, content: str) -> UserError:

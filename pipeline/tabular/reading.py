@@ -254,7 +254,7 @@ def _require_utf8(path: Path, lines: Iterable[str]) -> Iterator[str]:
             raise UserError(
                 f"{path} line {number} is not UTF-8. It may be Windows-1252, in which the byte 0x{byte.hex()} is "
                 f'{byte.decode("cp1252", "replace")!r}. Save it as UTF-8, for example with "iconv -f WINDOWS-1252 '
-                f'-t UTF-8 {path.name} > new && mv new {path.name}".'
+                f'-t UTF-8 {path} > utf8 && mv utf8 {path}".'
             )
         yield line
 
