@@ -237,8 +237,8 @@ def _compare_scores(committed: dict[str, Any], reproduced: dict[str, Any]) -> No
     print("\n".join(aligned([["", "committed", "reproduced", "difference"], *rows], "right")))
     if failures:
         raise UserError(
-            f"{', '.join(failures)}, but a different environment explains at most {TOLERANCE:g} points. Verify the result "
-            'in the environment of the committed result, or run "dvc repro" and commit the result.'
+            f"{', '.join(failures)}, but a different environment explains at most {TOLERANCE:g} points. Verify the "
+            'result in the environment of the committed result, or run "dvc repro" and commit the result.'
         )
     print(f"\nThe committed result is reproduced: no score differs by more than {TOLERANCE:g} points.")
 
