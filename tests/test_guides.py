@@ -1,10 +1,33 @@
 """The commands in the guides that no other test runs."""
 
+import copy
 import shlex
+from pathlib import Path
 
 import pytest
 from conftest import Project
 from test_tutorial import commands
+
+
+@pytest.mark.slow
+def test_a_clone_gets_the_results_from_a_remote(project: Project, tmp_path: Path) -> None:
+    project.git("config", "user.name", "A")
+    project.git("config", "user.email", "a@example.org")
+    project.repro()
+    remote = tmp_path / "shared dvc"
+    project.run("dvc", "remote", "add", "-d", "storage", str(remote))
+    project.commit("A result")
+    project.run("dvc", "push", "--run-cache")
+
+    clone = copy.copy(project)
+    clone.root = tmp_path / "clone"
+    project.git("clone", "--quiet", ".", str(clone.root))
+    clone.run("dvc", "pull", "--run-cache")
+    assert clone.repro() == []
+    clone.set("predict.max_samples", "100")
+    assert clone.repro() == ["check", "predict", "evaluate", "report"]
+    out = clone.run("python", "-m", "pipeline.compare", "main", "main")
+    assert "the predictions are identical" in out
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ TESTED = {
     r"make chaos": "test_chaos",
     r"make (test|lint)|\.venv/bin/python -m pytest": "test_workflow",  # CI runs them
     r"dvc (repro|metrics diff|exp run (-S|--queue|--run-all))": "test_pipeline",
-    r"dvc (plots diff|exp remove|gc)|cp metrics/evaluation|rm -rf demo": "test_guides",
+    r"dvc (plots diff|exp remove|gc|remote|push|pull)|cp metrics/evaluation|rm -rf demo": "test_guides",
     r"(\$ |cat new\.jsonl \| )?python -m pipeline\.classify|\$ cat answered": "test_classify",
     r"(\$ )?python -m pipeline\.export|pip install .*onnx": "test_export",
     r"python -m pipeline\.compare": "test_compare",
