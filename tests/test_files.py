@@ -13,7 +13,7 @@ from custom_files import csv, download_custom, examples, jsonl, load_files, rows
 
 from pipeline.core.messages import UserError
 from pipeline.sources.fetch import file_sha256
-from pipeline.tabular.reading import Columns, raise_row_error, read_file
+from pipeline.tabular.reading import ColumnSelection, raise_row_error, read_file
 
 FEW = rows(40, ["good", "bad"])
 CSV = csv(FEW)
@@ -107,7 +107,7 @@ def test_harmless_peculiarities_of_csv_change_nothing(text: bytes) -> None:
 )
 def test_a_blank_line_is_an_empty_text_if_there_is_no_other_column(content: str, texts: list[str]) -> None:
     Path("new.csv").write_text(content)
-    batches = list(read_file(Path("new.csv"), Columns(["text"]), raise_row_error))
+    batches = list(read_file(Path("new.csv"), ColumnSelection(["text"]), raise_row_error))
     assert [text for batch in batches for text in batch.columns["text"]] == texts
 
 
