@@ -68,7 +68,7 @@ def trained(project: Path, env: dict[str, str]) -> None:
 
 def run(stage: str) -> None:
     """Run a stage in the working directory."""
-    from pipeline.core.paths import CLASSIFIER, METRICS, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
+    from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, PRETRAINED, RAW, TOKENIZED
     from pipeline.params import TokenizeParams, load_params
 
     params = load_params()
@@ -100,7 +100,7 @@ def run(stage: str) -> None:
     else:
         from pipeline.predict import predict
 
-        predict(TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS, params.predict, "auto", None)
+        predict(TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS_DIR, params.predict, "auto", None)
 
 
 def chart(measured: list[dict[str, Any]]) -> "alt.HConcatChart":
