@@ -126,8 +126,8 @@ class DataParams(Section):
                     form = f"must not contain any of {', '.join(_RESERVED_COLUMNS)} (rename the column in your files)"
                     raise _mistake(f"data.{key}", form, name)
                 if [*texts, *self.slice_columns, *self.label_columns].count(name) > 1:
-                    keys = "data.text_column_names, data.slice_columns or data.label_column_name"
-                    raise _mistake(f"data.{key}", f"must not contain a column that {keys} also contains", name)
+                    form = "must not repeat a column, or contain a column of another key of data"
+                    raise _mistake(f"data.{key}", form, name)
 
     def _check_labels(self) -> None:
         columns, id2label = self.label_column_name, self.id2label

@@ -50,8 +50,8 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     for parameter in space:
         for text in parameter.extremes():
             _require_accepted(f"{parameter.key}={text}")
-    write_text(directory / ".gitignore", "*\n")
     study = Study(directory, Sampler(space, sampler), jobs)
+    write_text(directory / ".gitignore", "*\n")
     trials = study.run(n)
     table = trial_table(trials, f"validation {title(study.metric)}")
     write_text(directory / "trials.csv", table.to_csv(index=False, lineterminator="\n"))

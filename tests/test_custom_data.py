@@ -185,17 +185,17 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "one class": (
         {"train.csv": csv(rows(30, ["x"]))},
         {},
-        r"data\.label_column_name: .*\"label\" is always 'x' in train\. Name a different",
+        r"data\.label_column_name: .*\"label\" is always 'x' in train\. Set it to a different",
     ),
     "one class in two spellings": (
         {"train.csv": csv(rows(30, ["1", "1.0"]))},
         {},
-        r"data\.label_column_name: .*\"label\" is always '1' in train\. Name a different",
+        r"data\.label_column_name: .*\"label\" is always '1' in train\. Set it to a different",
     ),
     "lists without a label": (
         {"train.jsonl": jsonl(rows(30, [[]]))},
         {},
-        r"data\.label_column_name: .*\"label\" is always empty in train\. Name a different",
+        r"data\.label_column_name: .*\"label\" is always empty in train\. Set it to a different",
     ),
     "a list of objects": (
         {"train.jsonl": jsonl(rows(30, [[{"a": 1}], ["b"]]))},
@@ -210,7 +210,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "no labels": (
         {"train.csv": csv(rows(30, [""]))},
         {},
-        r"data\.label_column_name: .*\"label\" is always empty in train\. Name a different",
+        r"data\.label_column_name: .*\"label\" is always empty in train\. Set it to a different",
     ),
     "NaN": (
         {"train.csv": csv(rows(30, ["1.5", "2.5", "nan"]))},
@@ -270,7 +270,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a column twice": (
         {"train.csv": csv(TEXTS)},
         {"text_column_names": ["text", "text"]},
-        r'data\.text_column_names .* twice, got "text"',
+        r'data\.text_column_names must not repeat .*, got "text"',
     ),
     "a class twice": (
         {"train.csv": csv(TEXTS)},

@@ -79,7 +79,7 @@ def test_the_texts_of_a_pair_are_separated(
     tokenizer = AutoTokenizer.from_pretrained(tiny(model_type))
     ids = load_split(tmp_path / "out", "test", "tokenize")["input_ids"][0]
     pair = pq.read_table(raw / "test.parquet").to_pylist()[0]
-    messages = [message for message in caplog.messages if "separates" in message]
+    messages = [message for message in caplog.messages if "new line" in message]
     if model_type == "gpt2":
         assert tokenizer.decode(ids) == f"{pair['sentence1']}\n{pair['sentence2']}"
         assert len(messages) == 1

@@ -192,7 +192,7 @@ def test_a_row_with_an_empty_cell_is_unlabeled_and_a_test_file_may_have_no_label
         ({"train.csv": columns_csv(CELLS, header="text,toxic,rude")}, {}, ["train.csv", 'no column "insult"']),
         ({}, {"label_column_name": ["toxic"]}, ["data.label_column_name", "without brackets"]),
         ({}, {"label_column_name": []}, ["data.label_column_name"]),
-        ({}, {"label_column_name": ["toxic", "toxic"]}, ["data.label_column_name", "elsewhere"]),
+        ({}, {"label_column_name": ["toxic", "toxic"]}, ["data.label_column_name", "repeat"]),
         ({}, {"problem_type": "regression"}, ["data.problem_type", "multi_label_classification"]),
         ({}, {"id2label": {"toxic": "a", "rude": "b"}}, ["data.id2label", "insult"]),
         ({}, {"id2label": ["a", "b", "c"]}, ["data.id2label", "insult"]),

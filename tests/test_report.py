@@ -62,7 +62,7 @@ def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> No
     page = make_report(tmp_path)
     assert "of 30 test pairs</h1>" in page
     assert f"the first 30 of {PAIRS['test']} test pairs" in page
-    assert "metrics/baseline.json has other pairs or other metrics" in visible_text(page)
+    assert "metrics/baseline.json was computed on different pairs" in visible_text(page)
     assert "| pairs |" in (tmp_path / METRICS_DIR / "model_card.md").read_text()
 
 
@@ -145,7 +145,7 @@ def test_a_baseline_from_different_data_is_not_compared(inputs: Path, tmp_path: 
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
-    assert "metrics/baseline.json has other pairs or other metrics" in visible_text(page)
+    assert "metrics/baseline.json was computed on different pairs" in visible_text(page)
     assert "ompared with the committed baseline" not in page
     assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
 

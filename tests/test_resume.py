@@ -376,6 +376,6 @@ def test_abandoned_checkpoints_are_removed_after_a_week(
         os.utime(home, times=(time.time() - days * 24 * 3600,) * 2)
     with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
         run()
-    assert re.search(rf"removed {old}: .*, 0\.2 MB", caplog.text)
+    assert re.search(rf"removed {old}: .*\(0\.2 MB\)", caplog.text)
     assert not old.exists()
     assert recent.exists()
