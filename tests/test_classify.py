@@ -214,7 +214,7 @@ BAD = {
     "half a character": (
         "in.jsonl",
         b'{"text": "\\ud83d"}\n{"text": "fine"}\n',
-        r"in\.jsonl line 1 has '.*' as text, which is no Unicode",
+        r"in\.jsonl line 1 has '.*' as text, which is not valid Unicode",
         1,
     ),
     "a list": ("in.jsonl", b'{"text": ["good"]}\n{"text": "fine"}\n', r"in\.jsonl line 1 has \['good'\] as text", 1),
@@ -350,7 +350,7 @@ def test_an_argument_that_is_invalid_is_reported(
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.tsv"])
 def test_what_other_columns_hold_survives(name: str, trained: Trained, tmp_path: Path) -> None:
-    """A carriage return ends a line, also of a field without quotes; half a character is no UTF-8."""
+    """A carriage return ends a line, also of a field without quotes; half a character is not UTF-8."""
     source = tmp_path / "in.jsonl"
     notes = ["a\rb", 'say "it"\r\nnow', "\ud83d"]
     source.write_text("".join(json.dumps({"text": "Boston", "note": note}) + "\n" for note in notes))

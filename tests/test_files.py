@@ -193,7 +193,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.json": '[{"text": "a", "text": "b"}]'},
         r"train\.json is not JSON: it has the key 'text' twice; write",
     ),
-    "a line that is no object": ({"train.jsonl": jsonl(FEW) + "[1]\n"}, r"train\.jsonl line 41 is \[1\]; .*object"),
+    "a line that is not an object": ({"train.jsonl": jsonl(FEW) + "[1]\n"}, r"train\.jsonl line 41 is \[1\]; .*object"),
     "a broken list": ({"train.json": "[{}, "}, r"train\.json is not JSON: .*; write a list"),
     "parquet as csv": ({"train.csv": parquet(FEW)}, r"train\.csv is a parquet file.*UTF-8 text; .*rename"),
     "csv as parquet": ({"train.parquet": CSV}, r"train\.parquet is UTF-8 text.*a parquet file; .*rename"),
@@ -213,7 +213,7 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
     "an empty test file": ({"train.csv": CSV, "test.csv": "text\n"}, r"test\.csv has no rows; add some, or remove"),
     "a list as a text": (
         {"train.jsonl": '{"text": [1], "label": "a"}\n' + jsonl(FEW)},
-        r"jsonl line 1 has \[1\] as text, which is no text; correct",
+        r"jsonl line 1 has \[1\] as text, which is not a text; correct",
     ),
     "an object as a label": (
         {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": {}}\n'},

@@ -62,11 +62,11 @@ def test_slices_by_negation(first: str, second: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "name"),
     [
-        ("a b c d", "A , B ; C . D !", "over 60 % shared"),
-        ("a b c", "a b d e", "up to 40 % shared"),  # 2 of 5
-        ("a b c d", "a b c e", "40 to 60 % shared"),  # 3 of 5
-        ("a b", "c d", "up to 40 % shared"),
-        ("...", "!", "up to 40 % shared"),
+        ("a b c d", "A , B ; C . D !", "over 60% shared"),
+        ("a b c", "a b d e", "up to 40% shared"),  # 2 of 5
+        ("a b c d", "a b c e", "40 to 60% shared"),  # 3 of 5
+        ("a b", "c d", "up to 40% shared"),
+        ("...", "!", "up to 40% shared"),
     ],
 )
 def test_slices_by_word_overlap(first: str, second: str, name: str) -> None:
@@ -107,7 +107,7 @@ def test_slices_without_pairs_are_left_out() -> None:
         ("Length", "up to 4 words"),
         ("Negation", "no negation"),
         ("Numbers", "no numbers"),
-        ("Word overlap", "over 60 % shared"),
+        ("Word overlap", "over 60% shared"),
         ("Leakage", "no text in train"),
     ]
 

@@ -276,7 +276,7 @@ def _format_score(value: float | None, name: str, unit: bool = False) -> str:
     if value is None:
         return _UNDEFINED
     score = SCORES[name]
-    return f"{score.format(value)}\N{NO-BREAK SPACE}%" if unit and score.scale != "error" else score.format(value)
+    return f"{score.format(value)}%" if unit and score.scale != "error" else score.format(value)
 
 
 def _sha256(text: str) -> str:

@@ -119,7 +119,7 @@ def overlaps(first: Sequence[str], second: Sequence[str]) -> Floats:
 def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
     """Divide pairs by their `overlaps`, with the bounds OVERLAPS."""
     low, high = (round(100 * bound) for bound in OVERLAPS)
-    names = (f"up to {low} % shared", f"{low} to {high} % shared", f"over {high} % shared")
+    names = (f"up to {low}% shared", f"{low} to {high}% shared", f"over {high}% shared")
     return names, np.searchsorted(OVERLAPS, overlaps(first, second))
 
 

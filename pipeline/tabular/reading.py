@@ -95,10 +95,10 @@ class Batch(NamedTuple):
         """Return a field as text; it is empty if the value is missing. Raises RowError if it is not a text."""
         value = self.columns[name][row]
         if isinstance(value, (list, dict, bytes)):
-            raise self.error(row, f"has {literal(value)} as {name}, which is no text; correct it")
+            raise self.error(row, f"has {literal(value)} as {name}, which is not a text; correct it")
         text = "" if is_missing(value) else str(value)
         if LONE_SURROGATE.search(text):
-            raise self.error(row, f"has {literal(value)} as {name}, which is no Unicode; correct it")
+            raise self.error(row, f"has {literal(value)} as {name}, which is not valid Unicode; correct it")
         return text
 
 
