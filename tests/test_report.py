@@ -538,7 +538,7 @@ def test_hundreds_of_classes_have_no_matrix(tmp_path: Path) -> None:
     write_inputs(tmp_path, "classes", {**SIZES, "train": 300, "test": 300}, labels=labels)
     page = make(tmp_path)
     assert "Confusion matrix" not in page
-    assert len(re.findall("labelled class", page)) == 40
+    assert len(re.findall("labeled class", page)) == 40
     assert len(page) < 1_300_000
 
 
