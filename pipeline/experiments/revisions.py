@@ -67,7 +67,7 @@ def runs(name: str) -> list[Run]:
         name: A branch, tag, commit, experiment or seed group, or "workspace".
 
     Raises:
-        UserError: There is no such run, or a result is incomplete.
+        UserError: The run does not exist, or a result is incomplete.
     """
     if name == WORKSPACE:
         _require_repository()
