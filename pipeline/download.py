@@ -120,7 +120,7 @@ def _log_card(task: Task, card: DataCard) -> None:
         positive = f", {counts.labels[1] / counts.rows:.1%} {task.labels[1]}" if task.binary and counts.labels else ""
         log.info("%s: %d %s%s", split, counts.rows, task.noun, positive)
     if task.verdict_split == "validation":
-        reason = "test has no labels" if "test" in task.predicted_splits else "there is no test split"
+        reason = "test has no labels" if "test" in task.predicted_splits else "the data has no test split"
         log.info(
             "%s, so verdicts use validation. Its scores are slightly optimistic, because it also chose the epoch.",
             reason,

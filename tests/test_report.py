@@ -289,7 +289,7 @@ def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path
             rewrite(tmp_path / directory / f"{split}.parquet", label=[0] * PAIRS[split])
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
-    assert "so there is no threshold with the best F1" in visible_text(page)
+    assert "so no threshold has the best F1" in visible_text(page)
     assert row(page, "Table of precision and recall", "test") == ["0.0", DASH]
 
 
@@ -362,7 +362,7 @@ def test_a_report_uses_the_terms_of_its_type_of_task(case: str, files: dict[str,
     assert ("Calibration" in text) == (task.problem_type != "regression")
     assert ("Guessing gives the dashed diagonal" in text) == ("The model uses the threshold 0.5" in text) == task.binary
     assert ("because the best epoch was also chosen on validation" in text) == (task.verdict_split == "validation")
-    reason = "The labels of test are not known" if task.unlabeled_splits else "There is no test split"
+    reason = "The labels of test are not known" if task.unlabeled_splits else "The data has no test split"
     assert (reason in text) == (task.verdict_split == "validation")
     base = [
         METRICS[name].format(scores[f"{task.baseline}_{name}"]) + "%" * (METRICS[name].scale != "error")

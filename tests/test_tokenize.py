@@ -196,7 +196,7 @@ def test_texts_outside_the_vocabulary_are_reported(
 def test_texts_that_are_split_into_bytes_are_reported(
     raw: Path, tiny: TinyMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If bytes are tokens, there are no unknown tokens, so the warning counts the tokens per word."""
+    """If bytes are tokens, no token is unknown, so the warning counts the tokens per word."""
     modified_raw = shutil.copytree(raw, tmp_path / "raw")
     table = pq.read_table(raw / "test.parquet")
     for name in ("sentence1", "sentence2"):

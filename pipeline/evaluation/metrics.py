@@ -361,10 +361,10 @@ def scores(
     """Compute the metrics with these names. See `Metric.compute` for the other arguments.
 
     Raises:
-        ValueError: There are no labels.
+        ValueError: `labels` is empty.
     """
     if len(labels) == 0:
-        raise ValueError("There are no labels to score.")
+        raise ValueError("No labels to score.")
     return {name: METRICS[name].compute(labels, predictions, probabilities) for name in names}
 
 

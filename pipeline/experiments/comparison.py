@@ -145,7 +145,7 @@ class Comparison:
 
     @property
     def better(self) -> str | None:
-        """A or B. None if there is no evidence, and for two single runs, because another seed might reverse them."""
+        """A or B. None without evidence, and for two single runs, because another seed might reverse them."""
         if not self.significant or self.seeds is None:
             return None
         return "B" if self.metric.sign * self.difference.value > 0 else "A"

@@ -72,7 +72,7 @@ def judge(
 ) -> list[CurveVerdict]:
     """Return the findings about the curves.
 
-    - One answer: The kept model gives the same prediction for every validation example. There is no other finding.
+    - One answer: The kept model gives the same prediction for every validation example. This finding is the only one.
     - Too short: There is only one epoch.
     - Overfitting from epoch n: The validation loss is lowest after epoch n - 1 and ends more than 5% above that value,
       while the training loss falls. The finding starts with "Perhaps" if the rise is less than two standard errors,

@@ -34,7 +34,7 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
         keys: The result of `split_keys` for the rows of train; None without data.split.column.
 
     Raises:
-        UserError: A split would have two sources, or there would be no validation split.
+        UserError: A split would have two sources, or the validation split would be missing.
     """
     fractions = dict(zip(MADE, params.split.fractions, strict=True))
     if params.split.type == "fixed":
