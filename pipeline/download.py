@@ -117,8 +117,8 @@ def _write_split(directory: Path, split: str, rows: pd.DataFrame, task: Task, le
 
 def _log_card(task: Task, card: DataCard) -> None:
     for split, counts in card.splits.items():
-        positive = f", {counts.labels[1] / counts.rows:.1%} {task.labels[1]}" if task.binary and counts.labels else ""
-        log.info("%s: %d %s%s", split, counts.rows, task.noun, positive)
+        positive = f', {counts.labels[1] / counts.rows:.1%} "{task.labels[1]}"' if task.binary and counts.labels else ""
+        log.info("%s: %s %s%s", split, f"{counts.rows:,}", task.noun, positive)
     if task.verdict_split == "validation":
         reason = "test has no labels" if "test" in task.predicted_splits else "the data has no test split"
         log.info(

@@ -69,12 +69,12 @@ def _score(task: Task, split: str, examples: Predictions) -> tuple[dict[str, flo
     guessed = scores(task.metrics, examples.labels, *guesses)
     single = task.problem_type == "single_label_classification"
     log.info(
-        "%s (%d %s): %s, with 95%% intervals. Always predicting %s gives %s.",
+        "%s (%s %s): %s, with 95%% intervals. Always predicting %s gives %s.",
         split,
-        len(examples.labels),
+        f"{len(examples.labels):,}",
         task.noun,
         ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
-        task.labels[guesses[0][0]] if single else f"the {task.baseline}",
+        f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.baseline}",
         ", ".join(f"{name} {value:.4f}" for name, value in guessed.items()),
     )
     entries = {

@@ -89,7 +89,7 @@ def predict(
             examples_scored += len(examples)
             if draft:
                 _predictions(task, examples, logits).to_parquet(draft / f"{split}.parquet")
-            log.info("scored %s: %d %s", split.replace(SWAPPED, ", texts swapped"), len(examples), task.noun)
+            log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
         if draft:
             shutil.copy(tokenized / TASK, draft)
             shutil.copy(require(classifier / PROVENANCE, "train"), draft)

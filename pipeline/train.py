@@ -104,9 +104,9 @@ def train(
             examples = len(inputs.training)
             effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
             log.info(
-                "training on %d %s, effective batch %d, %d %s, %d steps",
-                examples, task.noun, effective_batch, params.epochs, "epoch" if params.epochs == 1 else "epochs",
-                math.ceil(examples / effective_batch) * params.epochs,
+                "training on %s %s, effective batch %d, %d %s, %s steps",
+                f"{examples:,}", task.noun, effective_batch, params.epochs, "epoch" if params.epochs == 1 else "epochs",
+                f"{math.ceil(examples / effective_batch) * params.epochs:,}",
             )  # fmt: skip
             result = fit(inputs, home, params, runtime, curves)
             try:
