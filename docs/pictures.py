@@ -18,7 +18,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 DIGEST = DOCS / "pictures.sha256"
 _WIDTH, _HEIGHT = 1000, 1290
-_DEMO_LINES = r"^(> |training on|epoch|test: |Open ).*"
+_DEMO_LINES = r"^(> |training on|epoch|test \(|Open ).*"
 _TERMINAL = """<body style="margin:0; background:#1e1e1e"><pre style="margin:0; padding:24px; font:15px/1.5 monospace;
  color:#e4e4e4; width:952px; white-space:pre-wrap">{}</pre></body>"""
 
