@@ -24,10 +24,11 @@ import torch
 from conftest import ROOT, TinyMaker, data_params, edit, params_file, sections
 from transformers import BertForSequenceClassification, Trainer
 
+from pipeline import download as downloading
 from pipeline import tokenize_data as tokenizing
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.download import CORPORA, download
+from pipeline.download import download
 from pipeline.evaluate import evaluate
 from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
@@ -436,7 +437,7 @@ def test_any_text_passes_through_all_stages_in_order(
     raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [(first, TEXTS[0]) for first in TEXTS] + [(TEXTS[0], second) for second in TEXTS] + [(TEXTS[-1], TEXTS[-1])]
-    monkeypatch.setitem(CORPORA, "demo", lambda: make_corpus(pairs))
+    monkeypatch.setattr(downloading, "load_demo", lambda: make_corpus(pairs))
     download(tmp_path / "raw", data_params(task="demo"))
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
     assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs
@@ -461,7 +462,7 @@ def test_an_empty_sentence_is_rejected_with_its_row(
     empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [("a sentence", "another"), ("a sentence", empty)]
-    monkeypatch.setitem(CORPORA, "demo", lambda: make_corpus(pairs))
+    monkeypatch.setattr(downloading, "load_demo", lambda: make_corpus(pairs))
     with pytest.raises(UserError, match=r"demo: train has rows .*sentence2.*: 1 of .* idx 1\. .*data\.on_missing=drop"):
         download(tmp_path / "raw", data_params(task="demo"))
     assert not (tmp_path / "raw").exists()

@@ -106,6 +106,7 @@ def require_file_path(path: Path) -> None:
 def require_different_files(paths: Sequence[Path]) -> None:
     """Raise UserError if two paths lead to the same file, directly or through a symbolic or hard link."""
     for first, second in combinations(paths, 2):
+        # `samefile` is also right on file systems that ignore the case of names.
         linked = first.exists() and second.exists() and first.samefile(second)
         if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails if links form a loop.
             raise UserError(f"{second} is the same file as {first} and would replace it. Name another file.")
