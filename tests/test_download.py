@@ -96,13 +96,6 @@ def test_a_damaged_mirror_is_reported_by_file_and_line(
     assert (out / "earlier").exists(), "the earlier output must not change"
 
 
-def test_a_symlink_out_of_the_mirror_is_not_followed(mirror: Path, tmp_path: Path) -> None:
-    (mirror / TRAIN).rename(tmp_path / "elsewhere.txt")
-    (mirror / TRAIN).symlink_to(tmp_path / "elsewhere.txt")
-    with pytest.raises(UserError, match=r"links to \S*elsewhere\.txt, .* outside \S*mirror\. Copy the file itself"):
-        download(tmp_path / "raw", data_params(task="mrpc"))
-
-
 def test_a_relative_mirror_is_resolved_against_the_users_repository(
     mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,13 +40,11 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def inside(directory: Path, name: str) -> Path:
-    """Return the path of a file in a directory. Raises Unavailable if it is missing or links to a file elsewhere."""
+def local_file(directory: Path, name: str) -> Path:
+    """Return the path of a file in a directory. Raises Unavailable if it is missing."""
     path = directory / name
     if not path.is_file():
         raise Unavailable(f"{path} is missing")
-    if not path.resolve().is_relative_to(directory.resolve()):
-        raise Unavailable(f"{path} links to {path.resolve()}, which is outside {directory}. Copy the file itself there")
     return path
 
 

@@ -10,7 +10,7 @@ from pyarrow import ArrowException
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
 from pipeline.sources.corpus import Corpus, published_origin, rows_sha256
-from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, inside, mirror, not_fetched
+from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, local_file, mirror, not_fetched
 from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, task_of
 
 # The original files of MRPC (Dolan & Brockett 2005).
@@ -90,7 +90,7 @@ def _encode(task: Task, labels: pd.Series) -> pd.Series:
 def _read_mrpc(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
     """Read the original files. Rows of the training file whose ids are in the list of ids are validation rows."""
     ids, texts = ["#1 ID", "#2 ID"], ["#1 String", "#2 String"]
-    train_path, test_path, ids_path = (inside(directory, name) for name in MRPC_FILES)
+    train_path, test_path, ids_path = (local_file(directory, name) for name in MRPC_FILES)
     train, test = (_read_tsv(path, [*ids, *texts, "Quality"]) for path in (train_path, test_path))
     validation_ids = pd.MultiIndex.from_frame(_read_tsv(ids_path, ids, header=ids))
     is_validation = pd.MultiIndex.from_frame(train[ids]).isin(validation_ids)
@@ -106,7 +106,7 @@ def _read_archive(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
     splits = {}
     for split in task.splits:
         file = f"{glue.folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
-        path = inside(directory, file)
+        path = local_file(directory, file)
         rows = (
             _read_tsv(path, columns[:-1]) if split in task.unlabeled_splits else _read_tsv(path, columns, glue.header)
         )
