@@ -197,7 +197,8 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
         if not files and directory:
             files = needed(_names(directory), str(directory))
         elif not files:
-            files = needed(hub_model(name, checkpoint.revision).files, f"{name} from the Hub")
+            listed = hub_model(name, checkpoint.revision).siblings or []
+            files = needed([file.rfilename for file in listed], f"{name} from the Hub")
         for file in files:
             path = local_file(directory, file) if directory else from_hub(name, file, checkpoint.revision, "model")
             copy(path, out / file, checkpoint.files.get(file))
