@@ -77,7 +77,11 @@ def hub_files() -> dict[str, bytes]:
             r"train\.txt line 3: the label must be .*, got '2'",
         ),
         (TEST, lambda text: text.replace(b"the", b"teh", 1), "rows of test are not the published ones: their sha256"),
-        (TEST, lambda text: b"<html>" + b" " * len(text), r"test\.txt line 1 is not the original header"),
+        (
+            TEST,
+            lambda text: b"<html>" + b" " * len(text),
+            r"test\.txt is not the published file: it has no column #1 ID",
+        ),
         (DEV_IDS, lambda text: text.replace(b"1", b"2", 1), "train must have 3,668 rows, got 3,669"),
     ],
 )

@@ -52,10 +52,17 @@ def local_file(directory: Path, name: str) -> Path:
 
 
 def copy(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file. Raises Unavailable if its sha256 is known and the copy has a different one."""
+    """Copy a file. Raises Unavailable if its sha256 is known and the file has a different one."""
+    if sha256:
+        require_sha256(source, sha256)
     shutil.copyfile(source, target)
-    if sha256 and (digest := file_sha256(target)) != sha256:
-        raise Unavailable(f"{source} is not the published file: its sha256 starts with {digest:.12}, not {sha256:.12}")
+
+
+def require_sha256(path: Path, sha256: str) -> None:
+    """Raise Unavailable if a file has a different sha256."""
+    digest = file_sha256(path)
+    if digest != sha256:
+        raise Unavailable(f"{path} is not the published file: its sha256 starts with {digest:.12}, not {sha256:.12}")
 
 
 def not_fetched(subject: str, variable: str, content: str, error: Unavailable) -> UserError:
