@@ -147,9 +147,9 @@ def _unlabeled_splits(column: LabelColumn, problem_type: ProblemType) -> list[st
             if count < rows or not others_are_greater:
                 continue
         if count < rows or split != "test":
-            file, line = column.positions[split].index[is_unknown.argmax()]
+            first_row = column.positions[split].index[is_unknown.argmax()]
             raise UserError(
-                f"{file} {line}: {column.name} is -1, as it is in {count:,} of {rows:,} rows of {split} "
+                f"{first_row}: {column.name} is -1, as it is in {count:,} of {rows:,} rows of {split} "
                 f"({count / rows:.1%}), but train has no label -1. If -1 means that the label is unknown, leave these "
                 "labels empty and set data.on_missing=drop. If it is a class, list all labels in data.id2label."
             )
