@@ -100,8 +100,8 @@ class LabelColumn:
 
     @cached_property
     def labeled_rows(self) -> dict[str, int]:
-        """The number of rows with a label, by split."""
-        has_label = np.array([bool(value.labels) for value in self.values])
+        """The number of rows with a label or a list of labels, even an empty list, by split."""
+        has_label = np.array([bool(value.labels) or value.lists_labels for value in self.values])
         return {split: int(np.count_nonzero(has_label[rows])) for split, rows in self.positions.items()}
 
     def describe(self, label: str) -> str:
