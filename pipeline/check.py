@@ -14,8 +14,6 @@ from pipeline.sources.checkpoints import find
 from pipeline.sources.glue import task_of
 from pipeline.training.arguments import check_training
 
-PIPELINE = Path("dvc.yaml")
-
 
 def check(params: Params) -> None:
     """Raise UserError for a value that a stage would reject.
@@ -36,13 +34,13 @@ def check(params: Params) -> None:
         check_training(params.train, params.runtime)
 
 
-def remove_scores(pipeline: Path) -> None:
-    """Remove the metrics and plots that the evaluate stage of a dvc.yaml has written.
+def remove_scores() -> None:
+    """Remove the metrics and plots that the evaluate stage has written.
 
     Git tracks these files, so an experiment that ends before evaluate would show the scores of its parent commit as its
     own. If the files still belong to the model, DVC restores them from its run cache.
     """
-    evaluate = read_yaml(pipeline)["stages"]["evaluate"]
+    evaluate = read_yaml(Path("dvc.yaml"))["stages"]["evaluate"]
     for output in evaluate["metrics"] + evaluate["plots"]:
         for path in output:  # It is the only key.
             Path(path).unlink(missing_ok=True)
@@ -52,7 +50,7 @@ def main() -> None:
     require_locked()
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
     check(load_params())
-    remove_scores(PIPELINE)
+    remove_scores()
     # Other stages depend on this file only so that they run after this stage. Its content never changes, so it never
     # makes them run again.
     write_text(CHECKED, "params.yaml holds what the stages accept.\n")

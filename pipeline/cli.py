@@ -96,7 +96,7 @@ def as_command() -> Iterator[None]:
         yield
     except UserError as error:
         sys.exit(printable(f"error: {error}"))
-    except PermissionError as error:  # An input cannot be read: `output_errors` handles outputs.
+    except PermissionError as error:  # It may be an input or an output.
         if error.filename is None:
             raise
         sys.exit(printable(f"error: {error.filename}: {error.strerror}. Change its permissions."))

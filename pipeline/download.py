@@ -6,8 +6,6 @@ from pipeline.params import DataParams, keys_of, load_params
 if __name__ == "__main__":  # --help must not wait for the imports below.
     ARGUMENTS = parse_arguments(keys_of("data"))
 
-from collections.abc import Callable
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -27,12 +25,8 @@ from pipeline.sources.corpus import Corpus, describe_rows, drop_incomplete
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
-from pipeline.sources.glue import GLUE
 from pipeline.sources.published import load_glue
 from pipeline.sources.survey import survey
-
-# The published corpora and the demo corpus, by `data.task`.
-CORPORA: dict[str, Callable[[], Corpus]] = {**{name: partial(load_glue, name) for name in GLUE}, "demo": load_demo}
 
 
 def download(out: Path, params: DataParams) -> None:
@@ -78,7 +72,7 @@ def _load(params: DataParams) -> Corpus:
     """Load the rows. Rows without a text or a label are dropped or an error, depending on `on_missing`."""
     if params.task == "custom":
         return load_custom(params)
-    corpus = CORPORA[params.task]()
+    corpus = load_demo() if params.task == "demo" else load_glue(params.task)
     warnings: list[str] = []
     splits = {
         split: drop_incomplete(split, rows, corpus.task, params.on_missing, warnings)

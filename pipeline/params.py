@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pipeline.core.data_card import LEAKAGE
@@ -238,12 +237,7 @@ def keys_of(*names: str) -> list[str]:
 
 def load_params(path: Path = PARAMS) -> Params:
     """Read and check `params.yaml`. Raises UserError with the key, what it must be, and what was found."""
-    tree = read_yaml(path)
-    # With aliases, a short file could describe a huge tree, or a tree that contains itself.
-    for event in yaml.parse(path.read_text(encoding="utf-8")):
-        if isinstance(event, yaml.AliasEvent):
-            raise UserError(f"{path} cannot be read: *{event.anchor} is an alias. Write the value itself.")
-    return parse_params(tree, path)
+    return parse_params(read_yaml(path), path)
 
 
 def parse_params(tree: Any, path: Path = PARAMS) -> Params:

@@ -29,10 +29,9 @@ def pin(checkpoint: str) -> str:
         model = hub_model(name, revision or None)
     except Unavailable as error:
         raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
-    log.info(
-        "%s at %s has %s", model.name, revision or "its default branch", ", ".join(needed(model.files, model.name))
-    )
-    return f"{model.name}@{model.commit}"
+    files = needed([file.rfilename for file in model.siblings or []], model.id)
+    log.info("%s at %s has %s", model.id, revision or "its default branch", ", ".join(files))
+    return f"{model.id}@{model.sha}"
 
 
 def main() -> None:

@@ -24,10 +24,11 @@ import torch
 from conftest import ROOT, TinyMaker, data_params, edit, params_file, sections
 from transformers import BertForSequenceClassification, Trainer
 
+from pipeline import download as downloading
 from pipeline import tokenize_data as tokenizing
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.download import CORPORA, download
+from pipeline.download import download
 from pipeline.evaluate import evaluate
 from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
@@ -358,21 +359,14 @@ def run_before_first_call(owner: Any, name: str, action: Callable[[], None], mon
 
 
 @DAMAGES
-def test_inputs_damaged_while_train_runs_do_not_change_the_model(
+def test_a_base_model_damaged_while_train_runs_does_not_change_the_model(
     damage: Callable[[Path], None], params: Params, tiny: TinyMaker, tokenized: Tokenized, finished: Path,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Everything is read before the first step. Only large files are memory-mapped, and truncating one is a crash."""
-    data, model = shutil.copytree(tokenized(tiny()), tmp_path / "data"), shutil.copytree(tiny(), tmp_path / "model")
-
-    def damage_all() -> None:
-        for split in ("train", "validation"):
-            damage(data / split / "data-00000-of-00001.arrow")
-        damage(model / "model.safetensors")
-
-    run_before_first_call(torch.optim.AdamW, "step", damage_all, monkeypatch)
+    model = shutil.copytree(tiny(), tmp_path / "model")
+    run_before_first_call(torch.optim.AdamW, "step", lambda: damage(model / "model.safetensors"), monkeypatch)
     outputs = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
-    train(data, model, *outputs, *sections(params))
+    train(tokenized(tiny()), model, *outputs, *sections(params))
     trained, expected = (out / "classifier" / "model.safetensors" for out in (tmp_path, finished))
     assert trained.read_bytes() == expected.read_bytes()
 
@@ -397,7 +391,7 @@ def test_a_split_damaged_while_predict_runs_is_reported_in_one_line(
     data = shutil.copytree(tokenized(tiny()), tmp_path / "data")
     target = data / "test" / "data-00000-of-00001.arrow"
     run_before_first_call(BertForSequenceClassification, "forward", lambda: damage(target), monkeypatch)
-    with pytest.raises(UserError, match=r'data/test is incomplete.*"dvc repro --force tokenize"'):
+    with pytest.raises(UserError, match=r'data/test cannot be read.*"dvc repro --force tokenize"'):
         predict(data, finished / "classifier", tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
     assert not (tmp_path / "out").exists()
 
@@ -409,7 +403,7 @@ def test_an_input_damaged_while_tokenize_runs_is_reported_in_one_line(
 ) -> None:  # fmt: skip
     shutil.copytree(raw, tmp_path / "raw")
     run_before_first_call(tokenizing, "encode", lambda: damage(tmp_path / "raw" / "test.parquet"), monkeypatch)
-    with pytest.raises(UserError, match=r'test\.parquet is (missing|incomplete).*[Rr]un "dvc repro'):
+    with pytest.raises(UserError, match=r'test\.parquet (is missing|cannot be read).*[Rr]un "dvc repro'):
         tokenize(tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     assert not (tmp_path / "out").exists()
 
@@ -436,7 +430,7 @@ def test_any_text_passes_through_all_stages_in_order(
     raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [(first, TEXTS[0]) for first in TEXTS] + [(TEXTS[0], second) for second in TEXTS] + [(TEXTS[-1], TEXTS[-1])]
-    monkeypatch.setitem(CORPORA, "demo", lambda: make_corpus(pairs))
+    monkeypatch.setattr(downloading, "load_demo", lambda: make_corpus(pairs))
     download(tmp_path / "raw", data_params(task="demo"))
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
     assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs
@@ -461,7 +455,7 @@ def test_an_empty_sentence_is_rejected_with_its_row(
     empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [("a sentence", "another"), ("a sentence", empty)]
-    monkeypatch.setitem(CORPORA, "demo", lambda: make_corpus(pairs))
+    monkeypatch.setattr(downloading, "load_demo", lambda: make_corpus(pairs))
     with pytest.raises(UserError, match=r"demo: train has rows .*sentence2.*: 1 of .* idx 1\. .*data\.on_missing=drop"):
         download(tmp_path / "raw", data_params(task="demo"))
     assert not (tmp_path / "raw").exists()

@@ -370,6 +370,32 @@ def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, ca
     assert any(message.startswith("test: ") and "-1" in message for message in caplog.messages)
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "unlabeled"),
+    [
+        ([["a", "b"], ["a"], []], [[]], []),
+        (["['a', 'b']", "['a']", "[]"], ["[]"], []),
+        (["a|b", "a", ""], [""], ["test"]),
+        ([["a", "b"], ["a"], []], [None], ["test"]),
+    ],
+)
+def test_a_test_split_of_empty_lists_is_labeled_and_a_test_split_of_empty_fields_is_not(
+    train: list[Any], test: list[Any], unlabeled: list[str]
+) -> None:
+    corpus = load_files({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
+    assert corpus.task.unlabeled_splits == unlabeled
+    if not unlabeled:
+        assert corpus.splits["test"]["label"].tolist() == [[0, 0]] * 10
+
+
+def test_whole_numbers_are_counted_by_value(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    labels = [label for number in range(11) for label in (f"{number}", f"{number}.0")]
+    corpus = load_files({"train.csv": csv(rows(110, labels))})
+    assert corpus.task.labels == [str(number) for number in range(11)]
+    assert 'column "label" has 11 distinct whole numbers' in caplog.text
+
+
 def test_a_test_split_whose_label_columns_are_all_minus_one_has_no_labels() -> None:
     files = {"train.csv": columns_csv(CELLS), "test.csv": columns_csv([(-1, -1)], 9, 1)}
     assert load_files(files, **COLUMNS).task.unlabeled_splits == ["test"]

@@ -81,7 +81,7 @@ def test_a_model_that_cannot_be_pinned_is_an_error(
 
 
 @pytest.mark.parametrize(("variable", "value", "message"), [
-    ("HF_HUB_OFFLINE", True, "HF_HUB_OFFLINE is set"),
+    ("HF_HUB_OFFLINE", True, "offline mode is enabled.*HF_HUB_OFFLINE"),
     ("ENDPOINT", "http://127.0.0.1:9", "refused"),
 ])  # fmt: skip
 def test_without_a_network_the_error_names_the_reason(
@@ -104,5 +104,5 @@ def test_a_response_without_a_valid_commit_is_an_error(hub: Hub) -> None:
     """Users paste stdout into a command, so it must not contain another command."""
     hub.branches["someone/tiny/main"] = "main; rm -r ."
     hub.files = {key.replace(MAIN, "main; rm -r ."): content for key, content in hub.files.items()}
-    with pytest.raises(UserError, match="no valid name or commit"):
+    with pytest.raises(UserError, match="the Hub's answer has no commit"):
         pin("someone/tiny")

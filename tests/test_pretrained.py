@@ -59,9 +59,6 @@ def test_the_mirror_has_priority_and_must_match_the_checksums(
     config.unlink()
     with pytest.raises(UserError, match=r"config\.json is missing"):
         fetch(tmp_path / "out", MINILM)
-    config.symlink_to(minilm / "config.json")
-    with pytest.raises(UserError, match=r"config\.json links to .*\. Copy the file itself there"):
-        fetch(tmp_path / "out", MINILM)
     assert {path.name for path in (tmp_path / "out").iterdir()} == names, "the earlier output must not change"
     assert {path.name for path in tmp_path.iterdir()} == {"mirror", "out"}
 
@@ -72,8 +69,7 @@ def test_a_name_outside_the_catalog_needs_a_commit(revision: str, tmp_path: Path
     with pytest.raises(UserError) as error:
         fetch(tmp_path / "out", checkpoint)
     assert f'model.checkpoint is "{checkpoint}",' in str(error.value)
-    assert "Use FacebookAI/roberta-base@<40-hex commit>" in str(error.value)
-    assert f'"python -m pipeline.pin {checkpoint}"' in str(error.value)
+    assert 'NAME@<40-hex commit> as printed by "python -m pipeline.pin NAME"' in str(error.value)
 
 
 @pytest.mark.parametrize("revision", ["", f"@{CATALOG[MINILM].revision}"])
@@ -110,23 +106,20 @@ def test_a_short_name_at_another_commit_is_fetched_by_its_full_name(tiny: TinyMa
     ["./bert", "../bert", "~/bert", "~nobody-of-this-name/bert", "/none/bert", "models/my/bert", r"C:\models\bert"],
 )
 @pytest.mark.parametrize("revision", ["", f"@{COMMIT}"])
-def test_a_path_that_does_not_exist_is_reported_as_a_path(
+def test_a_path_that_does_not_exist_is_an_error(
     path: str, revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    repository = tmp_path / "repository"
-    monkeypatch.setenv("DVC_ROOT", str(repository))
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    expected = {"../bert": tmp_path / "bert", "~/bert": tmp_path / "home" / "bert"}.get(path, repository / path)
     with pytest.raises(UserError) as error:
         fetch(tmp_path / "out", path + revision)
-    message = f'model.checkpoint is "{path}{revision}", but the directory {expected}{revision} does not exist.'
+    message = f'model.checkpoint is "{path}{revision}", which is neither an existing directory nor a name on the Hub'
     assert message in str(error.value)
-    assert "pin" not in str(error.value)
 
 
 def test_an_empty_checkpoint_is_an_error(tmp_path: Path) -> None:
     """The result of `-S model.checkpoint=$(...)` is empty if the command fails."""
-    with pytest.raises(UserError, match=r"model\.checkpoint is empty\. Set it to .*directory"):
+    with pytest.raises(UserError, match=r'model\.checkpoint is "", .* Use the path of a directory, NAME@'):
         fetch(tmp_path / "out", "")
 
 

@@ -136,7 +136,7 @@ def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyM
     broken = tmp_path / "broken"
     shutil.copytree(raw, broken)
     (broken / "train.parquet").write_bytes((raw / "train.parquet").read_bytes()[:-100])
-    with pytest.raises(UserError, match=r'broken.train\.parquet is incomplete: .*"dvc repro --force download"'):
+    with pytest.raises(UserError, match=r'broken.train\.parquet cannot be read: .*"dvc repro --force download"'):
         tokenize(broken, tiny(), tmp_path / "out", params(), 1)
     assert not (tmp_path / "out").exists()
 

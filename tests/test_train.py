@@ -466,10 +466,11 @@ def test_reduce_lr_on_plateau_watches_the_metric(params: Params, tmp_path: Path)
     }
 
 
-def test_a_timing_file_with_conflict_markers_is_overwritten(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["<<<<<<< HEAD\n{}\n", "[1]", "3"])
+def test_a_damaged_timing_file_is_overwritten(content: str, tmp_path: Path) -> None:
     from pipeline.core.timing import Stopwatch
 
-    (tmp_path / "timing.json").write_text("<<<<<<< HEAD\n{}\n")
+    (tmp_path / "timing.json").write_text(content)
     with Stopwatch() as watch:
         pass
     watch.write(tmp_path / "timing.json", "train", samples=1)

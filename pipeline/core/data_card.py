@@ -1,12 +1,12 @@
 """The data card: counts and warnings about the data. Download writes and logs them, and the report shows them."""
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pipeline.core.messages import UserError
+from pydantic import TypeAdapter
+
 from pipeline.core.output import write_json
-from pipeline.core.paths import require
+from pipeline.core.paths import read_output
 
 DATA_CARD = "data_card.json"
 LEAKAGE = "leakage"  # a column in data/raw: 2 if train has the whole row, 1 if train has one of its texts, otherwise 0
@@ -85,14 +85,5 @@ class DataCard:
 
 def read_data_card(directory: Path) -> DataCard:
     """Read the data card in an output of download. Raises UserError if it is missing or damaged."""
-    path = require(directory / DATA_CARD, "download")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return DataCard(
-            splits={split: SplitCard(**card) for split, card in content["splits"].items()},
-            leakage=[Leak(**leak) for leak in content["leakage"]],
-            shifts={split: Shift(**shift) for split, shift in content["shifts"].items()},
-            warnings=content["warnings"],
-        )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f'{path} is not a valid data card ({error}). Run "dvc repro --force download".') from None
+    card = TypeAdapter(DataCard)
+    return read_output(directory / DATA_CARD, "download", lambda path: card.validate_json(path.read_bytes()))

@@ -6,13 +6,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from datasets import ClassLabel, Dataset, List, Value, load_from_disk
 from datasets.exceptions import DatasetGenerationError
-from pyarrow import ArrowException
 
-from pipeline.core.parquet import incomplete
-from pipeline.core.paths import require
+from pipeline.core.paths import read_output
 from pipeline.core.task import Task
-
-_MOST_IN_MEMORY = 256 * 2**20  # bytes
 
 
 def read_parquet(directory: Path, split: str, producer: str, cache: Path) -> Dataset:
@@ -22,16 +18,14 @@ def read_parquet(directory: Path, split: str, producer: str, cache: Path) -> Dat
         cache: A directory for the Arrow files of `datasets`: a copy of the file, and the results of `map`.
 
     Raises:
-        UserError: The file is missing or incomplete.
+        UserError: The file is missing or damaged.
     """
-    path = require(directory / f"{split}.parquet", producer)
+    path = directory / f"{split}.parquet"
+    read_output(path, producer, pq.read_schema)  # This raises the error first, because `datasets` would also log it.
     try:
-        pq.read_schema(path)  # This raises the error first, because `datasets` would also log it.
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
-    except (ArrowException, ValueError, DatasetGenerationError) as error:
-        if isinstance(error.__cause__, OSError):  # The cache directory cannot be written.
-            raise error.__cause__ from None
-        raise incomplete(path, producer, error) from None
+    except DatasetGenerationError as error:
+        raise (error.__cause__ or error) from None  # It says, for example, that the disk is full.
 
 
 def label_feature(task: Task) -> Any:
@@ -53,15 +47,9 @@ def save(examples: Dataset, path: Path) -> None:
 
 
 def load_split(directory: Path, split: str, producer: str) -> Dataset:
-    """Open `directory/split`, which the stage `producer` wrote with `save`. Large datasets are memory-mapped.
+    """Open `directory/split`, which the stage `producer` wrote with `save`.
 
     Raises:
-        UserError: The dataset is missing or incomplete.
+        UserError: The dataset is missing or damaged.
     """
-    path = require(directory / split, producer)
-    try:
-        size = sum(file.stat().st_size for file in path.iterdir())
-        # If a mapped file changes, so do the examples, and if it is truncated, the process crashes.
-        return load_from_disk(path, keep_in_memory=size < _MOST_IN_MEMORY)
-    except (ArrowException, OSError, ValueError, KeyError) as error:
-        raise incomplete(path, producer, error) from None
+    return read_output(directory / split, producer, load_from_disk)

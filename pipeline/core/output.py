@@ -1,12 +1,10 @@
 """Write files and directories so that they appear complete or not at all, and lock directories."""
 
 import errno
-import glob
 import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import combinations
@@ -18,10 +16,11 @@ from filelock import FileLock, Timeout
 from pipeline.core.messages import UserError
 
 LOCK_FILE = ".lock"  # in every directory that has been locked
-_DRAFT = ".draft"  # a suffix, so that hidden directories of the user are not taken for drafts
-_YOUNG_SECONDS = 60  # A draft may not be locked yet right after it was created.
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}  # Reading an input never raises these.
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG}
+# Reading an input hardly ever raises these errors.
+_UNWRITABLE = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
+    errno.ENAMETOOLONG,
+}  # fmt: skip
 
 
 @contextmanager
@@ -48,16 +47,15 @@ def directory_lock(directory: Path) -> Iterator[bool]:
 
 @contextmanager
 def output_errors(target: Path) -> Iterator[None]:
-    """Raise UserError if the block fails because `target`, its draft or a directory above it cannot be written."""
+    """Raise UserError if the block fails because `target` cannot be written.
+
+    A PermissionError is not changed, because it may also be about an input. `cli.as_command` reports it.
+    """
     try:
         yield
     except OSError as error:
-        culprit = Path(error.filename2 or error.filename or target)
-        drafts = str(target.parent / f".{target.name}.")
-        blamed = target.is_relative_to(culprit) or culprit.is_relative_to(target) or str(culprit).startswith(drafts)
-        full = error.errno in _FULL and culprit.is_relative_to(target.parent)
-        if full or (error.errno in _FORBIDDEN and blamed):
-            raise UserError(f"{target} cannot be written: {error.strerror} ({culprit})") from error
+        if error.errno in _UNWRITABLE:
+            raise UserError(f"{target} cannot be written: {error.strerror} ({error.filename or target})") from error
         raise
 
 
@@ -66,27 +64,26 @@ def atomic_output(target: Path) -> Iterator[Path]:
     """Yield the path of a draft, which becomes `target` if the block succeeds and is removed if the block fails.
 
     The block writes a file or a directory to this path. It is in a hidden directory next to `target`, so that the last
-    step is a rename within one file system. Drafts that killed processes have left there are removed.
+    step is a rename within one file system.
 
     Raises:
-        UserError: `target` cannot be written, or it is a directory and the block wrote a file.
+        UserError: `target` cannot be written, another process is writing it, or it is a directory and the block wrote
+            a file.
     """
+    workshop = target.parent / f".{target.name}.draft"
     with output_errors(target), ExitStack() as stack:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in target.parent.glob(f".{glob.escape(target.name)}.*{_DRAFT}"):
-            with suppress(FileNotFoundError):  # Another process may remove it at the same moment.
-                if time.time() - leftover.stat().st_mtime > _YOUNG_SECONDS:
-                    with directory_lock(leftover) as abandoned:
-                        if abandoned:
-                            shutil.rmtree(leftover, ignore_errors=True)
-        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_DRAFT, dir=target.parent))
-        stack.callback(shutil.rmtree, workshop, ignore_errors=True)
-        stack.enter_context(directory_lock(workshop))
-        draft = workshop / target.name
+        try:
+            workshop.mkdir(parents=True, exist_ok=True)
+        except PermissionError as error:
+            raise UserError(f"{target} cannot be written: {error.strerror}") from None
+        if not stack.enter_context(directory_lock(workshop)):
+            raise UserError(f"{target} is being written by another process. Try again when it has ended.")
+        stack.callback(shutil.rmtree, workshop, ignore_errors=True)  # This also removes drafts of killed processes.
+        draft = Path(tempfile.mkdtemp(dir=workshop), target.name)
         yield draft
         if draft.is_file():
             require_file_path(target)
-        previous = workshop / "previous"
+        previous = draft.with_name(f"{target.name}.previous")
         try:
             if target.is_dir():  # A rename does not replace a directory that has files in it.
                 target.rename(previous)
@@ -106,6 +103,7 @@ def require_file_path(path: Path) -> None:
 def require_different_files(paths: Sequence[Path]) -> None:
     """Raise UserError if two paths lead to the same file, directly or through a symbolic or hard link."""
     for first, second in combinations(paths, 2):
+        # `samefile` is also right on file systems that ignore the case of names.
         linked = first.exists() and second.exists() and first.samefile(second)
         if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails if links form a loop.
             raise UserError(f"{second} is the same file as {first} and would replace it. Name another file.")

@@ -15,12 +15,13 @@ from pipeline.core.messages import UserError
 _ROOT = Path(__file__).parents[2]
 COMPUTE = _ROOT / "compute.lock"
 REQUIREMENTS = _ROOT / "requirements.lock"
-REPORT_PACKAGES = ("altair", "Jinja2", "vl-convert-python")  # in REQUIREMENTS
+REPORT_PACKAGES = ("altair", "jinja2", "vl-convert-python")  # in REQUIREMENTS
 
 
 def locked(lock: Path = COMPUTE) -> dict[str, str]:
-    """Return the locked version of each package."""
-    return dict(re.findall(r"^([\w.-]+)==(\S+)$", lock.read_text(encoding="utf-8"), re.M))
+    """Return the locked version of each package, by its name in the form that PEP 503 defines: lowercase, with "-"."""
+    pins = re.findall(r"^([\w.-]+)==(\S+)$", lock.read_text(encoding="utf-8"), re.M)
+    return {re.sub("[-_.]+", "-", name).lower(): version for name, version in pins}
 
 
 def installed() -> dict[str, str]:

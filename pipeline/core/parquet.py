@@ -8,28 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.core.messages import UserError
-from pipeline.core.paths import require
+from pipeline.core.paths import read_output
 
 
 def read_split(directory: Path, split: str, producer: str) -> pa.Table:
     """Read `directory/split.parquet`, an output of the stage `producer`.
 
     Raises:
-        UserError: The file is missing or incomplete.
+        UserError: The file is missing or damaged.
     """
-    path = require(directory / f"{split}.parquet", producer)
-    try:
-        path.open("rb").close()  # This raises a PermissionError that names the file. pyarrow's does not.
-        return pq.read_table(path)
-    except pa.ArrowException as error:
-        raise incomplete(path, producer, error) from None
-
-
-def incomplete(path: Path, producer: str, error: Exception) -> UserError:
-    """Return the error for an output of the stage `producer` that cannot be read."""
-    reason = " ".join(str(error).split()).rstrip(".")
-    return UserError(f'{path} is incomplete: {reason}. Run "dvc repro --force {producer}".')
+    return read_output(directory / f"{split}.parquet", producer, pq.read_table)
 
 
 def to_numpy(column: pa.ChunkedArray) -> NDArray[Any]:

@@ -1,9 +1,13 @@
 """Paths of the files and directories that stages write and later stages read."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from pipeline.core.messages import UserError
+
+_T = TypeVar("_T")
 
 # Relative to the directory that holds dvc.yaml.
 CHECKED = Path("data/params_checked")
@@ -28,6 +32,15 @@ def require(path: Path, producer: str) -> Path:
     if not path.exists():
         raise UserError(f'{path} is missing. Run "dvc repro {producer}".')
     return path
+
+
+def read_output(path: Path, producer: str, read: Callable[[Path], _T]) -> _T:
+    """Read `path`, an output of the stage `producer`. Raises UserError if it is missing or damaged."""
+    try:
+        return read(require(path, producer))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f'{path} cannot be read: {reason}. Run "dvc repro --force {producer}".') from None
 
 
 def users_path(text: str | Path) -> Path:

@@ -1,14 +1,12 @@
 """The task: download writes it as task.json next to the rows, and every later stage reads it."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
-from pipeline.core.paths import require
+from pipeline.core.paths import read_output
 
 TASK = "task.json"  # in data/raw, data/tokenized and data/predictions
 TRAIN = "train"
@@ -90,9 +88,4 @@ class Task:
 
 def read_task(directory: Path, producer: str) -> Task:
     """Read the task in an output of the stage `producer`. Raises UserError if it is missing or damaged."""
-    path = require(directory / TASK, producer)
-    try:
-        content: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))
-        return Task(**content)  # type: ignore[arg-type]
-    except (ValueError, TypeError) as error:
-        raise UserError(f'{path} is not a valid task ({error}). Run "dvc repro --force {producer}".') from None
+    return read_output(directory / TASK, producer, lambda path: Task(**json.loads(path.read_text(encoding="utf-8"))))

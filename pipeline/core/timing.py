@@ -26,8 +26,8 @@ class Stopwatch:
         """Write the entry of a stage to the JSON file `path`, and keep the entries of other stages."""
         try:
             entries = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            entries = {}  # The file is missing or has conflict markers of git.
+        except (OSError, ValueError, TypeError):
+            entries = {}  # The file is missing, has conflict markers of git, or was edited.
         entries[stage] = {
             "peak_memory_mib": round(_peak_memory() / 2**20),
             "samples_per_second": round(samples / self.seconds, 1),

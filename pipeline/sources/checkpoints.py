@@ -16,7 +16,7 @@ from pipeline.sources.fetch import (
     file_sha256,
     from_hub,
     hub_model,
-    inside,
+    local_file,
     mirror,
     not_fetched,
 )
@@ -137,19 +137,10 @@ def find(checkpoint: str) -> Checkpoint | Path:
     directory = users_path(checkpoint)
     if checkpoint and directory.is_dir():
         return directory
-    names = f"one of {', '.join(CATALOG)}"
-    if not checkpoint:
-        raise UserError(
-            f"params.yaml: model.checkpoint is empty. Set it to <name>@<40-hex commit>, a directory, or {names}."
-        )
-    problem = f'params.yaml: model.checkpoint is "{checkpoint}"'
-    if is_path(checkpoint):
-        raise UserError(
-            f"{problem}, but the directory {directory.resolve()} does not exist. Correct the path, or use {names}."
-        )
     raise UserError(
-        f"{problem}, which is not a directory and has no commit. Use {name}@<40-hex commit>, as printed by "
-        f'"python -m pipeline.pin {checkpoint}", or {names}.'
+        f'params.yaml: model.checkpoint is "{checkpoint}", which is neither an existing directory nor a name on the '
+        'Hub with a commit. Use the path of a directory, NAME@<40-hex commit> as printed by "python -m pipeline.pin '
+        f'NAME", or one of {", ".join(CATALOG)}.'
     )
 
 
@@ -206,9 +197,10 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
         if not files and directory:
             files = needed(_names(directory), str(directory))
         elif not files:
-            files = needed(hub_model(name, checkpoint.revision).files, f"{name} from the Hub")
+            listed = hub_model(name, checkpoint.revision).siblings or []
+            files = needed([file.rfilename for file in listed], f"{name} from the Hub")
         for file in files:
-            path = inside(directory, file) if directory else from_hub(name, file, checkpoint.revision, "model")
+            path = local_file(directory, file) if directory else from_hub(name, file, checkpoint.revision, "model")
             copy(path, out / file, checkpoint.files.get(file))
     except Unavailable as error:
         if directory:

@@ -85,21 +85,18 @@ def _read(paths: list[Path], split: str, params: DataParams) -> _FileRows:
     parts: list[pa.Table] = []
     labels: list[Any] = []
     class_names: list[str] = []
-    files: list[str] = []
-    lines: list[int] = []
+    places: list[str] = []
     for path in paths:
         before = len(labels)
         for batch in read_file(path, columns):
             parts.append(pa.table({name: texts(batch, name) for name in names}))
             labels += label_values(batch, params.label_columns)
-            files += [f"{path} {batch.unit}"] * len(batch.numbers)
-            lines += batch.numbers
+            places += map(batch.where, range(len(batch.numbers)))
             class_names += [name for column in params.label_columns for name in batch.class_names.get(column, ())]
         if len(labels) == before:
             raise UserError(f"{path} has no rows. Add some, or remove the file.")
-    index = pd.MultiIndex.from_arrays([files, lines])
-    table = pa.concat_tables(parts).to_pandas().set_axis(index)
-    return _FileRows(table, pd.Series(labels, index, dtype=object), list(dict.fromkeys(class_names)))
+    table = pa.concat_tables(parts).to_pandas().set_axis(places)
+    return _FileRows(table, pd.Series(labels, table.index, dtype=object), list(dict.fromkeys(class_names)))
 
 
 def _task(params: DataParams, labels: Labels, predicted: list[str], files: list[str]) -> Task:

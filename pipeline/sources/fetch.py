@@ -7,10 +7,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
 
 _ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
 
@@ -40,21 +43,26 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def inside(directory: Path, name: str) -> Path:
-    """Return the path of a file in a directory. Raises Unavailable if it is missing or links to a file elsewhere."""
+def local_file(directory: Path, name: str) -> Path:
+    """Return the path of a file in a directory. Raises Unavailable if it is missing."""
     path = directory / name
     if not path.is_file():
         raise Unavailable(f"{path} is missing")
-    if not path.resolve().is_relative_to(directory.resolve()):
-        raise Unavailable(f"{path} links to {path.resolve()}, which is outside {directory}. Copy the file itself there")
     return path
 
 
 def copy(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file. Raises Unavailable if its sha256 is known and the copy has a different one."""
+    """Copy a file. Raises Unavailable if its sha256 is known and the file has a different one."""
+    if sha256:
+        require_sha256(source, sha256)
     shutil.copyfile(source, target)
-    if sha256 and (digest := file_sha256(target)) != sha256:
-        raise Unavailable(f"{source} is not the published file: its sha256 starts with {digest:.12}, not {sha256:.12}")
+
+
+def require_sha256(path: Path, sha256: str) -> None:
+    """Raise Unavailable if a file has a different sha256."""
+    digest = file_sha256(path)
+    if digest != sha256:
+        raise Unavailable(f"{path} is not the published file: its sha256 starts with {digest:.12}, not {sha256:.12}")
 
 
 def not_fetched(subject: str, variable: str, content: str, error: Unavailable) -> UserError:
@@ -90,53 +98,40 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
     return path
 
 
-class HubModel(NamedTuple):
-    """A model repository on the Hub at a commit.
-
-    Attributes:
-        name: The current name, even if the repository was looked up by an earlier one.
-    """
-
-    name: str
-    commit: str
-    files: list[str]
-
-
-def hub_model(repo: str, revision: str | None) -> HubModel:
-    """Look up a model on the Hub.
+def hub_model(repo: str, revision: str | None) -> "ModelInfo":
+    """Look up a model on the Hub. The result has its current name, even if `repo` is an earlier one.
 
     Args:
         revision: A commit, a branch or a tag; None for the default branch.
 
     Raises:
-        Unavailable: The Hub does not have the model, or does not answer.
+        Unavailable: The Hub does not have the model, or does not answer with a commit.
     """
     from huggingface_hub import HfApi
 
     model = f"{repo} at {revision}" if revision else repo
     with _hub_errors(model):
         info = HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS)
-    if not (re.fullmatch(r"[\w.-]+(/[\w.-]+)?", info.id) and re.fullmatch("[0-9a-f]{40}", info.sha or "")):
-        raise Unavailable(f"{model}: the Hub's answer has no valid name or commit")
-    return HubModel(info.id, str(info.sha), [sibling.rfilename for sibling in info.siblings or []])
+    if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):
+        raise Unavailable(f"{model}: the Hub's answer has no commit")
+    return info
 
 
 @contextmanager
 def _hub_errors(subject: str) -> Iterator[None]:
     """Turn any error of the Hub's client into Unavailable with a one-line message."""
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         yield
-    except OfflineModeIsEnabled:
-        raise Unavailable(f"{subject}: HF_HUB_OFFLINE is set") from None
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
         if error.response.status_code == 401:  # The Hub also sends 401 if the repository does not exist.
             answer += ' (check the name, or run "hf auth login")'
         raise Unavailable(f"{subject}: the Hub answered {answer}") from None
     except Exception as error:  # The client does not wrap the errors of its HTTP library.
-        raise Unavailable(f"{subject}: {' '.join(str(error).split()) or type(error).__name__}") from None
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise Unavailable(f"{subject}: {reason or type(error).__name__}") from None
 
 
 def _check_published(path: Path) -> None:

@@ -87,11 +87,11 @@ def _require_shards(pattern: Path, names: set[str]) -> None:
     """Raise UserError if the shards `train-*-of-00003.csv` do not have exactly the numbers 0 to 2."""
     total = int(pattern.stem[-5:])
     expected = {pattern.name.replace("*", f"{number:05}") for number in range(total)}
-    numbering = f"{pattern.parent} must have {total} files {pattern.name}, numbered from 00000 without a gap"
-    if missing := sorted(expected - names):
-        raise UserError(f"{numbering}, but it does not have {listing(missing, 3)}. Add the missing files.")
-    if surplus := sorted(names - expected):
-        raise UserError(f"{numbering}, but it also has {surplus[0]}. Rename it.")
+    if names != expected:
+        raise UserError(
+            f"{pattern.parent} must have exactly {total} files {pattern.name}, numbered from 00000. Missing or "
+            f"unexpected: {listing(sorted(expected ^ names), 3)}."
+        )
 
 
 def _visible(directory: Path) -> list[Path]:

@@ -100,8 +100,8 @@ class LabelColumn:
 
     @cached_property
     def labeled_rows(self) -> dict[str, int]:
-        """The number of rows with a label, by split."""
-        has_label = np.array([bool(value.labels) for value in self.values])
+        """The number of rows with a label or a list of labels, even an empty list, by split."""
+        has_label = np.array([bool(value.labels) or value.lists_labels for value in self.values])
         return {split: int(np.count_nonzero(has_label[rows])) for split, rows in self.positions.items()}
 
     def describe(self, label: str) -> str:
@@ -132,11 +132,11 @@ def read_column(
     has_text_lists = may_list_labels and _has_text_lists(_quoted(names), distinct.iloc[:train_size])
     separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
     values = []
-    for (file, line), value in distinct.items():
+    for where, value in distinct.items():
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
             items = _split_text(value, separator, has_text_lists)
-        values.append(LabelValue(value, f"{file} {line}", items, texts_of(items)))
+        values.append(LabelValue(value, where, items, texts_of(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_size] for label in value.labels))
     is_label = "-1" in (id2label or ()) or any(map(is_minus_one, train_labels))
@@ -171,8 +171,8 @@ def _has_text_lists(name: str, values: pd.Series) -> bool:
     texts = {raw: where for where, raw in values.items() if isinstance(raw, str) and raw.strip()}
     if not are_text_lists(texts):
         return False
-    text, (file, line) = next(iter(texts.items()))
-    log.info("Column %s has lists that were saved as text, such as %s in %s %s", name, literal(text), file, line)
+    text, where = next(iter(texts.items()))
+    log.info("Column %s has lists that were saved as text, such as %s in %s", name, literal(text), where)
     return True
 
 

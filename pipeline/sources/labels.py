@@ -105,6 +105,7 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         check_written_numbers(column)
     are_numbers = all(is_number(label) and not is_code(label) for label in labels)
     are_integers = all(map(is_integer, labels))
+    count = len({Decimal(label) for label in labels} if are_numbers and are_integers else labels)  # 1.0 counts as 1.
     problem_type: ProblemType = "single_label_classification"
     if column.first_list:
         problem_type = "multi_label_classification"
@@ -115,11 +116,11 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         why = f"class names in the schema of a Parquet file ({listing(column.schema_names)})"
     elif are_numbers and not are_integers:
         problem_type, why = "regression", "numbers that are not all whole"
-    elif are_numbers and len(labels) > MOST_INTEGERS:
+    elif are_numbers and count > MOST_INTEGERS:
         problem_type, why = "regression", f"more than {MOST_INTEGERS} distinct whole numbers"
     else:
         form = "whole numbers" if are_numbers else "values"
-        why = f"{len(labels):,} distinct {form} ({listing(labels, 3)})"
+        why = f"{count:,} distinct {form} ({listing(labels, 3)})"
     log.info(
         "Inferred problem_type %s: column %s has %s. Set data.problem_type to override.",
         problem_type, column.name, why,
@@ -147,9 +148,9 @@ def _unlabeled_splits(column: LabelColumn, problem_type: ProblemType) -> list[st
             if count < rows or not others_are_greater:
                 continue
         if count < rows or split != "test":
-            file, line = column.positions[split].index[is_unknown.argmax()]
+            first_row = column.positions[split].index[is_unknown.argmax()]
             raise UserError(
-                f"{file} {line}: {column.name} is -1, as it is in {count:,} of {rows:,} rows of {split} "
+                f"{first_row}: {column.name} is -1, as it is in {count:,} of {rows:,} rows of {split} "
                 f"({count / rows:.1%}), but train has no label -1. If -1 means that the label is unknown, leave these "
                 "labels empty and set data.on_missing=drop. If it is a class, list all labels in data.id2label."
             )

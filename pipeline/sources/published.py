@@ -1,5 +1,6 @@
 """Load a task of GLUE from a mirror directory or the Hub, and check that its rows are the published ones."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from pyarrow import ArrowException
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
 from pipeline.sources.corpus import Corpus, published_origin, rows_sha256
-from pipeline.sources.fetch import Unavailable, file_sha256, from_hub, inside, mirror, not_fetched
+from pipeline.sources.fetch import Unavailable, from_hub, local_file, mirror, not_fetched, require_sha256
 from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, task_of
 
 # The original files of MRPC (Dolan & Brockett 2005).
@@ -90,7 +91,7 @@ def _encode(task: Task, labels: pd.Series) -> pd.Series:
 def _read_mrpc(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
     """Read the original files. Rows of the training file whose ids are in the list of ids are validation rows."""
     ids, texts = ["#1 ID", "#2 ID"], ["#1 String", "#2 String"]
-    train_path, test_path, ids_path = (inside(directory, name) for name in MRPC_FILES)
+    train_path, test_path, ids_path = (local_file(directory, name) for name in MRPC_FILES)
     train, test = (_read_tsv(path, [*ids, *texts, "Quality"]) for path in (train_path, test_path))
     validation_ids = pd.MultiIndex.from_frame(_read_tsv(ids_path, ids, header=ids))
     is_validation = pd.MultiIndex.from_frame(train[ids]).isin(validation_ids)
@@ -106,16 +107,14 @@ def _read_archive(task: Task, directory: Path) -> dict[str, pd.DataFrame]:
     splits = {}
     for split in task.splits:
         file = f"{glue.folder}/{_published(task, split).replace('validation', 'dev')}.tsv"
-        path = inside(directory, file)
+        path = local_file(directory, file)
+        if file in ARCHIVE_SHA256:
+            require_sha256(path, ARCHIVE_SHA256[file])
+        else:
+            log.warning("%s: its checksum is not known, so only the number of rows is checked", path)
         rows = (
             _read_tsv(path, columns[:-1]) if split in task.unlabeled_splits else _read_tsv(path, columns, glue.header)
         )
-        if file not in ARCHIVE_SHA256:
-            log.warning("%s: its checksum is not known, so only the number of rows is checked", path)
-        elif (sha256 := file_sha256(path)) != ARCHIVE_SHA256[file]:
-            raise Unavailable(
-                f"{path} is not the published file: its sha256 starts with {sha256:.12}, not {ARCHIVE_SHA256[file]:.12}"
-            )
         names = dict(zip(columns, [*task.text_columns, "label"], strict=True))
         splits[split] = rows.rename(columns=names).assign(idx=range(len(rows)))
     return splits
@@ -149,21 +148,15 @@ def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -
     Raises:
         Unavailable: The file does not have the published format.
     """
-    content = path.read_bytes()
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = content[: error.start].count(b"\n") + 1
-        raise Unavailable(f"{path} line {number} is not UTF-8") from None
-    lines = text.removesuffix("\n").split("\n")  # splitlines() also splits at characters in sentences.
-    if lines[0].endswith("\r"):
-        raise Unavailable(f"{path} has Windows line endings (CRLF), but the original has LF")
-    names = header or lines.pop(0).split("\t")
-    if missing := [name for name in columns if name not in names]:
-        raise Unavailable(f"{path} line 1 is not the original header, which has the columns {', '.join(missing)}")
-    index = pd.RangeIndex(len(lines), name=f"{path} line") + (1 if header else 2)
-    rows = [line.split("\t") for line in lines]
-    for number, fields in zip(index, rows, strict=True):
-        if len(fields) != len(names):
-            raise Unavailable(f"{path} line {number} must have {len(names)} tab-separated fields, got {len(fields)}")
-    return pd.DataFrame(rows, index, names)[columns]
+        # pandas accepts rows with too many fields if `usecols` is set.
+        rows = pd.read_csv(
+            path, sep="\t", names=header, index_col=False, dtype=str, keep_default_na=False, encoding="utf-8-sig",
+            quoting=csv.QUOTE_NONE, lineterminator="\n", skip_blank_lines=False,
+        )  # fmt: skip
+    except ValueError as error:  # This includes the errors of pandas, and text that is not UTF-8.
+        raise Unavailable(f"{path} is not the published file: {' '.join(str(error).split())}") from None
+    if missing := [name for name in columns if name not in rows]:
+        raise Unavailable(f"{path} is not the published file: it has no column {', '.join(missing)}")
+    index = pd.RangeIndex(len(rows), name=f"{path} line") + (1 if header else 2)
+    return rows[columns].set_axis(index)

@@ -77,8 +77,7 @@ def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
 
 
 def _value(column: pd.Series, row: int) -> str:
-    file, line = column.index[row]
-    return f'{file} {line}: "{column.name}" is {literal(column.iloc[row])}'
+    return f'{column.index[row]}: "{column.name}" is {literal(column.iloc[row])}'
 
 
 def _times(texts: pd.Series) -> NDArray[np.float64]:
