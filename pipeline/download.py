@@ -48,10 +48,13 @@ def download(out: Path, params: DataParams) -> None:
             later_rows = pd.concat([hashes[split]["row"] for split in task.predicted_splits])
             leaked = hashes[TRAIN]["row"].isin(later_rows)
             if leaked.any():
-                description = f"rows that are also in validation or test: {describe_rows(splits[TRAIN]['idx'], leaked)}"
+                description = describe_rows(splits[TRAIN]["idx"], leaked)
                 if params.on_leakage == "error":
-                    raise UserError(f"{task.name}: train: {description}. Remove them, or set data.on_leakage=drop.")
-                warnings.append(f"train: dropped {description}")
+                    raise UserError(
+                        f"{task.name}: train has rows that are also in validation or test: {description}. Remove "
+                        "them, or set data.on_leakage=drop."
+                    )
+                warnings.append(f"train: dropped rows that are also in validation or test: {description}")
                 splits = {**splits, TRAIN: splits[TRAIN][~leaked]}
                 hashes[TRAIN] = hashes[TRAIN][~leaked]
                 _require_rows(task, splits, params)

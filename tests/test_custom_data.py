@@ -200,7 +200,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "a list of objects": (
         {"train.jsonl": jsonl(rows(30, [[{"a": 1}], ["b"]]))},
         {},
-        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a text or a number",
+        r"line 1: \"label\" is \[\{'a': 1\}\]\. A label must be a string or a number",
     ),
     "a lone surrogate": (
         {"train.jsonl": jsonl(rows(30, ["b\ud83d", "c"]))},
@@ -285,7 +285,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "leakage": (
         {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7])},
         {"on_leakage": "error", "split": {"type": "fixed"}},
-        r"custom: train: rows that are also in validation or test: 2 of 40 .*, idx 5, 6\. Remove.*on_leakage=drop",
+        r"custom: train has rows that are also in validation or test: 2 of 40 .*, idx 5, 6\. Remove.*on_leakage=drop",
     ),
 }
 

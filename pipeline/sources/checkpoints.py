@@ -227,10 +227,11 @@ def needed(present: Collection[str], where: str) -> list[str]:
                 f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run any code, so only "
                 "safetensors files are accepted. Save the model again with save_pretrained."
             )
-        raise UserError(f"{where} has no model.safetensors.")
+        raise UserError(f"{where} has no model.safetensors. Save the model again with save_pretrained, or use another.")
     for name in _REQUIRED:
         if name not in present:
-            raise UserError(f"{where} has no {name}.{' Only fast tokenizers are accepted.' if 'token' in name else ''}")
+            reason = "Only fast tokenizers are accepted. Save" if "token" in name else "Save"
+            raise UserError(f"{where} has no {name}. {reason} the model again with save_pretrained, or use another.")
     return [*_REQUIRED, *sorted(weights), *(name for name in _OPTIONAL if name in present)]
 
 

@@ -28,8 +28,8 @@ def check_values(column: LabelColumn) -> None:
         is_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_list else [value.raw])):
             raise UserError(
-                f"{message}. A label must be a text or a number. Lists of labels are only allowed if data.problem_type "
-                "is null or multi_label_classification."
+                f"{message}. A label must be a string or a number. Lists of labels are only allowed if "
+                "data.problem_type is null or multi_label_classification."
             )
         if column.has_text_lists and value.labels and value.items == [value.raw]:
             example = next(known for known in column.known if known.items != [known.raw])

@@ -33,16 +33,16 @@ def survey(
     Args:
         hashes: The result of `hash_rows` for each split.
         leakage: The result of `flag_leakage` for each pair of a later and an earlier split.
-        warnings: The warnings so far. The card has them first.
+        warnings: The warnings so far. The card has them first, then the warnings that question the scores.
     """
-    warnings = [*warnings]
+    warnings, duplicates = [*warnings], []
     counts = {split: _count_labels(task, rows) for split, rows in splits.items() if "label" in rows and task.labels}
     cards = {}
     for split, rows in splits.items():
         flags = flag_duplicates(hashes[split])
         for flag, description in _DUPLICATES.items():
             if flags[flag].any():
-                warnings.append(f"{split} has {description}: {describe_rows(rows['idx'], flags[flag])}")
+                duplicates.append(f"{split} has {description}: {describe_rows(rows['idx'], flags[flag])}")
         cards[split] = SplitCard(
             rows=len(rows),
             labels=counts[split].tolist() if split in counts else [],
@@ -72,7 +72,7 @@ def survey(
                 label = literal(task.labels[shift.label])
                 warning += f". The clearest difference is for {label}: {in_split} in {split}, {in_train} in train"
             warnings.append(warning)
-    return DataCard(splits=cards, leakage=leaks, shifts=shifts, warnings=warnings)
+    return DataCard(splits=cards, leakage=leaks, shifts=shifts, warnings=warnings + duplicates)
 
 
 def _summarize(targets: pd.Series) -> dict[str, float]:
