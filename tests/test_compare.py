@@ -20,7 +20,7 @@ from conftest import Project
 from dvc.api import open as open_dvc
 from dvc.repo import Repo
 from sklearn.metrics import accuracy_score, f1_score
-from toy import HOSTILE, copy_of, experiment
+from toy import HOSTILE, copy_of, experiment, restore
 
 from pipeline.core.messages import UserError
 from pipeline.evaluation.uncertainty import difference, jackknife
@@ -33,12 +33,6 @@ MRPC = ("accuracy", "f1")
 
 # An escape sequence that breaks colorama, another one that clears the line, and a forged line.
 FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test accuracy"
-
-
-def restore(project: Project) -> None:
-    project.git("checkout", "--quiet", ".")
-    with Repo() as repo:
-        repo.checkout(force=True)
 
 
 def compare_revisions(a: str, b: str) -> Comparison:
@@ -55,7 +49,7 @@ def toy_with_experiments(tmp_path_factory: pytest.TempPathFactory, toy_template:
     experiment(project, "number", data__task="stsb")
     experiment(project, "few", predict__max_samples="50")
     experiment(project, "forged", train__lr="2e-3", train__training_args=json.dumps({"note": FORGED}))
-    project.run("dvc", "checkout", "--quiet", "--force")
+    restore(project)
     return project
 
 

@@ -25,7 +25,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run python in an environment that adds the packages of the extra to the current ones."""
     python = with_extras(tmp_path_factory.mktemp("onnx"), "onnx")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def run(cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([python, *command], cwd=cwd, env=env, capture_output=True, text=True)
