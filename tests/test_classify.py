@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, sections
+from conftest import TinyMaker, sections
 from kinds import TASKS, download_task
 
 from pipeline.classify import classify, main
@@ -163,24 +162,24 @@ def standard_input(file: Path) -> Iterator[None]:
 
 
 def test_texts_and_standard_input_are_answered_as_json_lines(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command also works in a directory without params.yaml and outside a repository."""
     model = trained("regression") / "classifier"
     classify(model, ["It rained .", "On Monday it rained ."], None, False, 64)
     row = json.loads(capsys.readouterr().out)
     assert list(row) == ["one", "two", "prediction"]
-    (tmp_path / "dvc.py").write_text('raise SystemExit("DVC is not needed")\n')
     same_pair = {"two": "On Monday it rained .", "one": "It rained .", "more": None}
-    lines = "".join(json.dumps(line) + "\n" for line in (same_pair, {"one": "a", "two": "b"}))
-    command = [sys.executable, "-m", "pipeline.classify", "--model", str(model), "--file", "-"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, input=lines, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    first, second = map(json.loads, done.stdout.splitlines())
+    lines = as_json_lines([same_pair, {"one": "a", "two": "b"}])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    monkeypatch.setattr(sys, "argv", ["classify", "--model", str(model), "--file", "-"])
+    monkeypatch.setitem(sys.modules, "dvc", None)  # an import of DVC would fail
+    monkeypatch.chdir(tmp_path)
+    main()
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {**same_pair, "prediction": pytest.approx(row["prediction"], abs=1e-5)}
     assert list(second) == ["two", "one", "more", "prediction"]
-    assert [file.name for file in tmp_path.iterdir()] == ["dvc.py"], "no file is written"
+    assert list(tmp_path.iterdir()) == [], "no file is written"
 
 
 def test_several_labels_are_written_as_a_list(trained: Trained, tmp_path: Path) -> None:
