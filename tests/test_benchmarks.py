@@ -34,7 +34,8 @@ def test_the_scale_and_steps_benchmarks_work_with_the_current_stages(
 
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     scale, steps = importlib.import_module("scale"), importlib.import_module("steps")
-    importlib.import_module("classify"), importlib.import_module("overhead")
+    for benchmark in ("classify", "cpus", "overhead"):
+        importlib.import_module(benchmark)
     monkeypatch.chdir(tmp_path)
     columns = {"data.text_column_names": "[question, answer]", "data.label_column_name": "verdict"}
     params_file(tmp_path, {"data.task": "custom", **columns, "model.checkpoint": tiny()})
