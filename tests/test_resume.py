@@ -310,9 +310,11 @@ def test_checkpoints_are_not_shared_if_parameters_inputs_or_kernels_differ(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     checkpoint = shutil.copytree(tiny(), tmp_path / "checkpoint")
+    data = shutil.copytree(tokenized(tiny()), tmp_path / "data")
+    (data / "lengths.json").write_text("{}")
     first = key_of(checkpoint=checkpoint)
     threads = torch.get_num_threads()
-    changes: tuple[dict[str, Any], ...] = ({"lr": 2e-3}, {"num_threads": 2}, {"data": tokenized(tiny(), "max_length")})
+    changes: tuple[dict[str, Any], ...] = ({"lr": 2e-3}, {"num_threads": 2}, {"data": data})
     for change in changes:
         assert key_of(**{"checkpoint": checkpoint, **change}) != first, change
     torch.set_num_threads(threads)
