@@ -18,7 +18,8 @@ import yaml
 from hub import Hub, serve
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test may reach the Hub
-os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the cores, and the number of threads can change the bytes
+# The workers share the cores, and the bytes and the names of experiments depend on the number of threads.
+os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TQDM_DISABLE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 # Tests and stages run `dvc` and `python` by name. Use this environment even if it is not activated.
@@ -311,14 +312,8 @@ def module_toy(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) 
 
 @pytest.fixture
 def toy(module_toy: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """The module's toy project, entered as the working directory.
-
-    torch uses as many threads as in the project, because the names of experiments depend on it.
-    """
-    import torch
-
+    """The module's toy project, entered as the working directory."""
     monkeypatch.chdir(module_toy.root)
-    torch.set_num_threads(1)
     return module_toy
 
 
