@@ -1,12 +1,10 @@
-"""Time this pipeline and the scripts that a user would write instead, alternately, on this machine.
+"""Time this pipeline and the Hugging Face course's script, alternately, on this machine.
 
-    PYTHONPATH=. python benchmarks/bench.py --rounds 3 --json
+    PYTHONPATH=. python benchmarks/bench.py --rounds 3
 
-In each round, the Hugging Face course's script and `dvc repro` in a fresh clone of HEAD with an empty cache run with
-the same seed. `--peers course "glue script"` adds the course's script with every pair padded to 128 tokens, like in the
-GLUE example of transformers. All runs use the same data (MRPC if available, otherwise the embedded corpus), checkpoint,
-epochs, effective batch size and learning rate (the course's). Everything else has its default value. The table shows
-medians.
+In each round, the course's script and `dvc repro` in a fresh clone of HEAD with an empty cache run with the same seed.
+All runs use the same data (MRPC if available, otherwise the embedded corpus), checkpoint, epochs, effective batch size
+and learning rate (the course's). Everything else has its default value. The table shows medians.
 """
 
 import argparse
@@ -19,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +29,7 @@ from pipeline.core.details import parse_details
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-PEERS = {"course": [], "glue script": ["--pad-to-max-length"]}
-OURS = "ours"
+COURSE, OURS = "course", "ours"
 COURSE_LR = 5e-5  # TrainingArguments' default
 
 
@@ -96,10 +93,10 @@ def run_timed(command: list[Any], cwd: Path, env: dict[str, str], watch: str | N
     return TimedCommand(began, text_printed, time.time(), usage.ru_maxrss / 1024)
 
 
-def run_script(options: list[str], source: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
+def run_script(source: Path, params: dict[str, Any], seed: int, env: dict[str, str]) -> Run:
     """Run the course's script on the outputs of download and pretrained in `source`."""
     with tempfile.TemporaryDirectory() as out:
-        arguments = ["data/raw", "models/pretrained", out, "--seed", seed, *options]
+        arguments = ["data/raw", "models/pretrained", out, "--seed", seed]
         arguments += ["--epochs", params["train"]["epochs"], "--batch-size", params["train"]["batch_size"]]
         if params["train"]["max_train_samples"]:
             arguments += ["--max-train-samples", params["train"]["max_train_samples"]]
@@ -204,17 +201,15 @@ def padding_proportions(lengths: NDArray[np.int64], batch_size: int) -> dict[str
     """
     from pipeline.training.sampler import EpochSampler
 
-    def proportion(padded_length: Callable[[Any], Any], order: Any) -> float:
+    def proportion(order: Any) -> float:
         batches = [
             [lengths[i] for i in order[start : start + batch_size]] for start in range(0, len(order), batch_size)
         ]
-        return 1 - sum(lengths) / sum(padded_length(batch) * len(batch) for batch in batches)
+        return 1 - sum(lengths) / sum(max(batch) * len(batch) for batch in batches)
 
-    random = np.random.default_rng(0).permutation(len(lengths))
     return {
-        "course": proportion(max, random),
-        "glue script": proportion(lambda batch: 128, random),
-        OURS: proportion(max, list(EpochSampler(len(lengths), lengths, batch_size, seed=0))),
+        COURSE: proportion(np.random.default_rng(0).permutation(len(lengths))),
+        OURS: proportion(list(EpochSampler(len(lengths), lengths, batch_size, seed=0))),
     }
 
 
@@ -229,12 +224,10 @@ def main() -> None:
     parser.add_argument(
         "--max-train-samples", type=int, help="train on the first n pairs only, if the scores do not matter"
     )
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=["course"])
     parser.add_argument("--rounds", type=int, default=3, help="the number of rounds; round n has the seed n")
-    parser.add_argument("--json", action="store_true", help="print every run as JSON")
     arguments = parser.parse_args()
     env = dict(os.environ)
-    runs: dict[str, list[Run]] = {name: [] for name in (*arguments.peers, OURS)}
+    runs: dict[str, list[Run]] = {COURSE: [], OURS: []}
     peaks = []
     with tempfile.TemporaryDirectory(prefix="bench ") as directory:
         scratch = Path(directory)
@@ -242,32 +235,23 @@ def main() -> None:
         params["train"]["epochs"] = epochs = arguments.epochs
         for seed in range(1, arguments.rounds + 1):
             peaks.append(measure_peak_flops())
+            runs[COURSE].append(run_script(source, params, seed, env))
+            runs[OURS].append(run_pipeline(scratch, params, seed, env))
             for name in runs:
-                run = (
-                    run_pipeline(scratch, params, seed, env)
-                    if name == OURS
-                    else run_script(PEERS[name], source, params, seed, env)
-                )
-                runs[name].append(run)
-                print(f"round {seed}, {name}: {run}", file=sys.stderr, flush=True)
+                print(f"round {seed}, {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
         pairs = load_split(source / "data" / "tokenized", "train", "tokenize").with_format("numpy")
         lengths = pairs["length"][: arguments.max_train_samples]
         model_flops = 6 * non_embedding_parameters(source / "models" / "pretrained") * int(lengths.sum())
     measured = {
-        "params": params,
         "samples": len(lengths) * epochs,
         "flops": model_flops * epochs,
         "peak_flops": statistics.median(peaks),
         "padding": padding_proportions(lengths, params["train"]["batch_size"]),
     }
-    if arguments.json:
-        print(json.dumps(measured | {"runs": {name: list(map(asdict, group)) for name, group in runs.items()}}))
-    else:
-        task = params["data"]["task"]
-        peak_gflops = measured["peak_flops"] / 1e9
-        print(f"{cpu_model()}; peak {peak_gflops:.0f} GFLOP/s ({', '.join(cpu_bf16()) or 'fp32, no bf16'})")
-        print(f"{task}, {arguments.checkpoint}, {epochs} epochs, medians of {arguments.rounds} rounds\n")
-        print(format_table(runs, measured))
+    peak_gflops = measured["peak_flops"] / 1e9
+    print(f"{cpu_model()}; peak {peak_gflops:.0f} GFLOP/s ({', '.join(cpu_bf16()) or 'fp32, no bf16'})")
+    print(f"{params['data']['task']}, {arguments.checkpoint}, {epochs} epochs, medians of {arguments.rounds} rounds\n")
+    print(format_table(runs, measured))
 
 
 def format_table(runs: dict[str, list[Run]], measured: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """Fine-tune a model in a single script, as the Hugging Face course teaches it. bench.py compares the pipeline with it.
 
-With --pad-to-max-length, the script pads every pair to 128 tokens, like the GLUE example of transformers by default.
 Source: https://huggingface.co/learn/llm-course/chapter3/3
 """
 
@@ -26,7 +25,6 @@ def main() -> None:
     parser.add_argument("data", help="directory with train.parquet, validation.parquet and test.parquet")
     parser.add_argument("checkpoint", help="directory with the base model")
     parser.add_argument("out", type=Path, help="directory for times.json and the files that the Trainer saves")
-    parser.add_argument("--pad-to-max-length", action="store_true")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--max-train-samples", type=int, help="train on the first n pairs only")
@@ -37,10 +35,9 @@ def main() -> None:
     files = {split: f"{args.data}/{split}.parquet" for split in splits}
     raw = DatasetDict({split: load_dataset("parquet", data_files=file, split="train") for split, file in files.items()})
     tokenizer = AutoTokenizer.from_pretrained(args.checkpoint)
-    padding = {"padding": "max_length", "max_length": 128} if args.pad_to_max_length else {}
 
     def tokenize(batch):
-        return tokenizer(batch["sentence1"], batch["sentence2"], truncation=True, **padding)
+        return tokenizer(batch["sentence1"], batch["sentence2"], truncation=True)
 
     tokenized = raw.map(tokenize, batched=True)
     if args.max_train_samples:

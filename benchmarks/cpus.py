@@ -82,7 +82,7 @@ def timed_runs(
 ) -> Iterator[tuple[str, Run]]:
     """Yield the name and the result of each run on one kind of CPU."""
     for seed in range(1, arguments.rounds + 1):
-        yield "course", run_script([], source, params, seed, env)
+        yield "course", run_script(source, params, seed, env)
         run = run_pipeline(scratch, params, seed, env)
         yield "ours", run
     yield "demo", run_pipeline(scratch, changed(params, data={"task": "demo"}, train=DEMO_SETTINGS), 42, env)

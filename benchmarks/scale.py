@@ -10,7 +10,6 @@ makes the first batch. `predict` always scores the 2,000 pairs of validation and
 
 import argparse
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -120,7 +119,6 @@ def chart(measured: list[dict[str, Any]]) -> "alt.HConcatChart":
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--json", action="store_true", help="print every run as JSON")
     parser.add_argument("--plot", type=Path, help="plot time and memory to this SVG file")
     parser.add_argument("--only", help=argparse.SUPPRESS)  # for the process of one stage
     arguments = parser.parse_args()
@@ -145,9 +143,6 @@ def main() -> None:
                 print(measured[-1], file=sys.stderr, flush=True)
     if arguments.plot:
         chart(measured).save(arguments.plot)
-    if arguments.json:
-        print(json.dumps(measured))
-        return
     print("| pairs | " + " | ".join(STAGES) + " |\n|---|" + "---|" * len(STAGES))
     for pairs in arguments.sizes:
         cells = [f"{entry['seconds']:.1f} s, {entry['mib']:.0f} MiB" for entry in measured if entry["pairs"] == pairs]

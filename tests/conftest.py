@@ -18,6 +18,8 @@ import yaml
 from hub import Hub, serve
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported: no test may reach the Hub
+# The workers share the cores, and the bytes and the names of experiments depend on the number of threads.
+os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TQDM_DISABLE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 # Tests and stages run `dvc` and `python` by name. Use this environment even if it is not activated.
@@ -25,10 +27,8 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
-from pipeline.download import download
 from pipeline.params import DataParams, Params, RuntimeParams, TokenizeParams, TrainParams, load_params, parse_params
 from pipeline.sources import demo
-from pipeline.tokenize_data import tokenize
 
 ROOT = Path(__file__).parents[1]
 PARAMS = ROOT / "tests" / "params.yaml"  # the project's params.yaml may contain the values of an experiment
@@ -202,6 +202,8 @@ def _tiny(model_type: str, out: Path, config: dict[str, Any]) -> Path:
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded corpus as the download stage writes it."""
+    from pipeline.download import download  # imports torch, which xdist's controller does not need
+
     out = tmp_path_factory.mktemp("demo") / "raw"
     download(out, data_params(task="demo"))
     return out
@@ -210,6 +212,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMaker) -> Callable[..., Path]:
     """Tokenize the embedded corpus for a checkpoint. All tests share the directory and must not change it."""
+    from pipeline.tokenize_data import tokenize
 
     @functools.cache
     def run(checkpoint: Path, padding: str = "dynamic") -> Path:
@@ -247,19 +250,15 @@ class Project:
         (root / "data" / "custom").mkdir(parents=True)
         (root / "data" / "custom" / ".gitkeep").touch()
         home.mkdir()
-        self.env = {
-            **os.environ,
-            "HOME": str(home),  # no git user name, no caches
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "OMP_NUM_THREADS": "1",
-        }
+        self.env = os.environ | {"HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}  # no settings and no caches of the user
         params_file(root, {"model.checkpoint": checkpoint})
         self.git("init", "--quiet", "--initial-branch=main")
+        self.git("config", "user.name", "A")
+        self.git("config", "user.email", "a@example.org")
         self.commit("start")
 
     def git(self, *arguments: str) -> str:
-        identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-        return subprocess.check_output(["git", *identity, *arguments], cwd=self.root, env=self.env, text=True)
+        return subprocess.check_output(["git", *arguments], cwd=self.root, env=self.env, text=True)
 
     def commit(self, message: str) -> None:
         self.git("add", "--all")
@@ -313,14 +312,8 @@ def module_toy(tmp_path_factory: pytest.TempPathFactory, toy_template: Project) 
 
 @pytest.fixture
 def toy(module_toy: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """The module's toy project, entered as the working directory.
-
-    torch uses as many threads as in the project, because the names of experiments depend on it.
-    """
-    import torch
-
+    """The module's toy project, entered as the working directory."""
     monkeypatch.chdir(module_toy.root)
-    torch.set_num_threads(1)
     return module_toy
 
 

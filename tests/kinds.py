@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import data_params
+from conftest import data_params, sections
 
+from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS_DIR, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.download import download
+from pipeline.params import Params, TokenizeParams
 from pipeline.sources import demo
+from pipeline.tokenize_data import tokenize
+from pipeline.train import train
 
 SIZES = {"train": 240, "validation": 60, "test": 60}
 CITIES = ["Boston", "Chicago", "Denver"]
@@ -64,3 +68,13 @@ def download_task(name: str, directory: Path) -> Path:
     params = data_params(task="custom", directory=str(directory), text_column_names=task.text_columns)
     download(directory / "raw", params)
     return directory / "raw"
+
+
+def train_task(name: str, directory: Path, checkpoint: Path, params: Params, **changes: Any) -> Path:
+    """Run the stages up to train for a task, in the paths below `directory` that the stages use."""
+    tokenized, metrics, checkpoints = directory / TOKENIZED, directory / METRICS_DIR, directory / CHECKPOINTS
+    raw = download_task(name, directory)
+    tokenize(raw, checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic"), 1)
+    settings = sections(params, **{"max_train_samples": None, **changes})
+    train(tokenized, checkpoint, directory / CLASSIFIER, metrics, checkpoints, *settings)
+    return directory

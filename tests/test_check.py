@@ -10,6 +10,7 @@ import yaml
 from conftest import TinyMaker, edit, params_file, sections
 
 from pipeline.check import check, main
+from pipeline.core import packages
 from pipeline.core.messages import UserError
 from pipeline.core.packages import REPORT_PACKAGES, installed, locked, require_locked
 from pipeline.core.paths import CHECKED
@@ -65,6 +66,16 @@ def test_a_missing_dvc_yaml_is_reported_in_one_line(project: Path) -> None:
     with pytest.raises(UserError, match=r"^dvc\.yaml is missing\. Run this in the directory that holds dvc\.yaml\.$"):
         main()
     assert not CHECKED.exists()
+
+
+@pytest.mark.parametrize(("lock", "package"), [("compute.lock", "accelerate"), ("requirements.lock", "altair")])
+def test_a_package_whose_version_is_not_the_locked_one_is_rejected(
+    lock: str, package: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "version", lambda name: "1.14.0" if name == package else version(name))
+    with pytest.raises(UserError, match=rf"^{re.escape(lock)}: .*: {package} 1\.14\.0 \(locked: .*make setup"):
+        main()
+    assert Path("scores.json").exists() and not CHECKED.exists()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,19 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, sections
-from kinds import TASKS, download_task
+from conftest import TinyMaker
+from kinds import TASKS, train_task
 
 from pipeline.classify import classify, main
 from pipeline.core.messages import UserError
-from pipeline.core.paths import SETTINGS
+from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, SETTINGS, TOKENIZED
 from pipeline.core.task import read_task
 from pipeline.modeling import device
 from pipeline.modeling.classifier import Classifier
-from pipeline.params import Params, Precision, PredictParams, TokenizeParams
+from pipeline.params import Params, Precision, PredictParams
 from pipeline.predict import predict
-from pipeline.tokenize_data import tokenize
-from pipeline.train import train
 
 Trained = Callable[..., Path]
 
@@ -40,13 +37,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: Tiny
     """Run the stages up to predict for a type of task, and return the output directory."""
 
     def make(task: str, precision: Precision = "fp32") -> Path:
-        out = tmp_path_factory.mktemp(task)
-        raw = download_task(task, out)
-        tokenize(raw, tiny(), out / "tokenized", TokenizeParams(max_length=24, padding="dynamic"), 1)
-        settings = sections(params, max_train_samples=None, epochs=1, lr=2e-3, precision=precision)
-        train(out / "tokenized", tiny(), out / "classifier", out / "metrics", out / "checkpoints", *settings)
+        out = train_task(task, tmp_path_factory.mktemp(task), tiny(), params, lr=2e-3, precision=precision)
         scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
-        predict(out / "tokenized", out / "classifier", out / "predictions", out / "metrics", scoring, precision, None)
+        predict(out / TOKENIZED, out / CLASSIFIER, out / PREDICTIONS, out / METRICS_DIR, scoring, precision, None)
         return out
 
     return functools.cache(make)
@@ -56,8 +49,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: Tiny
 def test_the_logits_match_the_predict_stage(task: str, precision: Precision, trained: Trained) -> None:
     out = trained(task, precision)
     columns = read_task(out / "raw", "download").text_columns
-    raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", "predictions"))
-    model = out / "classifier"
+    raw, expected = (pq.read_table(out / name / "test.parquet") for name in ("raw", PREDICTIONS))
+    model = out / CLASSIFIER
     classifier = Classifier(model, 64, precision)
     texts = [raw[name].to_pylist() for name in columns]
     scored = classifier.score(texts)
@@ -117,7 +110,7 @@ def test_every_format_is_read_and_written(
     source: str, content: bytes, target: str, trained: Trained, tmp_path: Path
 ) -> None:
     (tmp_path / source).write_bytes(content)
-    model = trained("classes") / "classifier"
+    model = trained("classes") / CLASSIFIER
     classify(model, tmp_path / source, tmp_path / target, False, 64)
     labels = TASKS["classes"].labels
     rows = read(tmp_path / target)
@@ -145,7 +138,7 @@ def test_parquet_keeps_the_types_of_other_columns(
         }
     )
     pq.write_table(rows, tmp_path / "in.parquet")
-    classify(trained("classes") / "classifier", tmp_path / "in.parquet", tmp_path / "out.parquet", False, 64)
+    classify(trained("classes") / CLASSIFIER, tmp_path / "in.parquet", tmp_path / "out.parquet", False, 64)
     assert pq.read_table(tmp_path / "out.parquet").select(rows.column_names).equals(rows)
 
 
@@ -163,28 +156,28 @@ def standard_input(file: Path) -> Iterator[None]:
 
 
 def test_texts_and_standard_input_are_answered_as_json_lines(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command also works in a directory without params.yaml and outside a repository."""
-    model = trained("regression") / "classifier"
+    model = trained("regression") / CLASSIFIER
     classify(model, ["It rained .", "On Monday it rained ."], None, False, 64)
     row = json.loads(capsys.readouterr().out)
     assert list(row) == ["one", "two", "prediction"]
-    (tmp_path / "dvc.py").write_text('raise SystemExit("DVC is not needed")\n')
     same_pair = {"two": "On Monday it rained .", "one": "It rained .", "more": None}
-    lines = "".join(json.dumps(line) + "\n" for line in (same_pair, {"one": "a", "two": "b"}))
-    command = [sys.executable, "-m", "pipeline.classify", "--model", str(model), "--file", "-"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, input=lines, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    first, second = map(json.loads, done.stdout.splitlines())
+    lines = as_json_lines([same_pair, {"one": "a", "two": "b"}])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    monkeypatch.setattr(sys, "argv", ["classify", "--model", str(model), "--file", "-"])
+    monkeypatch.setitem(sys.modules, "dvc", None)  # an import of DVC would fail
+    monkeypatch.chdir(tmp_path)
+    main()
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {**same_pair, "prediction": pytest.approx(row["prediction"], abs=1e-5)}
     assert list(second) == ["two", "one", "more", "prediction"]
-    assert [file.name for file in tmp_path.iterdir()] == ["dvc.py"], "no file is written"
+    assert list(tmp_path.iterdir()) == [], "no file is written"
 
 
 def test_several_labels_are_written_as_a_list(trained: Trained, tmp_path: Path) -> None:
-    model, source = trained("multi_label") / "classifier", tmp_path / "in.parquet"
+    model, source = trained("multi_label") / CLASSIFIER, tmp_path / "in.parquet"
     source.write_bytes(as_parquet(ROWS))
     for name in ("out.jsonl", "out.parquet", "out.csv"):
         classify(model, source, tmp_path / name, False, 64)
@@ -196,7 +189,7 @@ def test_several_labels_are_written_as_a_list(trained: Trained, tmp_path: Path) 
 def test_truncated_texts_are_counted(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = tmp_path / "in.csv"
     source.write_bytes(as_csv([*ROWS, {**ROWS[0], "text": "Boston " * 1000}]))
-    classify(trained("classes") / "classifier", source, tmp_path / "out.csv", False, 64)
+    classify(trained("classes") / CLASSIFIER, source, tmp_path / "out.csv", False, 64)
     assert "1 of 6 rows (16.7%) are longer than 24 tokens and were truncated" in caplog.messages
 
 
@@ -228,7 +221,7 @@ def test_a_bad_row_stops_the_command_or_is_skipped(
     name, content, message, kept = BAD_ROWS[fault]
     monkeypatch.chdir(tmp_path)
     Path(name).write_bytes(content)
-    model = trained("classes") / "classifier"
+    model = trained("classes") / CLASSIFIER
     with pytest.raises(UserError, match=message) as stopped:
         classify(model, Path(name), Path("out.jsonl"), False, 64)
     assert [path.name for path in tmp_path.iterdir()] == [name], "no partial output is left"
@@ -269,7 +262,7 @@ def test_an_invalid_input_or_output_is_reported_in_one_line(fault: str, trained:
     else:
         texts_or_file = source
     before = list(tmp_path.iterdir())
-    model = trained("classes") / "classifier"
+    model = trained("classes") / CLASSIFIER
     with pytest.raises(UserError, match=message) as error:
         classify(model, texts_or_file, tmp_path / out, False, 64)
     assert "\n" not in str(error.value)
@@ -280,13 +273,13 @@ def test_an_output_without_rows_is_not_written(trained: Trained, tmp_path: Path)
     source = tmp_path / "in.csv"
     source.write_text("text\n \ngood,\n")
     with pytest.raises(UserError, match=r"no row that can be used\. Run without"):
-        classify(trained("classes") / "classifier", source, tmp_path / "out.csv", True, 64)
+        classify(trained("classes") / CLASSIFIER, source, tmp_path / "out.csv", True, 64)
     assert list(tmp_path.iterdir()) == [source]
 
 
 def test_a_directory_is_never_replaced(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    source, model = Path("in.csv"), trained("classes") / "classifier"
+    source, model = Path("in.csv"), trained("classes") / CLASSIFIER
     source.write_bytes(as_csv(ROWS))
     for directory in (Path("results.csv"), Path("answered.errors.jsonl")):
         directory.mkdir()
@@ -321,7 +314,7 @@ def test_input_output_and_errors_must_be_three_different_files(
         Path(name).symlink_to(target) if link == "symlink" else Path(name).hardlink_to(target)
     before = {path.name: path.lstat().st_ino for path in tmp_path.iterdir()}
     with pytest.raises(UserError, match=r"\.jsonl .*same file"):
-        classify(trained("classes") / "classifier", Path(source), Path(out) if out else None, True, 64)
+        classify(trained("classes") / CLASSIFIER, Path(source), Path(out) if out else None, True, 64)
     assert Path(source).read_bytes() == as_json_lines(ROWS)
     assert {path.name: path.lstat().st_ino for path in tmp_path.iterdir()} == before
 
@@ -330,7 +323,7 @@ def test_the_answers_do_not_overwrite_standard_input(trained: Trained, tmp_path:
     file = tmp_path / "in.jsonl"
     file.write_bytes(as_json_lines(ROWS))
     with standard_input(file), pytest.raises(UserError, match=r"in\.jsonl.*same file"):
-        classify(trained("classes") / "classifier", Path("-"), file, False, 64)
+        classify(trained("classes") / CLASSIFIER, Path("-"), file, False, 64)
     assert file.read_bytes() == as_json_lines(ROWS)
 
 
@@ -358,14 +351,14 @@ def test_the_values_of_other_columns_are_preserved(name: str, trained: Trained, 
     source = tmp_path / "in.jsonl"
     notes = ["a\rb", 'say "it"\r\nnow', "\ud83d"]
     source.write_text("".join(json.dumps({"text": "Boston", "note": note}) + "\n" for note in notes))
-    classify(trained("classes") / "classifier", source, tmp_path / name, False, 64)
+    classify(trained("classes") / CLASSIFIER, source, tmp_path / name, False, 64)
     written = [row["note"] for row in read(tmp_path / name)]
     assert written == [*notes[:2], notes[2] if name == "out.jsonl" else "\\ud83d"]
 
 
 def test_an_fp16_model_classifies_on_a_cpu(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = tmp_path / "model"
-    shutil.copytree(trained("classes") / "classifier", model)
+    shutil.copytree(trained("classes") / CLASSIFIER, model)
     settings = json.loads((model / SETTINGS).read_text())
     (model / SETTINGS).write_text(json.dumps({**settings, "precision": "fp16"}))
     if torch.cuda.is_available():
@@ -383,7 +376,7 @@ def test_a_model_classifies_in_the_precision_of_its_scores_unless_another_is_set
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The model comes from a machine without fast bf16, and this machine has it."""
-    model = trained("classes") / "classifier"
+    model = trained("classes") / CLASSIFIER
     assert json.loads((model / SETTINGS).read_text())["precision"] == "fp32"
     monkeypatch.setattr(device, "cpu_bf16", lambda: ["bf16"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -144,7 +144,8 @@ def test_seed_groups_can_be_compared_in_every_task_type(task_type: str, make_sid
     a, b = make_side(task, "a", 1.4, (1, 2, 3)), make_side(task, "b", 0.5, (1, 2, 3))
     comparison = compare(a, b)
     assert comparison.better == "B" and comparison.verdict.startswith("B is better: "), "a lower error is better"
-    assert compare(b, a).better == "A" and compare(b, a).verdict.startswith("B is worse: ")
+    swapped = compare(b, a)
+    assert swapped.better == "A" and swapped.verdict.startswith("B is worse: ")
     split_comparison = comparison.splits[task.verdict_split]
     runs = [run.predictions[task.verdict_split] for run in b.runs]
     for example in split_comparison.fixed:
@@ -209,3 +210,4 @@ def test_a_few_changed_examples_are_not_evidence_with_any_metric(
     comparison = compare(a, Side("b", [run]))
     assert comparison.splits[task.verdict_split].difference[task.metrics[0]].low > 0
     assert comparison.verdict.startswith("no evidence of a difference")
+    assert comparison.verdict.endswith(f", because only 4 {task.noun} changed (at least 10 are needed)")

@@ -1,10 +1,5 @@
 """The optimizations of PyTorch for CPUs."""
 
-import platform
-import resource
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.nn.functional import dropout
@@ -64,22 +59,3 @@ def test_fast_dropout_handles_probabilities_0_and_1_and_odd_shapes() -> None:
         assert torch.zeros(9).bernoulli_(1.0).sum() == 9
         assert torch.ones(0).bernoulli_(0.3).shape == (0,)
         assert set(torch.full((7, 5), 3.0).T.bernoulli_(0.5).unique().tolist()) == {0.0, 1.0}
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
-def test_freed_memory_is_kept_for_the_next_tensor() -> None:
-    """Each newly mapped page causes a page fault. 20 tensors of 40 MB have 200,000 pages."""
-    count_faults = """
-import resource, torch
-from pipeline.modeling.cpu import keep_memory
-def count():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        torch.zeros(10_000_000)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-without = count()
-keep_memory()
-print(without - count())
-"""
-    done = subprocess.run([sys.executable, "-c", count_faults], check=True, capture_output=True, text=True)
-    assert int(done.stdout) > 20 * 40_000_000 // resource.getpagesize() // 2

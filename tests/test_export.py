@@ -6,17 +6,16 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import ROOT, TinyMaker, sections, with_extras
-from kinds import TASKS, download_task
+from conftest import ROOT, TinyMaker, with_extras
+from kinds import TASKS, train_task
 from safetensors.torch import load_file, save_file
 
 from pipeline.core.messages import UserError
 from pipeline.export import export_onnx
-from pipeline.params import Params, TokenizeParams
-from pipeline.tokenize_data import tokenize
-from pipeline.train import train
+from pipeline.params import Params
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -25,7 +24,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run python in an environment that adds the packages of the extra to the current ones."""
     python = with_extras(tmp_path_factory.mktemp("onnx"), "onnx")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def run(cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([python, *command], cwd=cwd, env=env, capture_output=True, text=True)
@@ -37,15 +36,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def trained(tmp_path: Path, params: Params, tiny: TinyMaker) -> Callable[..., Path]:
     """Make a directory with a trained classifier and its tokenized examples, in the paths that the stages use."""
 
-    def make(task: str, model: str, **changes: object) -> Path:
+    def make(task: str, model: str, **changes: Any) -> Path:
         out = tmp_path / task
         out.mkdir()
-        checkpoint, tokenized = tiny(model), out / "data" / "tokenized"
-        tokenized.parent.mkdir()
-        tokenize(download_task(task, out), checkpoint, tokenized, TokenizeParams(max_length=24, padding="dynamic"), 1)
-        settings = sections(params, max_train_samples=None, batch_size=8, **changes)
-        train(tokenized, checkpoint, out / "models" / "classifier", out / "metrics", out / "checkpoints", *settings)
-        return out
+        return train_task(task, out, tiny(model), params, batch_size=8, **changes)
 
     return make
 

@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import re
 import resource
 import shutil
 import signal
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import ROOT, TinyMaker, data_params, edit, params_file, sections
-from transformers import BertForSequenceClassification, Trainer
+from transformers import BertForSequenceClassification
 
 from pipeline import download as downloading
 from pipeline import tokenize_data as tokenizing
@@ -62,8 +60,7 @@ def test_a_non_finite_loss_stops_the_run_without_output(run: Callable[..., Path]
     assert not list((tmp_path / "metrics").rglob("*.*"))
 
 
-@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
+@pytest.mark.parametrize(("engine", "max_grad_norm"), [("trainer", 1.0), ("loop", 0.0)])
 def test_a_non_finite_gradient_stops_the_run_when_it_is_logged(
     engine: str, max_grad_norm: float, params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path
 ) -> None:
@@ -184,24 +181,6 @@ def test_a_disk_full_during_a_checkpoint_keeps_the_previous_one(
     assert "resuming from" in caplog.text and "checkpoint-1" in caplog.text
 
 
-def test_a_disk_full_before_a_checkpoint_is_complete_is_reported_in_one_line(
-    small_disk: Callable[[str], Path], run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    disk = small_disk("2m")
-    (tmp_path / "checkpoints").symlink_to(disk)
-    save = Trainer._save_checkpoint
-
-    def save_and_fill(*args: Any) -> None:
-        save(*args)
-        with suppress(OSError), (disk / "of-another-program").open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-
-    monkeypatch.setattr(Trainer, "_save_checkpoint", save_and_fill)
-    with pytest.raises(UserError, match=r"checkpoint-1/files\.json cannot be written: No space"):
-        run(save_steps=1, max_train_samples=32)
-
-
 @pytest.fixture
 def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path) -> Path:
     """A directory with inputs that keep `python -m pipeline.train` busy for many seconds."""
@@ -215,7 +194,7 @@ def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_p
 
 def launch_training(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
     """Start `python -m pipeline.train`."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **env}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline.train"], cwd=directory, env=env, stderr=subprocess.PIPE, text=True,
         start_new_session=start_new_session,
@@ -232,21 +211,6 @@ def launch_until_checkpoint(directory: Path, start_new_session: bool = False, **
     return process
 
 
-def test_a_signal_saves_a_checkpoint_and_writes_no_output(stage_directory: Path) -> None:
-    process = launch_until_checkpoint(stage_directory)
-    process.send_signal(signal.SIGINT)
-    log = process.communicate()[1]
-    assert process.returncode == 130
-    assert "SIGINT: stopping after this step" in log
-    step, steps = map(int, re.findall(r"^stopped at step (\d+) of (\d+)$", log, re.M)[0])
-    assert step < steps
-    assert "the next run with the same inputs resumes" in log
-    assert "Traceback" not in log
-    assert [path.name for path in (stage_directory / "models").iterdir() if path.name != "pretrained"] == [
-        ".checkpoints"
-    ]
-
-
 @pytest.mark.slow
 def test_a_signal_to_the_process_group_saves_a_checkpoint_despite_data_loader_workers(
     stage_directory: Path,
@@ -256,8 +220,11 @@ def test_a_signal_to_the_process_group_saves_a_checkpoint_despite_data_loader_wo
     os.killpg(process.pid, signal.SIGTERM)
     log = process.communicate()[1]
     assert process.returncode == 143, log
+    assert "SIGTERM: stopping after this step" in log
     assert "the next run with the same inputs resumes" in log
     assert "Traceback" not in log
+    outputs = {path.name for path in (stage_directory / "models").iterdir()} - {"pretrained"}
+    assert outputs == {".checkpoints"}, "an interrupted run writes no output"
 
 
 @pytest.mark.slow
@@ -341,9 +308,8 @@ def test_a_second_process_with_the_same_inputs_waits_for_the_first(
     )
 
 
-DAMAGES = pytest.mark.parametrize(
-    "damage", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["removed", "truncated"]
-)
+def truncate(path: Path) -> None:
+    os.truncate(path, 100)
 
 
 def run_before_first_call(owner: Any, name: str, action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,13 +324,12 @@ def run_before_first_call(owner: Any, name: str, action: Callable[[], None], mon
     monkeypatch.setattr(owner, name, wrapper)
 
 
-@DAMAGES
-def test_a_base_model_damaged_while_train_runs_does_not_change_the_model(
-    damage: Callable[[Path], None], params: Params, tiny: TinyMaker, tokenized: Tokenized, finished: Path,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+def test_a_base_model_truncated_while_train_runs_does_not_change_the_model(
+    params: Params, tiny: TinyMaker, tokenized: Tokenized, finished: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     model = shutil.copytree(tiny(), tmp_path / "model")
-    run_before_first_call(torch.optim.AdamW, "step", lambda: damage(model / "model.safetensors"), monkeypatch)
+    run_before_first_call(torch.optim.AdamW, "step", lambda: truncate(model / "model.safetensors"), monkeypatch)
     outputs = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
     train(tokenized(tiny()), model, *outputs, *sections(params))
     trained, expected = (out / "classifier" / "model.safetensors" for out in (tmp_path, finished))
@@ -376,34 +341,30 @@ def test_a_model_truncated_while_predict_runs_does_not_change_the_predictions(
 ) -> None:
     model = shutil.copytree(finished / "classifier", tmp_path / "model")
     weights = model / "model.safetensors"
-    run_before_first_call(BertForSequenceClassification, "forward", lambda: os.truncate(weights, 100), monkeypatch)
+    run_before_first_call(BertForSequenceClassification, "forward", lambda: truncate(weights), monkeypatch)
     predict(tokenized(tiny()), model, tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
     for file in ("validation.parquet", "test.parquet", "test_swapped.parquet"):
         assert (tmp_path / "out" / file).read_bytes() == (finished / "predictions" / file).read_bytes()
 
 
-@DAMAGES
-def test_a_split_damaged_while_predict_runs_is_reported_in_one_line(
-    damage: Callable[[Path], None], tiny: TinyMaker, tokenized: Tokenized, finished: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+def test_a_split_truncated_while_predict_runs_is_reported_in_one_line(
+    tiny: TinyMaker, tokenized: Tokenized, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The test split is opened after validation has been scored."""
     data = shutil.copytree(tokenized(tiny()), tmp_path / "data")
     target = data / "test" / "data-00000-of-00001.arrow"
-    run_before_first_call(BertForSequenceClassification, "forward", lambda: damage(target), monkeypatch)
+    run_before_first_call(BertForSequenceClassification, "forward", lambda: truncate(target), monkeypatch)
     with pytest.raises(UserError, match=r'data/test cannot be read.*"dvc repro --force tokenize"'):
         predict(data, finished / "classifier", tmp_path / "out", tmp_path, PREDICT, "fp32", 1)
     assert not (tmp_path / "out").exists()
 
 
-@DAMAGES
-def test_an_input_damaged_while_tokenize_runs_is_reported_in_one_line(
-    damage: Callable[[Path], None], raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+def test_an_input_truncated_while_tokenize_runs_is_reported_in_one_line(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(raw, tmp_path / "raw")
-    run_before_first_call(tokenizing, "encode", lambda: damage(tmp_path / "raw" / "test.parquet"), monkeypatch)
-    with pytest.raises(UserError, match=r'test\.parquet (is missing|cannot be read).*[Rr]un "dvc repro'):
+    run_before_first_call(tokenizing, "encode", lambda: truncate(tmp_path / "raw" / "test.parquet"), monkeypatch)
+    with pytest.raises(UserError, match=r'test\.parquet cannot be read.*[Rr]un "dvc repro'):
         tokenize(tmp_path / "raw", tiny(), tmp_path / "out", TokenizeParams(max_length=96, padding="dynamic"), 1)
     assert not (tmp_path / "out").exists()
 

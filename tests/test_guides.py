@@ -11,8 +11,6 @@ from test_tutorial import commands
 
 @pytest.mark.slow
 def test_a_clone_gets_the_results_from_a_remote(project: Project, tmp_path: Path) -> None:
-    project.git("config", "user.name", "A")
-    project.git("config", "user.email", "a@example.org")
     project.repro()
     remote = tmp_path / "shared dvc"
     project.run("dvc", "remote", "add", "-d", "storage", str(remote))
@@ -32,9 +30,6 @@ def test_a_clone_gets_the_results_from_a_remote(project: Project, tmp_path: Path
 
 @pytest.mark.slow
 def test_the_commands_in_the_guides_work(project: Project) -> None:
-    project.git("config", "user.name", "A")
-    project.git("config", "user.email", "a@example.org")
-
     def run_commands(page: str, start: str, **replacements: str) -> list[str]:
         outputs = []
         for command in commands(page, start):

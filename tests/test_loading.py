@@ -21,16 +21,8 @@ from pipeline.modeling.settings import InferenceSettings
 Damage = Callable[[Path], None]
 
 
-def overwrite_weights(header_size: int, rest: bytes) -> Damage:
-    def damage(directory: Path) -> None:
-        (directory / "model.safetensors").write_bytes(struct.pack("<Q", header_size) + rest)
-
-    return damage
-
-
-def overwrite_header(**entry: Any) -> Damage:
-    header = json.dumps({"bert.embeddings.word_embeddings.weight": entry}).encode()
-    return overwrite_weights(len(header), header)
+def claim_large_header(directory: Path) -> None:
+    (directory / "model.safetensors").write_bytes(struct.pack("<Q", 2**40) + b"{}")
 
 
 def edit_embeddings(change: Callable[[Any], Any]) -> Damage:
@@ -76,11 +68,7 @@ REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (overwrite_weights(2**40, b"{}"), "header too large"),
-        (overwrite_weights(90_000_000, b"{" * 1000), "invalid header length"),
-        (overwrite_weights(4, b"{{{{"), "invalid JSON in header"),
-        (overwrite_header(dtype="F32", shape=[2**40, 2**20], data_offsets=[0, 2**62]), "overflow"),
-        (overwrite_header(dtype="F32", shape=[2], data_offsets=[0, 8]), "not fully covered"),
+        (claim_large_header, "header too large"),
         (truncate_weights, "not fully covered"),
         (pickle_weights, "header too large"),
         (edit_json(model_type="remote", auto_map=REMOTE), "contains custom code which must be executed"),

@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyMaker, sections
-from kinds import TASKS, download_task
+from conftest import TinyMaker
+from kinds import TASKS, train_task
 from safetensors.torch import load, save_file
 from transformers import BertForSequenceClassification
 
 from pipeline.classify import classify
 from pipeline.core.messages import UserError
-from pipeline.core.paths import SETTINGS
-from pipeline.params import Params, TokenizeParams
-from pipeline.tokenize_data import tokenize
-from pipeline.train import train
+from pipeline.core.paths import CLASSIFIER, SETTINGS
+from pipeline.params import Params
 
 Damage = Callable[[Path], None]
 LABELS = TASKS["classes"].labels
@@ -28,12 +26,7 @@ REVERSED = LABELS[::-1]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker) -> Path:
-    out = tmp_path_factory.mktemp("classes")
-    raw = download_task("classes", out)
-    tokenize(raw, tiny(), out / "tokenized", TokenizeParams(max_length=24, padding="dynamic"), 1)
-    settings = sections(params, epochs=1)
-    train(out / "tokenized", tiny(), out / "classifier", out / "metrics", out / "checkpoints", *settings)
-    return out / "classifier"
+    return train_task("classes", tmp_path_factory.mktemp("classes"), tiny(), params) / CLASSIFIER
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", ["out", "out[1].csv", "out?", "*", "-x", 240 * "a"])
+@pytest.mark.parametrize("name", ["out", "out[1].csv", 240 * "a"])
 def test_drafts_of_killed_processes_are_removed(name: str, tmp_path: Path) -> None:
     code = """if True:
         import os, pathlib, sys, pipeline.core.output

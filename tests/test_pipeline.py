@@ -113,15 +113,12 @@ def test_settings_that_check_rejects_remove_no_output_and_record_no_experiment(p
     # After a failed experiment, git sometimes mistakes params.yaml for unchanged and does not restore it.
     (project.root / "params.yaml").write_text(params)
 
-    for name, package in (("compute.lock", "accelerate"), ("requirements.lock", "altair")):
-        lock = project.root / name
-        text = lock.read_text()
-        lock.write_text(re.sub(f"^{package}==.*", f"{package}==1.14.0", text, flags=re.M))
-        out = project.run("dvc", "repro", "download", ok=False)
-        assert re.search(rf"error: {re.escape(name)}: .*{package} \S+ .*1\.14\.0.*make setup", out)
-        lock.write_text(text)
+    lock = project.root / "compute.lock"
+    lock.write_text(re.sub("^accelerate==.*", "accelerate==1.14.0", lock.read_text(), flags=re.M))
+    out = project.run("dvc", "repro", "download", ok=False)
+    assert re.search(r"error: compute\.lock: .*accelerate \S+ .*1\.14\.0.*make setup", out)
+    project.git("checkout", "--quiet", "compute.lock")
     assert raw.stat().st_mtime_ns == modification_time
-    assert project.repro("download") == []
     assert project.git("status", "--porcelain") == ""
 
 
@@ -135,8 +132,6 @@ def get_test_accuracies(project: Project) -> dict[str, float | None]:
 
 @pytest.mark.slow
 def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> None:
-    project.git("config", "user.name", "A")
-    project.git("config", "user.email", "a@example.org")
     project.repro()
     project.commit("a result")
     code = project.root / "pipeline" / "train.py"
@@ -185,8 +180,6 @@ def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> Non
 )
 def test_an_interrupted_run_is_not_recorded_and_resumes(command: str, number: signal.Signals, project: Project) -> None:
     """The directory of a temporary experiment is gone by then, but its checkpoints are in the user's repository."""
-    project.git("config", "user.name", "A")
-    project.git("config", "user.email", "a@example.org")
     project.set("train.epochs", "20")
     project.set("train.lr", "1e-3" if number == signal.SIGINT else "2e-3")
     project.set("runtime.save_steps", "3")

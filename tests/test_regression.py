@@ -57,20 +57,15 @@ def predictions(out: Path) -> dict[str, Any]:
     return pq.read_table(out / "predictions" / "validation.parquet").to_pydict()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_a_short_run_predicts_in_the_units_of_the_labels(engine: str, run: Run) -> None:
+def test_a_short_run_predicts_in_the_units_of_the_labels(run: Run) -> None:
     """The labels are years. A plain head starts at 0 and would need thousands of steps. This run has 20."""
-    out = run("years", lambda value: 1950 + 10 * value, engine=engine, epochs=2)
+    out = run("years", lambda value: 1950 + 10 * value, epochs=2)
     rows = predictions(out)
     errors = np.subtract(rows["prediction"], rows["label"])
     assert np.sqrt(np.square(errors).mean()) < 1.05 * np.std(rows["label"])
     stock = transformers.AutoModelForSequenceClassification.from_pretrained(out / "classifier")
     names = load_file(out / "classifier" / "model.safetensors").keys()
     assert names == stock.state_dict().keys()
-    texts = pq.read_table(out / "raw" / "validation.parquet")["text"].to_pylist()
-    pipe = transformers.pipeline("text-classification", model=str(out / "classifier"), function_to_apply="none")
-    scores = [pipe(text)[0]["score"] for text in texts[:5]]
-    assert scores == pytest.approx(rows["prediction"][:5], abs=0.01)
     require_precise_predictions_in_bf16(out / "classifier")
 
 

@@ -45,6 +45,56 @@ def file(inputs: Path) -> Path:
     return inputs / METRICS_DIR / "report.html"
 
 
+def change(path: Path, key: str, **changes: Any) -> None:
+    """Change entries under a key of a JSON file."""
+    content = json.loads(path.read_text())
+    content[key] |= changes
+    write(path, content)
+
+
+def rewrite(path: Path, **columns: list[Any]) -> None:
+    """Replace columns of a parquet file."""
+    table = pq.read_table(path)
+    for name, values in columns.items():
+        position = table.schema.get_field_index(name)
+        table = table.set_column(
+            position, table.schema.field(position), pa.array(values, table.schema.field(position).type)
+        )
+    pq.write_table(table, path)
+
+
+@pytest.fixture(scope="module")
+def other_page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on the same predictions, for a run with another data name, other settings and other records."""
+    root = shutil.copytree(inputs, tmp_path_factory.mktemp("other"), dirs_exist_ok=True)
+    provenance = root / CLASSIFIER / "provenance.json"
+    change(provenance, "parameters", gradient_accumulation_steps=2, max_train_samples=20)
+    change(provenance, "environment", processes=3)
+    files = {"special_tokens_map.json": "0a" * 32}
+    change(provenance, "checkpoint", checkpoint="google-bert/bert-base-cased", revision="c" * 40, files=files)
+    change(provenance, "data", task="mrpc", dataset="nyu-mll/glue", revision="d" * 40)
+    training = parse_details((root / METRICS_DIR / "train.json").read_text())
+    write_details(root / METRICS_DIR / "train.json", {**training, "effective_batch_size": 96, "kept_epoch": 1})
+    card = json.loads((root / RAW / DATA_CARD).read_text())
+    card["leakage"][0] |= {"rows": 4321, "contradictory": 1234}
+    write(root / RAW / DATA_CARD, {**card, "warnings": []})
+    make_report(root, name="Tickets & <calls>")
+    return root / METRICS_DIR / "report.html"
+
+
+@pytest.fixture(scope="module")
+def constant_page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on a model that predicts class 1 for every test pair."""
+    root = shutil.copytree(inputs, tmp_path_factory.mktemp("constant"), dirs_exist_ok=True)
+    change(root / CLASSIFIER / "provenance.json", "parameters", max_train_samples=20)
+    change(root / CLASSIFIER / "provenance.json", "checkpoint", license="apache-2.0")
+    change(root / CLASSIFIER / "provenance.json", "data", language="en")
+    rewrite(root / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
+    evaluate(root / PREDICTIONS, root / METRICS_DIR)
+    make_report(root)
+    return root / METRICS_DIR / "report.html"
+
+
 def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
     before = file.read_bytes()
     file.unlink()
@@ -66,11 +116,9 @@ def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> No
     assert "| pairs |" in (tmp_path / METRICS_DIR / "model_card.md").read_text()
 
 
-def test_the_data_name_is_in_the_report_and_on_the_model_card(inputs: Path, tmp_path: Path) -> None:
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    page = make_report(tmp_path, name="Tickets & <calls>")
-    assert "fine-tuned on Tickets &amp; &lt;calls&gt;" in page
-    card = ModelCard((tmp_path / METRICS_DIR / "model_card.md").read_text())
+def test_the_data_name_is_in_the_report_and_on_the_model_card(other_page: Path) -> None:
+    assert "fine-tuned on Tickets &amp; &lt;calls&gt;" in other_page.read_text()
+    card = ModelCard(other_page.with_name("model_card.md").read_text())
     assert card.data.model_name == "Tickets & <calls> classifier"
     assert "<calls>" not in card.text
 
@@ -103,23 +151,14 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
 
 
 def test_the_card_has_the_never_predicted_class_the_training_size_the_license_and_the_language(
-    inputs: Path, file: Path, tmp_path: Path
+    inputs: Path, file: Path, constant_page: Path
 ) -> None:
-    before = file.with_name("model_card.md").read_text()
+    before, card = (page.with_name("model_card.md").read_text() for page in (file, constant_page))
     assert "never predicts" not in before
     assert "the first" not in before
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    provenance = tmp_path / CLASSIFIER / "provenance.json"
-    change(provenance, "parameters", max_train_samples=20)
-    change(provenance, "checkpoint", license="apache-2.0")
-    change(provenance, "data", language="en")
-    rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
-    make_report(tmp_path)
-    card = (tmp_path / METRICS_DIR / "model_card.md").read_text()
     entries = ModelCard(card).data
     assert (entries.license, entries.language) == ("apache-2.0", "en")
-    n = pq.read_table(tmp_path / PREDICTIONS / "test.parquet")["label"].to_pylist().count(0)
+    n = pq.read_table(inputs / PREDICTIONS / "test.parquet")["label"].to_pylist().count(0)
     assert f"never predicts <code>not_equivalent</code> (0 of {n} pairs)" in card
     assert "on the first 20 training pairs of" in card
 
@@ -187,75 +226,38 @@ def test_confidence_is_judged_against_chance(
     page = make_report(tmp_path)
     verdicts = re.findall("overconfident|underconfident|no sign of over- or underconfidence", page)
     assert verdicts == [verdict] * 2, "in the summary and in its section"
+    assert f"right on {100 * low:.1f}% to {100 * high:.1f}% of these pairs" in findings(page)
     assert re.search(rf"between\s+{100 * low:.1f}% and {100 * high:.1f}%", page)
     floor = re.search(r"chance alone would make it ([\d.]+) points on average, and less than ([\d.]+) points", page)
     assert floor
     assert floor.groups() == ("2.3", "5.0")
 
 
-def change(path: Path, key: str, **changes: Any) -> None:
-    """Change entries under a key of a JSON file."""
-    content = json.loads(path.read_text())
-    content[key] |= changes
-    write(path, content)
-
-
-def test_the_report_lists_the_settings_of_the_run_and_the_resulting_values(
-    inputs: Path, file: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    page = file.read_text()
+def test_the_report_lists_the_settings_of_the_run_and_the_resulting_values(file: Path, other_page: Path) -> None:
+    page, other = file.read_text(), other_page.read_text()
     assert re.search(r"learning rate 3e-05, batch size 16,\s+3 epochs, seed 42, bf16</p>", page)
     entries = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
     assert entries == {
         "learning rate": "3e-05", "batch size": "16 pairs", "epochs": "3", "seed": "42", "numeric precision": "bf16",
         "base model": "a local directory", "data": "demo",
     }  # fmt: skip
-
-    provenance = tmp_path / CLASSIFIER / "provenance.json"
-    change(provenance, "parameters", gradient_accumulation_steps=2, max_train_samples=20)
-    change(provenance, "environment", processes=3)
-    files = {"special_tokens_map.json": "0a" * 32}
-    change(provenance, "checkpoint", checkpoint="google-bert/bert-base-cased", revision="c" * 40, files=files)
-    change(provenance, "data", task="mrpc", dataset="nyu-mll/glue", revision="d" * 40)
-    training = parse_details((inputs / METRICS_DIR / "train.json").read_text())
-    write_details(tmp_path / METRICS_DIR / "train.json", {**training, "effective_batch_size": 96})
     entries |= {
         "batch size": "96 pairs: 16 per device × 2 accumulated × 3 processes",  # noqa: RUF001
         "trained on": "the first 20 pairs",
         "base model": f"google-bert/bert-base-cased@{'c' * 40}",
         "data": f"mrpc, from nyu-mll/glue@{'d' * 40}",
     }
-    page = make_report(tmp_path)
-    assert dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page)) == entries
-    assert "special_tokens_map.json" in visible_text(page), "file names are shown unchanged"
+    assert dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", other)) == entries
+    assert "special_tokens_map.json" in visible_text(other), "file names are shown unchanged"
 
 
-def rewrite(path: Path, **columns: list[Any]) -> None:
-    """Replace columns of a parquet file."""
-    table = pq.read_table(path)
-    for name, values in columns.items():
-        position = table.schema.get_field_index(name)
-        table = table.set_column(
-            position, table.schema.field(position), pa.array(values, table.schema.field(position).type)
-        )
-    pq.write_table(table, path)
-
-
-def test_download_warnings_are_at_the_top_and_contradictions_have_a_column(
-    inputs: Path, file: Path, tmp_path: Path
-) -> None:
-    top = file.read_text().split("</header>")[0]
-    assert [html.unescape(warning) for warning in re.findall("<li>(.*?)</li>", top)] == WARNINGS
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    assert visible_text(file.read_text()).count("with a different label") == 1, "only in the table of duplicates"
-    card = json.loads((inputs / RAW / DATA_CARD).read_text())
-    card["leakage"][0] |= {"rows": 4321, "contradictory": 1234}
-    write(tmp_path / RAW / DATA_CARD, {**card, "warnings": []})
-    page = make_report(tmp_path)
-    assert "<li>" not in page.split("</header>")[0]
-    assert "download found nothing to warn about" in page
-    assert re.search(r"with a different label.*4,321\s+1,234", visible_text(page), re.DOTALL)
+def test_download_warnings_are_at_the_top_and_contradictions_have_a_column(file: Path, other_page: Path) -> None:
+    page, other = file.read_text(), other_page.read_text()
+    assert [html.unescape(text) for text in re.findall("<li>(.*?)</li>", page.split("</header>")[0])] == WARNINGS
+    assert visible_text(page).count("with a different label") == 1, "only in the table of duplicates"
+    assert "<li>" not in other.split("</header>")[0]
+    assert "download found nothing to warn about" in other
+    assert re.search(r"with a different label.*4,321\s+1,234", visible_text(other), re.DOTALL)
 
 
 def f1_and_positive_rate(page: str, split: str) -> list[tuple[str, str]]:
@@ -293,11 +295,8 @@ def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path
     assert row(page, "Table of precision and recall", "test") == ["0.0", DASH]
 
 
-def test_the_kept_epoch_is_marked_in_the_chart_and_in_the_table(inputs: Path, file: Path, tmp_path: Path) -> None:
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    training = parse_details((inputs / METRICS_DIR / "train.json").read_text())
-    write_details(tmp_path / METRICS_DIR / "train.json", {**training, "kept_epoch": 1})
-    for page, kept, step in ((make_report(tmp_path), "1", "4"), (file.read_text(), "2", "8")):
+def test_the_kept_epoch_is_marked_in_the_chart_and_in_the_table(file: Path, other_page: Path) -> None:
+    for page, kept, step in ((other_page.read_text(), "1", "4"), (file.read_text(), "2", "8")):
         assert re.findall(r'<th scope="row">(\d),\u00a0kept', page) == [kept]
         losses = re.search(r'id="losses-specification">(.*?)</script>', page)
         assert losses
@@ -442,9 +441,6 @@ def test_the_findings_include_their_evidence(inputs: Path, tmp_path: Path) -> No
     summary = findings(make_report(tmp_path))
     assert "With 60 pairs, however, a gap of up to 70.0 points between confidence and accuracy may be chance" in summary
     assert "The last epoch (2) has the best validation F1, by 7.0 points" in summary
-    diagnostics["test"]["if_calibrated"] = unsure | {"accuracy_low": 0.98, "accuracy_high": 0.99}
-    write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
-    assert "right on 98.0% to 99.0% of these pairs" in findings(make_report(tmp_path))
 
 
 def test_a_worse_slice_is_reported_with_its_interval(inputs: Path, tmp_path: Path) -> None:
@@ -470,15 +466,12 @@ def test_a_single_mistake_is_reported_in_the_singular(inputs: Path, tmp_path: Pa
     assert mistake in findings(make_report(tmp_path))
 
 
-def test_the_effect_of_the_best_threshold_has_an_interval(inputs: Path, file: Path, tmp_path: Path) -> None:
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+def test_the_effect_of_the_best_threshold_has_an_interval(file: Path, constant_page: Path) -> None:
     assert "it would not change any answer" in visible_text(file.read_text()), (
         "no prediction lies between 0.5 and the best threshold"
     )
-    rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
-    diagnostics = parse_details((tmp_path / METRICS_DIR / "diagnostics.json").read_text())
-    effect = visible_text(make_report(tmp_path)).split("it would change")[1].split("confidence")[0]
+    diagnostics = parse_details(constant_page.with_name("diagnostics.json").read_text())
+    effect = visible_text(constant_page.read_text()).split("it would change")[1].split("confidence")[0]
     effect = effect.replace("\N{MINUS SIGN}", "-")
     for name, title in (("accuracy", "accuracy"), ("f1", "F1")):
         match = re.search(rf"{title} by ([-+±\d.]+) points \(([-+±\d.]+) to ([-+±\d.]+)\)", effect)
@@ -500,24 +493,20 @@ def test_with_several_labels_the_calibration_finding_is_about_answers(files: dic
 def test_a_rise_in_loss_is_compared_with_its_standard_error(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     history = tmp_path / METRICS_DIR / "plots" / "history.csv"
-    summaries = {}
-    for loss in ("0.66", "3"):
-        header, *rows = (inputs / METRICS_DIR / "plots" / "history.csv").read_text().splitlines()
-        rows = [row.replace("validation,0.5,", f"validation,{loss},") for row in rows]
-        write(history, "\n".join([header, *rows, ""]))
-        summaries[loss] = findings(make_report(tmp_path))
-    assert "perhaps overfitting from epoch 2" in summaries["0.66"]
-    assert ": overfitting from epoch 2" in summaries["3"]
-    assert all("the random variation of a mean loss over 30 pairs" in text for text in summaries.values())
+    header, *rows = history.read_text().splitlines()
+    write(history, "\n".join([header, *(row.replace("validation,0.5,", "validation,3,") for row in rows), ""]))
+    summary = findings(make_report(tmp_path))
+    assert ": overfitting from epoch 2" in summary
+    assert "the random variation of a mean loss over 30 pairs" in summary
     table = pq.read_table(inputs / PREDICTIONS / "validation.parquet")
     logits = np.column_stack([table["logit_0"], table["logit_1"]])
     losses = np.logaddexp(*logits.T) - logits[np.arange(30), table["label"].to_numpy()]
-    assert f"two standard errors ({losses.std() / 30**0.5:.3f} each," in summaries["3"]
+    assert f"two standard errors ({losses.std() / 30**0.5:.3f} each," in summary
 
 
 def test_the_mean_error_is_described_in_words(files: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
-    for shift, words in ((1, "too high"), (-1, "too low"), (0, "neither too high nor too low")):
+    for shift, words in ((1, "too high"), (0, "neither too high nor too low")):
         for split in ("validation", "test"):
             table = tmp_path / PREDICTIONS / f"{split}.parquet"
             predicted = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
@@ -545,13 +534,13 @@ def test_twenty_classes_have_a_matrix_and_a_table(files: dict[str, Path]) -> Non
     assert f"most often “{names[label]}” as “{names[predicted]}” ({matrix.max()})" in visible_text(page)
 
 
-def test_hundreds_of_classes_have_no_matrix(tmp_path: Path) -> None:
-    labels = [f"class {number}" for number in range(300)]
+def test_a_hundred_classes_have_no_matrix(tmp_path: Path) -> None:
+    labels = [f"class {number}" for number in range(100)]
     write_inputs(tmp_path, "classes", {**SIZES, "train": 300, "test": 300}, labels=labels)
     page = make_report(tmp_path)
     assert "Confusion matrix" not in page
     assert len(re.findall("labeled class", page)) == 40
-    assert len(page) < 1_300_000
+    assert len(page) < 1_100_000
 
 
 @pytest.mark.slow
@@ -698,7 +687,8 @@ def test_the_scores_fit_a_large_window_without_scrolling(view: OpenedPage) -> No
     assert region.evaluate("region => region.scrollWidth <= region.clientWidth")
 
 
-def test_the_table_of_contents_stays_visible_and_marks_the_current_section(view: OpenedPage) -> None:
+@pytest.mark.parametrize("view", [VIEWS[0]], ids=str, indirect=True)
+def test_the_table_of_contents_stays_visible_on_a_phone_and_marks_the_current_section(view: OpenedPage) -> None:
     page = view.page
     nav, links = page.locator("nav"), page.locator("nav a")
     size = page.viewport_size
@@ -712,7 +702,7 @@ def test_the_table_of_contents_stays_visible_and_marks_the_current_section(view:
         assert bar["y"] == 0
         assert bar["height"] < 50
         assert marked["x"] >= 0
-        assert marked["x"] + marked["width"] <= size["width"], "on a phone, the row of links scrolls to the marked link"
+        assert marked["x"] + marked["width"] <= size["width"], "the row of links scrolls to the marked link"
         assert bar["height"] <= heading["y"] < size["height"]
     page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     expect(page.locator("nav [aria-current]")).to_have_text("Versions and checksums")
@@ -757,14 +747,16 @@ def test_all_text_has_a_contrast_of_at_least_4_5(view: OpenedPage) -> None:
     assert [(text, round(contrast, 2)) for text, contrast in contrasts if contrast < 4.5] == []
 
 
-def test_the_charts_follow_the_color_scheme(browser: Browser, file: Path) -> None:
-    view = open_page(browser, file)
-    label = view.page.locator(".chart .role-axis-label text").first
+def test_the_charts_follow_the_color_scheme(pairs_page: Page) -> None:
+    errors: list[Any] = []
+    pairs_page.on("pageerror", lambda error: errors.append(error))
+    label = pairs_page.locator(".chart .role-axis-label text").first
     light = label.evaluate("text => getComputedStyle(text).fill")
-    view.page.emulate_media(color_scheme="dark")
-    expect(view.page.locator(".chart .role-axis-label text").first).not_to_have_css("fill", light)
-    assert view.messages == []
-    view.page.close()
+    pairs_page.emulate_media(color_scheme="dark")
+    expect(label).not_to_have_css("fill", light)
+    pairs_page.emulate_media(color_scheme="light")
+    expect(label).to_have_css("fill", light)
+    assert errors == []
 
 
 def test_the_keyboard_reaches_every_table_and_skips_to_the_content(browser: Browser, file: Path) -> None:
@@ -866,10 +858,10 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     expect(page.get_by_role("columnheader", name=f"recall at {threshold:.3f}")).to_be_visible()
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()
-    page.evaluate(EXPAND_ALL)
-    expect(page.get_by_role("row", name='training_args {"label_smoothing_factor": 0.1}')).to_be_visible()
-    expect(page.get_by_role("row", name="max_train_samples null")).to_be_visible()
-    expect(page.get_by_role("region", name="Training parameters")).not_to_contain_text("torch")
+    parameters = page.get_by_role("region", name="Training parameters", include_hidden=True)
+    expect(parameters).to_contain_text(re.compile(r'training_args\s*{"label_smoothing_factor": 0\.1}'))
+    expect(parameters).to_contain_text(re.compile(r"max_train_samples\s*null"))
+    expect(parameters).not_to_contain_text("torch")
     expect(page.locator("#versions")).to_contain_text("a local directory")
     expect(page.locator("#versions")).to_contain_text("0f" * 32)
     mistake = page.locator(".mistake").first

@@ -119,21 +119,19 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextM
 KilledAt = Callable[..., AbstractContextManager[None]]
 
 
-@pytest.mark.parametrize(
-    ("engine", "kills", "keep"), [("trainer", [2], "last"), ("trainer", [5, 3], "best"), ("loop", [5, 3], "best")]
-)
+@pytest.mark.parametrize(("engine", "keep"), [("trainer", "last"), ("loop", "best")])
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
-    engine: str, kills: list[int], keep: str, run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,
+    engine: str, keep: str, run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    for number in kills:
+    for number in (5, 3):
         with killed_at(number):
             run(engine=engine, keep=keep)
         assert not (tmp_path / "run" / "classifier").exists()
         assert len(list((tmp_path / "checkpoints").glob("*/checkpoint-*"))) <= 2
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run(engine=engine, keep=keep)
-    assert ("resuming from" in caplog.text) == (kills != [2]), "the first checkpoint is saved after step 2"
+    assert "resuming from" in caplog.text
     assert resumed == uninterrupted(engine=engine, keep=keep)
     remove_finished(tmp_path / "checkpoints")
     assert not list((tmp_path / "checkpoints").iterdir()), "a finished run needs no checkpoints"
@@ -163,22 +161,6 @@ def test_a_signal_saves_a_checkpoint_after_the_current_step(
     assert resumed == uninterrupted(engine=engine)
 
 
-def test_a_run_resumes_after_its_checkpoints_were_moved(
-    run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path
-) -> None:
-    """The Trainer stores the path of the best checkpoint. After the last step, no later save updates that path.
-
-    With an lr of 0.1, the last epoch is not the best.
-    """
-    settings = {"epochs": 3, "lr": 0.1, "max_train_samples": 32}
-    with killed_at(1, DefaultFlowCallback, "on_train_end"):
-        run(**settings)
-    (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
-    resumed = run(**settings, home="elsewhere")
-    assert parse_details(resumed["metrics/train.json"].decode())["kept_epoch"] < 3
-    assert resumed == uninterrupted(**settings)
-
-
 def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_directory(
     run: Run, killed_at: KilledAt, tmp_path: Path
 ) -> None:
@@ -193,7 +175,7 @@ def test_a_checkpoint_is_removed_only_when_a_newer_one_is_complete(
 ) -> None:
     with killed_at(6, getattr(pipeline.training, engine), "complete"):  # checkpoint-4 ends the best epoch
         run(engine=engine, save_steps=1)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
+    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
         run(engine=engine, save_steps=1)
     assert re.search(r"resuming from \S*checkpoint-5$", caplog.text, re.M)
 
@@ -243,33 +225,44 @@ def test_a_checkpoint_that_was_truncated_after_it_was_saved_is_skipped(
     assert resumed == uninterrupted()
 
 
-def test_early_stopping_survives_a_resume(run: Run, uninterrupted: Run, killed_at: KilledAt) -> None:
-    """The run is killed after training has stopped early and before the run ends."""
+def test_a_run_that_stopped_early_resumes_after_its_checkpoints_were_moved(
+    run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path
+) -> None:
+    """The Trainer stores the path of the best checkpoint. After the last step, no later save updates that path."""
     settings = {
         "epochs": 4,
         "early_stopping_patience": 1,
-        "lr": 1e-9,  # the model learns nothing, so training stops early
-        "max_train_samples": 16,
+        "lr": 1e-9,  # the scores do not change, so training stops early and the first epoch is the best
+        "max_train_samples": 32,
     }
-    expected = uninterrupted(**settings)
-    assert parse_details(expected["metrics/train.json"].decode())["epochs_run"] == 2
     with killed_at(1, DefaultFlowCallback, "on_train_end"):
         run(**settings)
-    assert run(**settings) == expected
+    (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+    resumed = run(**settings, home="elsewhere")
+    summary = parse_details(resumed["metrics/train.json"].decode())
+    assert (summary["kept_epoch"], summary["epochs_run"]) == (1, 2)
+    assert resumed == uninterrupted(**settings)
 
 
-def test_a_signal_after_the_last_step_writes_no_output(
+def test_a_run_that_is_interrupted_or_fails_after_its_last_step_loses_no_training(
     run: Run, uninterrupted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(DefaultFlowCallback, "on_train_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(SystemExit) as stopped:
+    """Checkpoints are removed last."""
+
+    def fail_to_write(path: Path, content: Any) -> None:
+        raise UserError(f"{path} cannot be written: No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(DefaultFlowCallback, "on_train_end", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
         run()
     assert stopped.value.code == 143
     assert not (tmp_path / "run" / "classifier").exists()
-    monkeypatch.undo()
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
+        patch.setattr("pipeline.train.write_details", fail_to_write)
+        run()
     with caplog.at_level(logging.INFO, logger="pipeline"):
         resumed = run()
-    assert re.search(r"resuming from \S*checkpoint-8", caplog.text)
+    assert re.search(r"resuming from \S*checkpoint-8", caplog.text), "the run has 8 steps"
     timing = json.loads((tmp_path / "run" / "metrics" / "timing.json").read_text())
     assert timing["train"]["samples_per_second"] == 0, "only samples from this process count"
     assert resumed == uninterrupted()
@@ -283,23 +276,6 @@ def test_unwritable_metrics_fail_before_training(run: Run, tmp_path: Path, caplo
     assert "training on" not in caplog.text
 
 
-def test_no_training_is_lost_if_metrics_cannot_be_written(
-    run: Run, uninterrupted: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Checkpoints are removed last, so a run that fails or is killed after its last step resumes from that step."""
-
-    def fail_to_write(path: Path, content: Any) -> None:
-        raise UserError(f"{path} cannot be written: No space left on device")
-
-    with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
-        patch.setattr("pipeline.train.write_details", fail_to_write)
-        run()
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run()
-    assert re.search(r"resuming from \S*checkpoint-8", caplog.text), "the run has 8 steps"
-    assert resumed == uninterrupted()
-
-
 def test_an_unwritable_checkpoint_directory_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(UserError, match=r"checkpoints cannot be written: (File exists|Not a directory)"):
@@ -310,47 +286,49 @@ def test_the_run_key_does_not_depend_on_the_order_of_parameters() -> None:
     assert run_key({"lr": 1e-3, "seed": 1}, []) == run_key({"seed": 1, "lr": 1e-3}, [])
 
 
-def test_training_starts_from_scratch_if_parameters_inputs_or_kernels_have_changed(
-    run: Run, killed_at: KilledAt, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def key_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return the key under which a run would look for its checkpoints, without training."""
+
+    def key_of(**changes: Any) -> str:
+        keys = []
+
+        def record(root: Path, key: str, fresh: bool) -> None:
+            keys.append(key)
+            raise Killed
+
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr("pipeline.train.run_directory", record)
+            run(**changes)
+        return keys[0]
+
+    return key_of
+
+
+def test_checkpoints_are_not_shared_if_parameters_inputs_or_kernels_differ(
+    key_of: Callable[..., str], tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     checkpoint = shutil.copytree(tiny(), tmp_path / "checkpoint")
-    with killed_at(3):
-        run(checkpoint=checkpoint)
-
-    def start_again(**changes: Any) -> None:
-        caplog.clear()
-        with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
-            run(**{"checkpoint": checkpoint, **changes})
-        assert "training on" in caplog.text
-
-    start_again()
-    assert "resuming" in caplog.text, "nothing has changed"
+    data = shutil.copytree(tokenized(tiny()), tmp_path / "data")
+    (data / "lengths.json").write_text("{}")
+    first = key_of(checkpoint=checkpoint)
     threads = torch.get_num_threads()
-    changes: tuple[dict[str, Any], ...] = ({"lr": 2e-3}, {"num_threads": 2}, {"data": tokenized(tiny(), "max_length")})
+    changes: tuple[dict[str, Any], ...] = ({"lr": 2e-3}, {"num_threads": 2}, {"data": data})
     for change in changes:
-        start_again(**change)
-        assert "resuming" not in caplog.text, change
+        assert key_of(**{"checkpoint": checkpoint, **change}) != first, change
     torch.set_num_threads(threads)
     with monkeypatch.context() as patch:
         patch.setenv("MKL_CBWR", "COMPATIBLE")
-        start_again()
-        assert "resuming" not in caplog.text
+        assert key_of(checkpoint=checkpoint) != first
+    assert key_of(checkpoint=checkpoint) == first
     weights = load_file(checkpoint / "model.safetensors")
     save_file({name: tensor * 2 for name, tensor in weights.items()}, checkpoint / "model.safetensors")
-    start_again()
-    assert "resuming" not in caplog.text
+    assert key_of(checkpoint=checkpoint) != first
 
 
-def test_a_run_resumes_if_only_settings_that_cannot_affect_the_weights_have_changed(
-    run: Run, uninterrupted: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
-) -> None:
-    with killed_at(4):
-        run()
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run(dataloader_num_workers=1, save_steps=3)
-    assert "resuming" in caplog.text
-    assert resumed == uninterrupted()
+def test_settings_that_cannot_affect_the_weights_do_not_change_the_key_of_a_run(key_of: Callable[..., str]) -> None:
+    assert key_of(dataloader_num_workers=1, save_steps=3) == key_of()
 
 
 def test_fresh_ignores_checkpoints(run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture) -> None:

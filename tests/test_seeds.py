@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 from conftest import Project
-from toy import experiment
+from toy import experiment, restore
 from zc.lockfile import LockFile
 
 from pipeline.core.messages import UserError
@@ -50,7 +50,7 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     caplog.set_level("INFO")
     group = group_name(["train.epochs=3"])
     experiment(toy, f"{group}-1", train__epochs="3", train__seed="1")
-    toy.run("dvc", "checkout", "--quiet", "--force")
+    restore(toy)
     run_seeds(2, ["train.epochs=3"], 1)
     assert f"{group}: 1 of 2 seeds are finished" in caplog.messages
     assert any(re.match(r"seed 2 of 2, 0:\d\d:\d\d: epoch 3/3: train loss 0\.5", line) for line in caplog.messages)
@@ -84,7 +84,7 @@ def test_a_regression_without_test_labels_is_summarized_by_validation_scores(
     overrides = ["data.task=stsb"]
     for seed in "12":
         experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
-    toy.run("dvc", "checkout", "--quiet", "--force")
+    restore(toy)
     run_seeds(2, overrides, 1)
     table = capsys.readouterr().out
     assert numbers(table, "validation Spearman correlation")[0] == 2

@@ -22,7 +22,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE, TOKENIZATION
 from pipeline.core.task import TASK
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.modeling.tokenization import count_words, encode
+from pipeline.modeling.tokenization import count_words, encode, length_range
 from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
 
@@ -90,13 +90,12 @@ def test_a_tokenizer_with_left_truncation_keeps_the_end_of_a_long_text(
     assert truncated[-9:] == last[-9:]
 
 
-def test_padding_to_max_length_gives_fixed_shapes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
-    tokenize(raw, tiny(), tmp_path / "out", params(80, "max_length"), 1)
-    table = load_split(tmp_path / "out", "train", "tokenize")
-    assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name][:]} == {80}
-    tokenize(raw, tiny(), tmp_path / "dynamic", params(80), 1)
-    padded, dynamic = (json.loads((tmp_path / out / "lengths.json").read_text()) for out in ("out", "dynamic"))
-    assert padded == dynamic, "the lengths must not include padding"
+def test_padding_to_max_length_gives_fixed_shapes(tiny: TinyMaker, tokenized: Callable[..., Path]) -> None:
+    padded, dynamic = tokenized(tiny(), "max_length"), tokenized(tiny())
+    table = load_split(padded, "train", "tokenize")
+    assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name][:]} == {96}
+    lengths = [json.loads((directory / "lengths.json").read_text()) for directory in (padded, dynamic)]
+    assert lengths[0] == lengths[1], "the lengths must not include padding"
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -121,8 +120,8 @@ def test_the_number_of_processes_does_not_change_the_bytes(raw: Path, tiny: Tiny
 def test_a_length_outside_the_models_limits_is_rejected(
     model_type: str, raw: Path, tiny: TinyMaker, tmp_path: Path
 ) -> None:
-    tokenize(raw, tiny(model_type), tmp_path / "out", params(128), 1)
     minimum = 5 if model_type == "bert" else 6  # the special tokens and one token of each sentence
+    assert length_range(tiny(model_type), load_tokenizer(tiny(model_type)), texts=2) == (minimum, 128)
     for length in (129, minimum - 1):
         with pytest.raises(UserError, match=rf"tokenize\.max_length must be .* {minimum} and 128 .*, got {length}\."):
             tokenize(raw, tiny(model_type), tmp_path / "out", params(length), 1)

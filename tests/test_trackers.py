@@ -68,8 +68,6 @@ def test_every_run_is_recorded_in_the_users_repository(
 
     An environment variable of the user takes precedence.
     """
-    project.git("config", "user.name", "A")
-    project.git("config", "user.email", "a@example.org")
     project.set("runtime.report_to", tracker)
     project.set("train.seed", f"{len(tracker)}")  # a different tracker alone does not cause a run
     project.run("dvc", "repro", "train", PATH=with_trackers)

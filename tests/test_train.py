@@ -21,7 +21,6 @@ from conftest import ROOT, TinyMaker, sections
 from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
-from pipeline.evaluation.metrics import loss, scores
 from pipeline.modeling.device import Device, warn_if_busy
 from pipeline.modeling.distributed import process_group
 from pipeline.modeling.loading import load_classifier
@@ -129,8 +128,7 @@ def test_length_groups_cover_every_pair_in_batches_of_similar_length_and_random_
     assert list(sampler) == orders[0], "the order depends only on seed and epoch"
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_every_epoch_has_its_own_order(engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_epoch_has_its_own_order(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = []
     original = EpochSampler.__iter__
 
@@ -139,7 +137,7 @@ def test_every_epoch_has_its_own_order(engine: str, trained: Trained, monkeypatc
         return iter(orders[-1])
 
     monkeypatch.setattr(EpochSampler, "__iter__", record_order)
-    trained(epochs=3, engine=engine, max_train_samples=32)
+    trained(epochs=3, max_train_samples=32)
     first, second, third = orders
     assert sorted(first) == sorted(second) == sorted(third)
     assert first != second != third != first
@@ -180,37 +178,29 @@ def test_max_train_samples_takes_the_first_pairs(
         assert inputs.training["idx"][:] == list(expected)
 
 
-def test_extra_training_arguments_reach_the_trainer(trained: Trained) -> None:
-    changes = ({}, {"label_smoothing_factor": 0.5}, {"adam_beta1": 0.5})
-    plain, smoothed, other_optimizer = (
-        losses(trained(logging_steps=1, max_train_samples=48, training_args=change)) for change in changes
+def test_extra_training_arguments_reach_the_trainer(trained: Trained, params: Params, tmp_path: Path) -> None:
+    changes: tuple[dict[str, Any], ...] = ({}, {"label_smoothing_factor": 0.5})
+    plain, smoothed = (
+        losses(trained(logging_steps=1, max_train_samples=16, training_args=change)) for change in changes
     )
-    assert smoothed[0] != plain[0]
-    assert other_optimizer[0] == plain[0]
-    assert other_optimizer[2] != plain[2]
+    assert smoothed != plain
+    settings = sections(params, training_args={"adam_beta1": 0.5})
+    assert training_arguments(*settings, Device("cpu", "fp32"), tmp_path, "f1").adam_beta1 == 0.5
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"training_args": {"learning_rate": 1}}, r'must not set "learning_rate", which train\.lr sets\. Remove it'),
         ({"training_args": {"output_dir": "x"}}, r'"output_dir", which the pipeline sets'),
         ({"training_args": {"dataloader_drop_last": True}}, r'"dataloader_drop_last", whose default'),
-        ({"training_args": {"data_seed": 1}}, r'"data_seed", whose default the pipeline needs'),
-        ({"training_args": {"gradient_checkpointing": True}}, r"which train\.gradient_checkpointing sets"),
-        ({"training_args": {"adam_beta": 0.9}}, r'got "adam_beta"\. Did you mean "adam_beta'),
-        ({"training_args": {"torch_empty_cache_steps": -1}}, r"TrainingArguments rejects a value"),
         ({"training_args": {"fsdp": True}}, r"must not set fsdp .* process would train a whole copy"),
-        ({"training_args": {"deepspeed": {"zero_optimization": {"stage": 2}}}}, r'"deepspeed", whose default'),
-        ({"optim": "adamw_troch"}, r'train\.optim must be .*"adamw_troch"\. Did you mean "adamw_torch"'),
-        ({"report_to": "wandbb"}, r'runtime\.report_to must be a tracker, got "wandbb"\. Did you mean "wandb"'),
-        ({"report_to": "dvclive"}, r"runtime\.report_to must not be dvclive, which rewrites dvc\.yaml"),
         ({"report_to": "clearml"}, r"runtime\.report_to is clearml, which is not installed"),
     ],
 )  # fmt: skip
 def test_an_invalid_argument_is_reported_in_one_line(
     params: Params, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
+    """test_check.py has more of these."""
     with pytest.raises(UserError, match=message) as error:
         training_arguments(*sections(params, **change), Device("cpu", "fp32"), tmp_path, "f1")
     assert "\n" not in str(error.value)
@@ -240,13 +230,6 @@ def test_fsdp_reaches_accelerate_on_a_gpu(params: Params, tmp_path: Path) -> Non
     assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_fp16_without_a_gpu_is_rejected_before_any_work(trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"train\.precision must be auto, .*got fp16"):
-        trained(out=tmp_path, precision="fp16")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="pipeline"):
         auto = trained(precision="auto", max_train_samples=16)
@@ -256,7 +239,6 @@ def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, ca
     assert "device: cpu (1 thread)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen
-    assert weights(auto) == weights(trained(precision=chosen, max_train_samples=16))
 
 
 def test_a_busy_machine_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +249,8 @@ def test_a_busy_machine_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch:
         assert (f"load of {load:.1f}" in caplog.text and "train.num_threads" in caplog.text) == busy
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(engine: str, trained: Trained) -> None:
-    rows = history(trained(engine=engine, max_train_samples=32, batch_size=16, epochs=2, logging_steps=20))
+def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(trained: Trained) -> None:
+    rows = history(trained(max_train_samples=32, batch_size=16, epochs=2, logging_steps=20))
     assert [(row["step"], row["split"]) for row in rows] == [
         (step, split) for step in ("2", "4") for split in ("train", "validation")
     ]
@@ -371,18 +352,7 @@ def test_predictions_match_the_model_in_the_order_of_the_data(
         assert row["label"] == pair["label"]
 
 
-def test_train_and_predict_agree_on_the_score(short_run: Path, rows: list[dict[str, Any]]) -> None:
-    validation = rows[:120]
-    labels, predictions = (np.array([row[name] for row in validation]) for name in ("label", "prediction"))
-    logits = np.array([[row["logit_0"], row["logit_1"]] for row in validation])
-    [scored] = [row for row in history(short_run) if row["split"] == "validation"]
-    assert scores(["accuracy", "f1"], labels, predictions) == pytest.approx(
-        {"accuracy": float(scored["accuracy"]), "f1": float(scored["f1"])}, abs=1e-6
-    )
-    assert loss("single_label_classification", logits, labels) == pytest.approx(float(scored["loss"]), abs=1e-5)
-
-
-@pytest.mark.parametrize("model_type", ["distilbert", "mpnet", "roberta"])
+@pytest.mark.parametrize("model_type", ["distilbert", "roberta"])
 def test_every_model_type_runs_and_padding_does_not_change_its_logits(
     model_type: str, trained: Trained, predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
@@ -394,19 +364,12 @@ def test_every_model_type_runs_and_padding_does_not_change_its_logits(
         assert [row[name] for row in fixed] == pytest.approx([row[name] for row in dynamic], abs=2e-4)
 
 
-def test_the_classifier_loads_in_a_transformers_pipeline_and_returns_label_names(short_run: Path) -> None:
-    from transformers import pipeline
-
-    classify = pipeline("text-classification", model=str(short_run / "classifier"))
-    answer = classify({"text": "Maple Bank bought Meadow Foods .", "text_pair": "Meadow Foods was bought ."})
-    assert answer["label"] in ("equivalent", "not_equivalent")
+def test_the_classifier_has_the_standard_files_and_no_paths_of_this_machine(short_run: Path) -> None:
     names = {path.name for path in (short_run / "classifier").iterdir()}
     standard_files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert names == standard_files | {"inference.json", "provenance.json"}
     for name in names - {"model.safetensors"}:
-        assert str(short_run.parent) not in (short_run / "classifier" / name).read_text(), (
-            "the files must not contain paths of this machine"
-        )
+        assert str(short_run.parent) not in (short_run / "classifier" / name).read_text()
 
 
 def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> None:

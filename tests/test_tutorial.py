@@ -42,7 +42,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
     (root / ".venv").symlink_to(sys.prefix)
     (tmp_path / "home").mkdir()
-    env = os.environ | {"HOME": str(tmp_path / "home"), "GIT_CONFIG_NOSYSTEM": "1", "OMP_NUM_THREADS": "1"}
+    env = os.environ | {"HOME": str(tmp_path / "home"), "GIT_CONFIG_NOSYSTEM": "1"}
     for variable in ("TQDM_DISABLE", "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST", "MAKEFLAGS"):
         env.pop(variable, None)
 

@@ -1,5 +1,6 @@
 """Confidence intervals and comparisons match naive implementations of their definitions and other libraries."""
 
+import functools
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -165,23 +166,6 @@ def test_without_positives_the_interval_of_f1_is_0_to_1() -> None:
     assert score_intervals(SCORES, np.zeros(9, dtype=int), np.zeros(9, dtype=int))["f1"] == (0, 1)
 
 
-@pytest.mark.parametrize(("n", "accuracy"), [(40, 0.97), (100, 0.97), (40, 0.86), (408, 0.99)])
-def test_the_interval_of_accuracy_keeps_its_coverage_for_few_examples_and_near_1(n: int, accuracy: float) -> None:
-    labels = np.zeros(n, dtype=int)
-    intervals = [
-        score_intervals(SCORES, labels, (np.arange(n) >= right).astype(int))["accuracy"] for right in range(n + 1)
-    ]
-    probabilities = stats.binom(n, accuracy).pmf(range(n + 1))
-    assert (
-        sum(
-            probabilities[right]
-            for right, interval in enumerate(intervals)
-            if interval.low <= accuracy <= interval.high
-        )
-        > 0.93
-    )
-
-
 def test_pairing_by_seed_cancels_the_effect_of_a_seed_on_both_sides() -> None:
     random = np.random.default_rng(4)
     labels = random.integers(2, size=300)
@@ -194,19 +178,6 @@ def test_pairing_by_seed_cancels_the_effect_of_a_seed_on_both_sides() -> None:
         result = paired_differences(SCORES, labels, a, b, same_seeds=same_seeds)["accuracy"]
         widths[same_seeds] = result.high - result.low
     assert widths[False] > 10 * widths[True]
-
-
-def test_at_least_90_percent_of_intervals_cover_the_true_difference() -> None:
-    random = np.random.default_rng(5)
-    hits = 0
-    for _ in range(100):
-        right_a = random.random(300) < 0.8
-        right_b = np.where(right_a, random.random(300) < 0.95, random.random(300) < 0.4)  # an accuracy of 0.84
-        labels = random.integers(2, size=300)
-        a, b = (np.where(right, labels, 1 - labels)[np.newaxis] for right in (right_a, right_b))
-        result = paired_differences(["accuracy"], labels, a, b, same_seeds=True)["accuracy"]
-        hits += result.low <= 0.04 <= result.high
-    assert hits >= 90
 
 
 def test_the_difference_between_identical_runs_is_0() -> None:
@@ -259,6 +230,7 @@ def test_a_perfect_score_has_an_interval_as_wide_as_for_perfect_accuracy(name: s
     assert high - low == pytest.approx(gap * (2 if name == "pearson" else 1))
 
 
+@functools.cache
 def differs(fixed: int, broken: int, n: int) -> bool:
     """Return whether two runs differ in accuracy if B fixes and breaks these numbers of examples."""
     labels = np.ones(n, dtype=int)

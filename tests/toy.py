@@ -151,7 +151,7 @@ def predict(root: Path, params: Params) -> None:
 
 
 def toy_project(base: Path) -> "Project":
-    """Create a project with the toy pipeline, a git user and one committed result."""
+    """Create a project with the toy pipeline and one committed result."""
     from conftest import Project
 
     root = base / "in a path with spaces"
@@ -159,11 +159,28 @@ def toy_project(base: Path) -> "Project":
     project = Project(root, base / "no checkpoint", base / "home")
     shutil.copy(__file__, root)
     (root / "dvc.yaml").write_text(DVC)
-    project.git("config", "user.name", "A")
-    project.git("config", "user.email", "a@example.org")
-    project.repro()
+    (root / "data" / "params_checked").touch()
+    run_stages(project)
     project.commit("a result")
     return project
+
+
+def run_stages(project: "Project") -> None:
+    """Run the stages like `dvc repro --force`, but in this process and ten times faster."""
+    params = load_params(project.root / "params.yaml")
+    with chdir(project.root), Repo() as repo:  # DVC looks for the outputs in the working directory
+        for out in (RAW, PREDICTIONS):
+            shutil.rmtree(out, ignore_errors=True)
+        for stage in (download, train, predict):
+            stage(project.root, params)
+        repo.commit(force=True)
+
+
+def restore(project: "Project") -> None:
+    """Restore params.yaml and the outputs of the current commit."""
+    project.git("checkout", "--quiet", ".")
+    with chdir(project.root), Repo() as repo:
+        repo.checkout(force=True)
 
 
 def copy_of(project: "Project", base: Path) -> "Project":
@@ -175,18 +192,11 @@ def copy_of(project: "Project", base: Path) -> "Project":
 
 
 def experiment(project: "Project", name: str, **overrides: str) -> None:
-    """Record an experiment like `dvc exp run --temp --name`, but ten times faster. overrides: train__lr="1e-3"."""
+    """Record an experiment as `dvc exp run --temp --name` would. overrides: train__lr="1e-3"."""
     base = project.git("rev-parse", "HEAD").strip()
     for key, value in overrides.items():
         project.set(key.replace("__", "."), value)
-    params = load_params(project.root / "params.yaml")
-    with chdir(project.root), Repo() as repo:  # DVC runs a stage in the working directory
-        for out in ("raw", "predictions"):
-            shutil.rmtree(project.root / "data" / out)
-        download(project.root, params)
-        train(project.root, params)
-        predict(project.root, params)
-        repo.commit(force=True)
+    run_stages(project)
     project.commit(name)
     project.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/{name}", "HEAD")
     project.git("reset", "--quiet", "--hard", base)
