@@ -19,12 +19,7 @@ _SETTING = "params.yaml: train.precision"
 
 
 class Device(NamedTuple):
-    """The device and the precision that a stage computes with.
-
-    Attributes:
-        type: The device's name in torch, such as "cpu".
-        precision: The precision of the matrix products.
-    """
+    """The type of the device that a stage computes on, and the precision of its matrix products."""
 
     type: str
     precision: Precision
@@ -53,7 +48,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
 
     from pipeline.modeling.cpu import keep_memory
 
-    device = usable_device(precision, setting)
+    device, key = usable_device(precision, setting), setting.removeprefix("params.yaml: ")
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     name = detect_hardware().name
@@ -64,9 +59,9 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         if device.precision == "bf16" and not cpu_bf16():
             log.warning(  # The factors were measured with benchmarks/cpus.py.
                 "this CPU emulates bf16. Training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
-                "and scoring is slower, too. Set train.precision to auto to use fp32 on this machine."
-            )
-    reason = f" ({setting.removeprefix('params.yaml: ')} is auto)" if precision == "auto" else ""
+                "and scoring is slower, too. Set %s to auto to use fp32 on this machine.", key,
+            )  # fmt: skip
+    reason = f" ({key} is auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.type, name, device.precision, reason)
     return device
 
