@@ -77,10 +77,10 @@ def classify(
         for batch in _read(source, settings.text_columns, on_error):
             rows, texts = _usable_rows(batch, settings.text_columns, on_error)
             if rows.numbers:
-                scored = classifier.score(texts)
-                write({**rows.columns, **_answers(settings, scored.logits, rows)}, rows.schema)
+                logits, batch_truncated = classifier.score(texts)
+                write({**rows.columns, **_answers(settings, logits, rows)}, rows.schema)
                 classified += len(rows.numbers)
-                truncated += scored.truncated
+                truncated += batch_truncated
         if not classified:
             remedy = "Run without --on-error skip to see why." if skip_errors else "Add rows to it."
             raise UserError(f"The input has no row that can be used. {remedy}")
@@ -111,7 +111,7 @@ def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iter
 
 def _errors_path(source: list[str] | Path, out: Path | None) -> Path:
     path = out or (source if isinstance(source, Path) and source != _STANDARD_INPUT else Path("standard_input"))
-    return path.with_name(f"{path.stem}.errors.jsonl")
+    return path.parent / f"{path.stem}.errors.jsonl"
 
 
 def _require_outputs(source: list[str] | Path, outputs: list[Path]) -> None:
@@ -198,8 +198,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("Give either one or two texts, or --file.")
-    if arguments.out is not None and not arguments.out.name:
-        parser.error("--out must be the name of a file, and is empty.")
     if arguments.batch_size < 1:
         parser.error(f"--batch-size must be at least 1, got {arguments.batch_size}.")
     if arguments.file == _STANDARD_INPUT and distributed.world_size() > 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from datasets import Dataset
@@ -16,18 +16,6 @@ from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
 from pipeline.modeling.tokenization import encode, length_range
 from pipeline.params import Precision
-
-
-class Scored(NamedTuple):
-    """The scores of new examples.
-
-    Attributes:
-        logits: Shape (examples, outputs).
-        truncated: The number of examples that were truncated to `max_length`.
-    """
-
-    logits: NDArray[np.float64]
-    truncated: int
 
 
 class Classifier:
@@ -62,11 +50,14 @@ class Classifier:
                 )
         self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)
 
-    def score(self, texts: Sequence[Sequence[str]]) -> Scored:
+    def score(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], int]:
         """Score new examples.
 
         Args:
             texts: One sequence per text column, with the text of each example.
+
+        Returns:
+            Logits of shape (examples, outputs), and the number of examples that were truncated to `max_length`.
 
         Raises:
             UserError: Memory runs out, or a logit is NaN or infinite.
@@ -76,4 +67,4 @@ class Classifier:
         encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, settings.padding)
         logits = predict_logits(self._trainer, Dataset.from_dict(encoded))
         require_finite_logits(self._directory, logits, self._device.precision)
-        return Scored(logits.astype(np.float64), sum(encoded["truncated"]))
+        return logits.astype(np.float64), sum(encoded["truncated"])

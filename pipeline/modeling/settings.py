@@ -50,8 +50,6 @@ def read_settings(directory: Path) -> InferenceSettings:
         raise UserError(
             f'{directory} {problem}. Run "dvc repro", or choose a directory that the stage train wrote.'
         ) from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error}). Train the model again.") from None
     except ValidationError as error:
         first = error.errors()[0]
         entry = "".join(f"{name}: " for name in first["loc"])

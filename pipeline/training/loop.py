@@ -71,9 +71,8 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     batches_to_skip = steps_to_skip * params.gradient_accumulation_steps
     loss_since_logged, steps_since_logged = torch.zeros((), device=accelerator.device), 0
     bar = tqdm(total=max_steps, initial=first_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
-    dropout = fast_dropout() if inputs.device.type == "cpu" else nullcontext()
     with (
-        logging_redirect_tqdm(), bar, dropout, out_of_memory(MEMORY_REMEDY), Interruption() as interruption,
+        logging_redirect_tqdm(), bar, fast_dropout(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption,
         Stopwatch() as watch,
     ):  # fmt: skip
         for epoch in range(first_epoch, params.epochs):

@@ -4,7 +4,6 @@ docs/trainer.md gives an overview of what is corrected and why.
 """
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +84,14 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
 class CorrectedTrainer(Trainer):
     """A Trainer that corrects the loss, the order of the examples and the reporting of failures.
 
-    Loss: the loss of an optimizer step is the mean over the effective batch, no matter how the batch is split into
-    forward passes. The Trainer assumes that a model whose `forward` accepts **kwargs divides its loss by
-    `num_items_in_batch`, so it does not divide by `gradient_accumulation_steps` itself. But sequence-classification
-    models accept **kwargs, ignore `num_items_in_batch`, and return the mean over one forward pass. Loss and gradients
-    would therefore be multiplied by `gradient_accumulation_steps`. With a `compute_loss_func`, this class divides by
-    `num_items_in_batch`. Background: https://huggingface.co/blog/gradient_accumulation
+    Loss: the loss of an optimizer step is the mean over the effective batch (see `SummedLoss`). The Trainer assumes
+    that a model whose `forward` accepts **kwargs divides its loss by `num_items_in_batch`, so it does not divide by
+    `gradient_accumulation_steps` itself. But sequence-classification models accept **kwargs and ignore
+    `num_items_in_batch`. Loss and gradients would therefore be multiplied by `gradient_accumulation_steps`. With a
+    `compute_loss_func`, this class divides by `num_items_in_batch`. Background:
+    https://huggingface.co/blog/gradient_accumulation
 
-    Order: the order of the examples depends only on the seed and the epoch (see `EpochSampler`). With
-    `train_sampling_strategy="group_by_length"`, the Trainer's sampler draws from torch's global generator, so a run
-    that is resumed in the middle of an epoch would continue in a different order.
+    Order: the order of the examples depends only on the seed and the epoch (see `EpochSampler`).
 
     Failures: a NaN or infinite loss, or a checkpoint that cannot be written, ends the run with a one-line error.
 
@@ -147,7 +144,7 @@ class CorrectedTrainer(Trainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         if self.args.process_index:  # Otherwise, dropout would drop the same units in all processes.
             torch.manual_seed(self.args.seed + self.args.process_index)
-        with fast_dropout() if self.args.use_cpu else nullcontext():
+        with fast_dropout():
             return super().train(*args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -199,7 +196,7 @@ class _Checkpointing(TrainerCallback):
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        distributed.barrier()  # After this, all processes have written their random states.
+        args.distributed_state.wait_for_everyone()  # After this, all processes have written their random states.
         if distributed.rank() == 0:
             complete(self._home / f"checkpoint-{state.global_step}")
             rotate_checkpoints(str(self._home), 2, state.best_model_checkpoint)  # Keep the newest and the best.
