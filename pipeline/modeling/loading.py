@@ -19,7 +19,7 @@ from transformers import (
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import SETTINGS
 from pipeline.modeling.first_token import first_token_only
-from pipeline.modeling.heads import adapt_head, head_modules, inherited_head
+from pipeline.modeling.heads import with_matching_head
 from pipeline.modeling.regression_head import replace_head
 from pipeline.modeling.settings import InferenceSettings, read_settings
 
@@ -94,11 +94,8 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
         settings = read_settings(directory) if trained else None
         weights = _read_weights(directory)
         architecture = _build_architecture(directory, weights)
-        head = None if trained else inherited_head(architecture, weights)
-        rows = head.rows_for(labels) if head else None
-        if head and rows is None:  # Without its weights, the head is newly initialized.
-            modules = head_modules(architecture)
-            weights = {name: tensor for name, tensor in weights.items() if name.split(".")[0] not in modules}
+        if not trained:
+            weights = with_matching_head(weights, architecture, labels, directory)
         model, loading = type(architecture).from_pretrained(
             None,
             config=AutoConfig.from_pretrained(directory, **_LOCAL, **config),
@@ -114,10 +111,8 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
         _require_complete(directory, settings, model.config, missing, sorted(loading["unexpected_keys"]))
     else:
         _require_known_names(directory, model, missing)
-    if head:
-        adapt_head(model, head, rows, labels, directory)
-    elif missing:
-        log.info("newly initialized, because they are missing from %s: %s", directory, ", ".join(missing))
+    if missing:
+        log.info("newly initialized: %s", ", ".join(missing))
     if model.config.problem_type == "regression":
         replace_head(model, missing)
     model.config.use_cache = False  # Only text generation needs it. The Trainer would change it, the loop would not.
