@@ -27,7 +27,6 @@ from pipeline.core.paths import CLASSIFIER
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.settings import InferenceSettings
 from pipeline.params import Precision
 from pipeline.tabular.reading import (
     Batch,
@@ -78,7 +77,7 @@ def classify(
             rows, texts = _usable_rows(batch, settings.text_columns, on_error)
             if rows.numbers:
                 logits, batch_truncated = classifier.score(texts)
-                write({**rows.columns, **_answers(settings, logits, rows)}, rows.schema)
+                write({**rows.columns, **_answers(classifier, logits, rows)}, rows.schema)
                 classified += len(rows.numbers)
                 truncated += batch_truncated
         if not classified:
@@ -147,17 +146,17 @@ def _require_text(batch: Batch, row: int, name: str) -> str:
     return text
 
 
-def _answers(settings: InferenceSettings, logits: NDArray[Any], rows: Batch) -> dict[str, Any]:
+def _answers(classifier: Classifier, logits: NDArray[Any], rows: Batch) -> dict[str, Any]:
     """Return the columns with the predictions. Raises UserError if the rows have a column with the same name."""
-    labels = settings.labels
-    predictions = logits_to_predictions(settings.problem_type, logits).tolist()
-    if settings.problem_type == "single_label_classification":
+    problem_type, labels = classifier.problem_type, classifier.labels
+    predictions = logits_to_predictions(problem_type, logits).tolist()
+    if problem_type == "single_label_classification":
         predictions = [labels[number] for number in predictions]
-    elif settings.problem_type == "multi_label_classification":
+    elif problem_type == "multi_label_classification":
         predictions = [[label for label, flag in zip(labels, flags, strict=True) if flag] for flags in predictions]
     answers = {"prediction": predictions}
-    if settings.problem_type != "regression":
-        columns = logits_to_probabilities(settings.problem_type, logits).T.tolist()
+    if problem_type != "regression":
+        columns = logits_to_probabilities(problem_type, logits).T.tolist()
         answers |= {f"probability_{label}": column for label, column in zip(labels, columns, strict=True)}
     if clash := next((name for name in answers if name in rows.columns), None):
         raise UserError(f'{rows.path} has a column "{clash}", but the output needs this name. Rename the column.')

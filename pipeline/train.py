@@ -116,9 +116,8 @@ def train(
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             inference = json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8"))
             InferenceSettings(
-                task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
-                precision=device.precision, **inference,
-            ).write(draft)  # fmt: skip
+                task=task.name, text_columns=task.text_columns, precision=device.precision, **inference
+            ).write(draft)
             # `write_json` would round the parameters to six digits.
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # If training resumed after its last step, the curves are not written yet.

@@ -9,6 +9,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 
 from pipeline.core.paths import SETTINGS
+from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.failures import require_finite_logits
 from pipeline.modeling.loading import load_classifier, load_tokenizer, reading_model
@@ -24,7 +25,9 @@ class Classifier:
     It gives the same logits as the stage predict, up to rounding in the chosen precision.
 
     Attributes:
-        settings: How to use the model, for example its text columns, labels and maximum length.
+        settings: How to use the model, for example its text columns and its maximum length.
+        problem_type: The same as in `Task`.
+        labels: The names of the outputs, in their order. A regression has a single output with a meaningless name.
     """
 
     def __init__(self, directory: Path, batch_size: int, precision: Literal["auto", Precision] | None = None) -> None:
@@ -43,6 +46,9 @@ class Classifier:
             self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
             self._tokenizer = load_tokenizer(directory)
             model: Any = load_classifier(directory, self._device.type, trained=True)
+            names = model.config.id2label
+            self.problem_type: ProblemType = model.config.problem_type
+            self.labels = [str(names[number]) for number in range(len(names))]
             shortest, longest = length_range(directory, self._tokenizer, len(settings.text_columns))
             if not shortest <= settings.max_length <= longest:
                 raise ValueError(
