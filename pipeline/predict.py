@@ -1,10 +1,10 @@
 """Predict every validation and test example with the fine-tuned model."""
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import as_command, parse_arguments
 from pipeline.params import Precision, PredictParams, keys_of, load_params
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
-    ARGUMENTS = parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
+    parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
 
 import shutil
 from contextlib import nullcontext
@@ -125,4 +125,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, ARGUMENTS)
+    with as_command():
+        main()

@@ -1,14 +1,11 @@
 """Fine-tune the base model on the training examples."""
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import as_command, parse_arguments
 from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
-    ARGUMENTS = parse_arguments(
-        keys_of(
-            "train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout"
-        ),
-        fresh="start from scratch (default: resume an interrupted run from its last checkpoint)",
+    parse_arguments(
+        keys_of("train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
     )
 
 import json
@@ -54,7 +51,6 @@ def train(
     checkpoints: Path,
     params: TrainParams,
     runtime: RuntimeParams,
-    fresh: bool = False,
 ) -> None:
     """Fine-tune the base model on `tokenized/train`, and score it on `tokenized/validation` after each epoch.
 
@@ -64,8 +60,8 @@ def train(
     Args:
         pretrained: The directory of the base model.
         classifier: The directory for the fine-tuned model, its provenance and the settings for using it.
-        checkpoints: The directory of the checkpoints. An interrupted run resumes from its last one, unless `fresh` is
-            set. All machines must have access to this directory.
+        checkpoints: The directory of the checkpoints. An interrupted run resumes from its last one. All machines must
+            have access to this directory.
 
     Raises:
         UserError: A parameter or an input is wrong, and the user can correct it.
@@ -95,7 +91,7 @@ def train(
         return
     warn_if_busy()
     with (
-        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained]), fresh) as home,
+        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained])) as home,
         LiveCurves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
@@ -155,14 +151,13 @@ def _source(directory: Path, producer: str) -> Any:
     return json.loads(require(directory / SOURCE, producer).read_text(encoding="utf-8"))
 
 
-def main(fresh: bool = False) -> None:
+def main() -> None:
     require_locked()
     params = load_params()
     with distributed.process_group(params.runtime.timeout):
-        train(
-            TOKENIZED, PRETRAINED, CLASSIFIER, METRICS_DIR, users_path(CHECKPOINTS), params.train, params.runtime, fresh
-        )
+        train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS_DIR, users_path(CHECKPOINTS), params.train, params.runtime)
 
 
 if __name__ == "__main__":
-    run(main, ARGUMENTS)
+    with as_command():
+        main()

@@ -46,14 +46,13 @@ def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[...
     inputs = tokenized(tiny()), tiny()
 
     def run(
-        fresh: bool = False,
         data: Path = inputs[0],
         checkpoint: Path = inputs[1],
         home: str = "checkpoints",
         **changes: Any,
     ) -> dict[str, bytes]:
         out, settings = tmp_path / "run", sections(params, **SETTINGS | changes)
-        train(data, checkpoint, out / "classifier", out / "metrics", tmp_path / home, *settings, fresh)
+        train(data, checkpoint, out / "classifier", out / "metrics", tmp_path / home, *settings)
         return outputs(out)
 
     return run
@@ -351,19 +350,6 @@ def test_a_run_resumes_if_only_settings_that_cannot_affect_the_weights_have_chan
         resumed = run(dataloader_num_workers=1, save_steps=3)
     assert "resuming" in caplog.text
     assert resumed == uninterrupted()
-
-
-def test_fresh_ignores_checkpoints(run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture) -> None:
-    with killed_at(5):
-        run()
-    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(3):
-        run(fresh=True)
-    assert "resuming" not in caplog.text
-    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
-        run()
-    assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M), (
-        "the checkpoint of the fresh run, not of the earlier one"
-    )
 
 
 def test_abandoned_checkpoints_are_removed_after_a_week(

@@ -42,13 +42,10 @@ def _digest(prefix: bytes, files: list[Path]) -> str:
 
 
 @contextmanager
-def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
+def run_directory(root: Path, key: str) -> Iterator[Path]:
     """Lock and yield the directory `root/<key>`, and mark it as finished when the block succeeds.
 
     If another process is training with the same inputs, this process waits for it, and then resumes at its last step.
-
-    Args:
-        fresh: Whether to remove the checkpoints of an interrupted run first.
 
     Raises:
         UserError: The directory cannot be written.
@@ -65,8 +62,6 @@ def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
             waiting = True
             time.sleep(_RETRY_SECONDS)
             home.mkdir(parents=True, exist_ok=True)  # The other process may have failed and removed the directory.
-        if fresh:
-            _empty(home)
         (home / _FINISHED).unlink(missing_ok=True)
         try:
             yield home
@@ -107,15 +102,11 @@ def _is_stale(home: Path) -> bool:
         return False
 
 
-def _empty(home: Path) -> None:
+def _remove(home: Path) -> None:
+    """Remove a locked directory, its lock file last, so that no other run can lock it when it is half removed."""
     for path in home.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
         elif path.name != LOCK_FILE:
             path.unlink()
-
-
-def _remove(home: Path) -> None:
-    """Remove a locked directory, its lock file last, so that no other run can lock it when it is half removed."""
-    _empty(home)
     shutil.rmtree(home, ignore_errors=True)
