@@ -228,18 +228,16 @@ def test_a_run_with_accumulated_gradients_and_bf16_resumes_and_ends_with_the_sam
     assert resumed == uninterrupted(**settings)
 
 
-def test_a_checkpoint_that_was_truncated_after_it_was_saved_is_skipped(
-    run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_checkpoints_that_were_only_partly_removed_are_not_used(
+    run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with killed_at(6):
-        run()
-    newest = max((tmp_path / "checkpoints").glob("*/checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    assert newest.name == "checkpoint-4"
-    os.truncate(newest / "optimizer.pt", 1000)
+    expected = run()
+    [weights] = (tmp_path / "checkpoints").glob("*/checkpoint-8/model.safetensors")
+    with killed_at(1, shutil, "rmtree", lambda _: weights.unlink()):
+        remove_finished(tmp_path / "checkpoints")
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run()
-    assert "resuming from" in caplog.text and "checkpoint-2" in caplog.text
-    assert resumed == uninterrupted()
+        assert run() == expected
+    assert "resuming" not in caplog.text
 
 
 def test_early_stopping_survives_a_resume(run: Run, uninterrupted: Run, killed_at: KilledAt) -> None:

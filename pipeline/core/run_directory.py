@@ -16,6 +16,7 @@ from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
 _STALE_SECONDS = 7 * 24 * 3600
 _RETRY_SECONDS = 0.5
 _FINISHED = "finished"
+COMPLETE = "complete"  # an empty file in each complete checkpoint
 _PACKAGE = Path(__file__).parents[1]
 # Every command imports these modules, and no stage depends on them. The parameters are part of the key anyway.
 _FOUNDATIONS = {_PACKAGE / name for name in ("__init__.py", "cli.py", "params.py")}
@@ -104,6 +105,8 @@ def _is_stale(home: Path) -> bool:
 
 def _remove(home: Path) -> None:
     """Remove a locked directory, its lock file last, so that no other run can lock it when it is half removed."""
+    for marker in home.glob(f"*/{COMPLETE}"):  # If this process is killed, half a checkpoint must not look complete.
+        marker.unlink()
     for path in home.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
