@@ -9,7 +9,6 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     )
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from pipeline.core.paths import (
 )
 from pipeline.core.run_directory import code_digest, run_directory, run_key
 from pipeline.core.task import Task, read_task
+from pipeline.core.timing import Stopwatch
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_if_busy
@@ -98,13 +98,14 @@ def train(
         with atomic_output(classifier) as draft:  # If it cannot be written, fail before training.
             inputs = load_inputs(task, tokenized, pretrained, params, device)
             examples = len(inputs.training)
-            effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
             log.info(
                 "training on %s %s, effective batch %d, %d %s, %s steps",
-                f"{examples:,}", task.noun, effective_batch, params.epochs, "epoch" if params.epochs == 1 else "epochs",
-                f"{math.ceil(examples / effective_batch) * params.epochs:,}",
+                f"{examples:,}", task.noun, inputs.effective_batch,
+                params.epochs, "epoch" if params.epochs == 1 else "epochs",
+                f"{inputs.steps_in_epoch * params.epochs:,}",
             )  # fmt: skip
-            result = fit(inputs, home, params, runtime, curves)
+            with Stopwatch() as watch:
+                result = fit(inputs, home, params, runtime, curves)
             try:
                 inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
                 inputs.tokenizer.save_pretrained(draft)
@@ -117,7 +118,7 @@ def train(
             # `write_json` would round the parameters to six digits.
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # If training resumed after its last step, the curves are not written yet.
-        summary = _summary(result.history, params, task, effective_batch)
+        summary = _summary(result.history, params, task, inputs.effective_batch)
         if summary["degenerate"]:
             log.warning(
                 "the model gives the same prediction for every validation example. Try another train.lr, more "
@@ -127,7 +128,7 @@ def train(
         write_details(metrics / "environment.json", provenance["environment"])
         in_this_process = 1 - result.first_step / summary["steps"]
         samples = round(examples * summary["epochs_run"] * in_this_process)
-        result.watch.write(metrics / "timing.json", "train", samples)
+        watch.write(metrics / "timing.json", "train", samples)
 
 
 def _summary(history: History, params: TrainParams, task: Task, effective_batch: int) -> dict[str, Any]:

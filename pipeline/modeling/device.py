@@ -162,20 +162,3 @@ def cpu_model() -> str:
     entries = dict(line.replace("\t", "").split(": ", 1) for line in first_core.splitlines() if ": " in line)
     parts = [entries.get(key) for key in ("model name", "cpu family", "model")]
     return " ".join(filter(None, parts)) or platform.machine()
-
-
-def get_random_state() -> Any:
-    """Return the states of torch's random generators, for the CPU and for this process's GPU."""
-    import torch
-
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-
-
-def set_random_state(state: Any) -> None:
-    """Restore the states that `get_random_state` returned."""
-    import torch
-
-    cpu, cuda = state
-    torch.set_rng_state(cpu)
-    if cuda is not None:
-        torch.cuda.set_rng_state(cuda)

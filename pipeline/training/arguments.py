@@ -127,7 +127,6 @@ def _pipeline_fields(
         "per_device_train_batch_size": params.batch_size,
         "per_device_eval_batch_size": params.batch_size,
         "gradient_accumulation_steps": params.gradient_accumulation_steps,
-        "train_sampling_strategy": "group_by_length" if params.group_by_length else "random",
         "dataloader_num_workers": runtime.dataloader_num_workers,
         "learning_rate": params.lr,
         "lr_scheduler_type": params.lr_scheduler_type,
