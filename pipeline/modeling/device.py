@@ -3,12 +3,15 @@
 import os
 import platform
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psutil
 
 from pipeline.core.messages import UserError, log
 from pipeline.params import Precision
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 # With these values of ONEDNN_MAX_CPU_ISA, oneDNN uses no bf16 instructions at all, or only those of AVX-512 (no AMX):
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
@@ -86,6 +89,15 @@ def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING
             f"{setting} must be {', '.join(choices)} or {last} on this machine ({hardware.name}), got {precision}."
         )
     return Device(hardware.type, precision)
+
+
+def use_one_gpu(arguments: "TrainingArguments") -> None:
+    """Limit the Trainer to one GPU per process.
+
+    If several GPUs are visible, it would use all of them in each forward pass (DataParallel), and the effective batch
+    size would depend on the machine.
+    """
+    arguments._n_gpu = min(arguments.n_gpu, 1)
 
 
 def precision_of_scores(recorded: Precision) -> Precision:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from pipeline.modeling.device import Device
+from pipeline.modeling.device import Device, use_one_gpu
 from pipeline.modeling.failures import out_of_memory
 
 
@@ -31,6 +31,7 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
         report_to="none",
         disable_tqdm=not sys.stderr.isatty(),
     )
+    use_one_gpu(arguments)
     trainer = Trainer(
         model=model, args=arguments, processing_class=tokenizer, data_collator=collator(tokenizer, device)
     )
