@@ -87,15 +87,12 @@ def run(stage: str) -> None:
         from pipeline.modeling.device import set_up_device
         from pipeline.modeling.scoring import collator
         from pipeline.training.inputs import load_inputs
-        from pipeline.training.sampler import EpochSampler
 
         device = set_up_device("auto", None)
         train_params = params.train.model_copy(update={"max_train_samples": None})
         inputs = load_inputs(read_task(TOKENIZED, "tokenize"), TOKENIZED, PRETRAINED, train_params, device)
-        lengths = inputs.training.with_format("numpy")["length"][:]
-        sampler = EpochSampler(len(lengths), lengths, effective_batch=16, seed=0)
         examples: Any = inputs.training.select_columns([*inputs.tokenizer.model_input_names, "labels"])
-        next(iter(DataLoader(examples, 16, sampler=sampler, collate_fn=collator(inputs.tokenizer, device))))
+        next(iter(DataLoader(examples, 16, sampler=inputs.sampler, collate_fn=collator(inputs.tokenizer, device))))
     else:
         from pipeline.predict import predict
 

@@ -38,6 +38,7 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
     from pipeline.training import trainer
     from pipeline.training.arguments import training_arguments
     from pipeline.training.losses import SummedLoss
+    from pipeline.training.sampler import EpochSampler
 
     if "kept memory" not in optimizations:
         cpu.keep_memory = lambda: None
@@ -62,11 +63,14 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
         arguments.eval_strategy = arguments.save_strategy = "no"
         tokenizer = load_tokenizer(PRETRAINED)
         pairs = load_split(TOKENIZED, "train", "tokenize")
+        examples = pairs.select(range(count * train_params.batch_size))
+        lengths = examples.with_format("numpy")["length"][:] if train_params.group_by_length else None
         pipeline_trainer = trainer.CorrectedTrainer(
             summed_loss=SummedLoss("single_label_classification", None),
+            sampler=EpochSampler(len(examples), lengths, train_params.batch_size, train_params.seed),
             model=load_classifier(PRETRAINED, device.type),
             args=arguments,
-            train_dataset=pairs.select(range(count * train_params.batch_size)),
+            train_dataset=examples,
             processing_class=tokenizer,
         )
         if "plain attention" not in optimizations:

@@ -1,13 +1,11 @@
 """List the stages and the commands."""
 
 import sys
-from pathlib import Path
 
-from pipeline.cli import allow_closed_output, as_command
+from pipeline.cli import PACKAGE, allow_closed_output, as_command
 from pipeline.core.messages import UserError
 from pipeline.core.yaml12 import read_yaml
 
-PACKAGE = Path(__file__).resolve().parent
 NOT_COMMANDS = {"__init__", "__main__", "cli", "params"}
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import run
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
@@ -57,4 +57,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, parse_arguments(["all of them"]))
+    run(main, keys=["all of them"])

@@ -27,7 +27,6 @@ from pipeline.core.paths import CLASSIFIER
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.modeling.settings import InferenceSettings
 from pipeline.params import Precision
 from pipeline.tabular.reading import (
     Batch,
@@ -77,10 +76,10 @@ def classify(
         for batch in _read(source, settings.text_columns, on_error):
             rows, texts = _usable_rows(batch, settings.text_columns, on_error)
             if rows.numbers:
-                scored = classifier.score(texts)
-                write({**rows.columns, **_answers(settings, scored.logits, rows)}, rows.schema)
+                logits, batch_truncated = classifier.score(texts)
+                write({**rows.columns, **_answers(classifier, logits, rows)}, rows.schema)
                 classified += len(rows.numbers)
-                truncated += scored.truncated
+                truncated += batch_truncated
         if not classified:
             remedy = "Run without --on-error skip to see why." if skip_errors else "Add rows to it."
             raise UserError(f"The input has no row that can be used. {remedy}")
@@ -111,7 +110,7 @@ def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iter
 
 def _errors_path(source: list[str] | Path, out: Path | None) -> Path:
     path = out or (source if isinstance(source, Path) and source != _STANDARD_INPUT else Path("standard_input"))
-    return path.with_name(f"{path.stem}.errors.jsonl")
+    return path.parent / f"{path.stem}.errors.jsonl"
 
 
 def _require_outputs(source: list[str] | Path, outputs: list[Path]) -> None:
@@ -147,17 +146,17 @@ def _require_text(batch: Batch, row: int, name: str) -> str:
     return text
 
 
-def _answers(settings: InferenceSettings, logits: NDArray[Any], rows: Batch) -> dict[str, Any]:
+def _answers(classifier: Classifier, logits: NDArray[Any], rows: Batch) -> dict[str, Any]:
     """Return the columns with the predictions. Raises UserError if the rows have a column with the same name."""
-    labels = settings.labels
-    predictions = logits_to_predictions(settings.problem_type, logits).tolist()
-    if settings.problem_type == "single_label_classification":
+    problem_type, labels = classifier.problem_type, classifier.labels
+    predictions = logits_to_predictions(problem_type, logits).tolist()
+    if problem_type == "single_label_classification":
         predictions = [labels[number] for number in predictions]
-    elif settings.problem_type == "multi_label_classification":
+    elif problem_type == "multi_label_classification":
         predictions = [[label for label, flag in zip(labels, flags, strict=True) if flag] for flags in predictions]
     answers = {"prediction": predictions}
-    if settings.problem_type != "regression":
-        columns = logits_to_probabilities(settings.problem_type, logits).T.tolist()
+    if problem_type != "regression":
+        columns = logits_to_probabilities(problem_type, logits).T.tolist()
         answers |= {f"probability_{label}": column for label, column in zip(labels, columns, strict=True)}
     if clash := next((name for name in answers if name in rows.columns), None):
         raise UserError(f'{rows.path} has a column "{clash}", but the output needs this name. Rename the column.')
@@ -198,8 +197,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("Give either one or two texts, or --file.")
-    if arguments.out is not None and not arguments.out.name:
-        parser.error("--out must be the name of a file, and is empty.")
     if arguments.batch_size < 1:
         parser.error(f"--batch-size must be at least 1, got {arguments.batch_size}.")
     if arguments.file == _STANDARD_INPUT and distributed.world_size() > 1:

@@ -30,35 +30,24 @@ if _SCRIPT.parent == PACKAGE:
 _STAGE_USAGE = '"dvc repro" runs this stage when its inputs have changed, so you rarely do.\n\nMore: docs/pipeline.md'
 
 
-def parse_arguments(keys: Sequence[str] | None = None, **switches: str) -> dict[str, bool]:
-    """Parse the command line of a stage, or of a command that only has switches.
+def parse_arguments(keys: Sequence[str] | None = None) -> None:
+    """Parse the command line of a stage, or of another command without arguments. Only `--help` is an option.
 
     Args:
         keys: The keys of params.yaml that the stage reads, for its `--help`. None if the command is not a stage.
-        switches: The help text of each switch.
-
-    Returns:
-        Whether each switch is set.
     """
     parser = command_parser(_SCRIPT.stem, sys.modules["__main__"].__doc__)
     if keys is not None:
         parser.description = f"{parser.description}\n{_STAGE_USAGE}"
         parser.epilog = textwrap.fill(f"Keys of params.yaml that this stage reads: {', '.join(keys) or 'none'}", 78)
-    for name, text in switches.items():
-        parser.add_argument(f"--{name}", action="store_true", help=text)
-    return vars(parser.parse_args())
+    parser.parse_args()
 
 
-def run(main: Callable[..., None], arguments: dict[str, bool] | None = None) -> None:
-    """Run the `main` of a stage as a command.
-
-    Args:
-        arguments: The result of `parse_arguments`. None for a command that is not a stage and has no options.
-    """
-    if arguments is None:
-        arguments = parse_arguments()
+def run(main: Callable[[], None], keys: Sequence[str] | None = None) -> None:
+    """Parse the command line as in `parse_arguments`, and run the `main` of a command."""
+    parse_arguments(keys)
     with as_command():
-        main(**arguments)
+        main()
 
 
 def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:

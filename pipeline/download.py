@@ -1,10 +1,10 @@
 """Download a corpus or read your files, and report problems with the data."""
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import as_command, parse_arguments
 from pipeline.params import DataParams, keys_of, load_params
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
-    ARGUMENTS = parse_arguments(keys_of("data"))
+    parse_arguments(keys_of("data"))
 
 from itertools import combinations
 from pathlib import Path
@@ -133,4 +133,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, ARGUMENTS)
+    with as_command():
+        main()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import run
 from pipeline.core.details import write_details
 from pipeline.core.messages import log
 from pipeline.core.output import rounded, write_json, write_text
@@ -101,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, parse_arguments(keys_of("evaluate")))
+    run(main, keys_of("evaluate"))

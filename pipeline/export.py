@@ -44,10 +44,8 @@ class EngineResult(NamedTuple):
     """The predictions of an engine for all examples, with its size and time.
 
     Attributes:
-        engine: The name of the engine and its precision.
         size: The size of the weights in bytes.
-        seconds: The time to score all examples.
-        logits: An array of shape (examples, outputs).
+        logits: Shape (examples, outputs).
         predictions: The predicted classes, labels as 0 and 1, or numbers.
     """
 

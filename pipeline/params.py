@@ -25,7 +25,7 @@ RENAMED = {
     "learning_rate": "train.lr",
     "num_train_epochs": "train.epochs",
     "per_device_train_batch_size": "train.batch_size",
-    "per_device_eval_batch_size": "predict.batch_size",
+    "per_device_eval_batch_size": "train.batch_size",
     "fp16": "train.precision",
     "bf16": "train.precision",
     "warmup_steps": "train.warmup_ratio",

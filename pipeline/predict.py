@@ -1,15 +1,14 @@
 """Predict every validation and test example with the fine-tuned model."""
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import as_command, parse_arguments
 from pipeline.params import Precision, PredictParams, keys_of, load_params
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
-    ARGUMENTS = parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
+    parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
 
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from datasets import Dataset, Features, Value
@@ -75,26 +74,25 @@ def predict(
         *task.predicted_splits,
         *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),
     ]
-    examples_scored = 0
-    writing: Any = atomic_output(out) if distributed.rank() == 0 else nullcontext()
-    with writing as draft, Stopwatch() as watch:
-        if draft:
-            draft.mkdir()
+    predictions = {}
+    with Stopwatch() as watch:
         for split in splits:
             examples = load_split(tokenized, split, "tokenize")
             if params.max_samples is not None:
                 examples = examples.select(range(min(params.max_samples, len(examples))))
             logits = predict_logits(trainer, examples).astype(np.float64)
             require_finite_logits(classifier, logits, device.precision)
-            examples_scored += len(examples)
-            if draft:
-                _predictions(task, examples, logits).to_parquet(draft / f"{split}.parquet")
+            predictions[split] = _predictions(task, examples, logits)
             log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
-        if draft:
-            shutil.copy(tokenized / TASK, draft)
-            shutil.copy(require(classifier / PROVENANCE, "train"), draft)
-    if draft:
-        watch.write(metrics / "timing.json", "predict", samples=examples_scored)
+    if distributed.rank() > 0:
+        return
+    with atomic_output(out) as draft:
+        draft.mkdir()
+        for split, rows in predictions.items():
+            rows.to_parquet(draft / f"{split}.parquet")
+        shutil.copy(tokenized / TASK, draft)
+        shutil.copy(require(classifier / PROVENANCE, "train"), draft)
+    watch.write(metrics / "timing.json", "predict", samples=sum(map(len, predictions.values())))
 
 
 def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:
@@ -125,4 +123,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, ARGUMENTS)
+    with as_command():
+        main()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import run
 from pipeline.core.output import atomic_output, write_json
 from pipeline.core.paths import PRETRAINED, SOURCE
 from pipeline.params import ModelParams, keys_of, load_params
@@ -29,4 +29,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, parse_arguments(keys_of("model")))
+    run(main, keys_of("model"))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import run
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
@@ -32,4 +32,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, parse_arguments(keys_of("data")))
+    run(main, keys_of("data"))

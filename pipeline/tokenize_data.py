@@ -1,10 +1,10 @@
 """Turn the texts into token ids with the base model's tokenizer."""
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import as_command, parse_arguments
 from pipeline.params import TokenizeParams, keys_of, load_params
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
-    ARGUMENTS = parse_arguments(keys_of("tokenize", "runtime.num_proc"))
+    parse_arguments(keys_of("tokenize", "runtime.num_proc"))
 
 import ctypes
 import os
@@ -143,4 +143,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, ARGUMENTS)
+    with as_command():
+        main()

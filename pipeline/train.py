@@ -1,18 +1,14 @@
 """Fine-tune the base model on the training examples."""
 
-from pipeline.cli import parse_arguments, run
+from pipeline.cli import as_command, parse_arguments
 from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
-    ARGUMENTS = parse_arguments(
-        keys_of(
-            "train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout"
-        ),
-        fresh="start from scratch (default: resume an interrupted run from its last checkpoint)",
+    parse_arguments(
+        keys_of("train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
     )
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +32,7 @@ from pipeline.core.paths import (
 )
 from pipeline.core.run_directory import code_digest, run_directory, run_key
 from pipeline.core.task import Task, read_task
+from pipeline.core.timing import Stopwatch
 from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_if_busy
@@ -54,7 +51,6 @@ def train(
     checkpoints: Path,
     params: TrainParams,
     runtime: RuntimeParams,
-    fresh: bool = False,
 ) -> None:
     """Fine-tune the base model on `tokenized/train`, and score it on `tokenized/validation` after each epoch.
 
@@ -64,8 +60,8 @@ def train(
     Args:
         pretrained: The directory of the base model.
         classifier: The directory for the fine-tuned model, its provenance and the settings for using it.
-        checkpoints: The directory of the checkpoints. An interrupted run resumes from its last one, unless `fresh` is
-            set. All machines must have access to this directory.
+        checkpoints: The directory of the checkpoints. An interrupted run resumes from its last one. All machines must
+            have access to this directory.
 
     Raises:
         UserError: A parameter or an input is wrong, and the user can correct it.
@@ -95,20 +91,21 @@ def train(
         return
     warn_if_busy()
     with (
-        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained]), fresh) as home,
+        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained])) as home,
         LiveCurves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(home)
         with atomic_output(classifier) as draft:  # If it cannot be written, fail before training.
             inputs = load_inputs(task, tokenized, pretrained, params, device)
             examples = len(inputs.training)
-            effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
             log.info(
                 "training on %s %s, effective batch %d, %d %s, %s steps",
-                f"{examples:,}", task.noun, effective_batch, params.epochs, "epoch" if params.epochs == 1 else "epochs",
-                f"{math.ceil(examples / effective_batch) * params.epochs:,}",
+                f"{examples:,}", task.noun, inputs.effective_batch,
+                params.epochs, "epoch" if params.epochs == 1 else "epochs",
+                f"{inputs.steps_in_epoch * params.epochs:,}",
             )  # fmt: skip
-            result = fit(inputs, home, params, runtime, curves)
+            with Stopwatch() as watch:
+                result = fit(inputs, home, params, runtime, curves)
             try:
                 inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
                 inputs.tokenizer.save_pretrained(draft)
@@ -116,13 +113,12 @@ def train(
                 raise UserError(f"{classifier} cannot be written: {error}") from error
             inference = json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8"))
             InferenceSettings(
-                task=task.name, problem_type=task.problem_type, text_columns=task.text_columns, labels=task.labels,
-                precision=device.precision, **inference,
-            ).write(draft)  # fmt: skip
+                task=task.name, text_columns=task.text_columns, precision=device.precision, **inference
+            ).write(draft)
             # `write_json` would round the parameters to six digits.
             write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # If training resumed after its last step, the curves are not written yet.
-        summary = _summary(result.history, params, task, effective_batch)
+        summary = _summary(result.history, params, task, inputs.effective_batch)
         if summary["degenerate"]:
             log.warning(
                 "the model gives the same prediction for every validation example. Try another train.lr, more "
@@ -132,7 +128,7 @@ def train(
         write_details(metrics / "environment.json", provenance["environment"])
         in_this_process = 1 - result.first_step / summary["steps"]
         samples = round(examples * summary["epochs_run"] * in_this_process)
-        result.watch.write(metrics / "timing.json", "train", samples)
+        watch.write(metrics / "timing.json", "train", samples)
 
 
 def _summary(history: History, params: TrainParams, task: Task, effective_batch: int) -> dict[str, Any]:
@@ -156,14 +152,13 @@ def _source(directory: Path, producer: str) -> Any:
     return json.loads(require(directory / SOURCE, producer).read_text(encoding="utf-8"))
 
 
-def main(fresh: bool = False) -> None:
+def main() -> None:
     require_locked()
     params = load_params()
     with distributed.process_group(params.runtime.timeout):
-        train(
-            TOKENIZED, PRETRAINED, CLASSIFIER, METRICS_DIR, users_path(CHECKPOINTS), params.train, params.runtime, fresh
-        )
+        train(TOKENIZED, PRETRAINED, CLASSIFIER, METRICS_DIR, users_path(CHECKPOINTS), params.train, params.runtime)
 
 
 if __name__ == "__main__":
-    run(main, ARGUMENTS)
+    with as_command():
+        main()

@@ -53,14 +53,14 @@ def test_the_logits_match_the_predict_stage(task: str, precision: Precision, tra
     model = out / CLASSIFIER
     classifier = Classifier(model, 64, precision)
     texts = [raw[name].to_pylist() for name in columns]
-    scored = classifier.score(texts)
+    scored, truncated = classifier.score(texts)
     names = [name for name in expected.column_names if name.startswith("logit_")]
     noise = 1e-5 if precision == "fp32" else 0.02  # the padding depends on the other rows of a batch
     logits = np.column_stack([expected[name].to_numpy() for name in names])
-    np.testing.assert_allclose(scored.logits, logits, atol=noise)
-    subset = classifier.score([column[3:5] for column in texts])
-    np.testing.assert_allclose(subset.logits, logits[3:5], atol=noise)
-    assert scored.truncated > 0, "some of these texts are longer than 24 tokens"
+    np.testing.assert_allclose(scored, logits, atol=noise)
+    subset, _ = classifier.score([column[3:5] for column in texts])
+    np.testing.assert_allclose(subset, logits[3:5], atol=noise)
+    assert truncated > 0, "some of these texts are longer than 24 tokens"
 
 
 ROWS: list[dict[str, Any]] = [
@@ -118,7 +118,7 @@ def test_every_format_is_read_and_written(
         ["id", "text", "source", "prediction", *(f"probability_{label}" for label in labels)]
     ] * len(ROWS), "the columns of the input in their order, then the answers"
     assert [(int(row["id"]), row["text"], row["source"]) for row in rows] == [tuple(row.values()) for row in ROWS]
-    logits = Classifier(model, 64).score([[row["text"] for row in ROWS]]).logits
+    logits, _ = Classifier(model, 64).score([[row["text"] for row in ROWS]])
     probabilities = torch.tensor(logits).softmax(-1).numpy()
     for row, expected in zip(rows, probabilities, strict=True):
         assert np.allclose([float(row[f"probability_{label}"]) for label in labels], expected, atol=1e-6)
@@ -287,6 +287,8 @@ def test_a_directory_is_never_replaced(trained: Trained, tmp_path: Path, monkeyp
     for out in ("results.csv", "answered.jsonl"):
         with pytest.raises(UserError, match=r"(results.csv|errors.jsonl) is a directory\. Name a file"):
             classify(model, source, Path(out), out == "answered.jsonl", 64)
+    with pytest.raises(UserError, match=r"^\. is a directory\. Name a file"):
+        classify(model, source, Path(), True, 64)
     assert Path("results.csv/thesis").exists() and Path("answered.errors.jsonl/thesis").exists()
     assert not Path("answered.jsonl").exists()
 
@@ -330,7 +332,6 @@ def test_the_answers_do_not_overwrite_standard_input(trained: Trained, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--file", "in.csv", "--out", ""], "--out must be the name of a file, and is empty."),
         (["--file", "in.csv", "--batch-size", "0"], "--batch-size must be at least 1, got 0."),
         (["--file", "-"], "--file must name a file if several processes share its rows, got - (standard input)."),
     ],
@@ -384,7 +385,7 @@ def test_a_model_classifies_in_the_precision_of_its_scores_unless_another_is_set
     with caplog.at_level("INFO", logger="pipeline"):
         classify(model, ["Boston sued ."], tmp_path / "out.jsonl", False, 64, precision)
     assert f"precision {precision or 'fp32'}" in caplog.text
-    logits = Classifier(model, 64, precision or "fp32").score([["Boston sued ."]]).logits
+    logits, _ = Classifier(model, 64, precision or "fp32").score([["Boston sued ."]])
     [answer] = read(tmp_path / "out.jsonl")
     expected = torch.tensor(logits).softmax(-1).max().item()
     assert answer[f"probability_{answer['prediction']}"] == pytest.approx(expected, abs=1e-5)

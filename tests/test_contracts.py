@@ -79,7 +79,7 @@ CONTRACTS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "dvc.utils.hydra.apply_overrides": ("experiments/identity.py", overrides_are_applied),
     "transformers.Trainer._save_checkpoint": ("training/trainer.py", a_checkpoint_is_saved_by_one_method),
     "accelerate.state.AcceleratorState._reset_state": ("training/loop.py", accelerate_forgets_its_state),
-    "transformers.TrainingArguments._n_gpu": ("training/arguments.py", the_number_of_gpus_can_be_set),
+    "transformers.TrainingArguments._n_gpu": ("modeling/device.py", the_number_of_gpus_can_be_set),
     "dvc.repo.Repo": ("experiments/revisions.py", the_cache_directory_can_be_read),
     "refs/exps": ("experiments/revisions.py", experiments_are_git_references),
 }

@@ -1,14 +1,20 @@
 """The device and the precision depend on the hardware. The tests patch what the machine reports about it."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import TinyMaker, sections
 
 from pipeline.core.messages import UserError
 from pipeline.modeling import device
-from pipeline.modeling.device import cpu_bf16, precision_of_scores, set_up_device
+from pipeline.modeling.device import Device, cpu_bf16, precision_of_scores, set_up_device
+from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.scoring import scoring_trainer
+from pipeline.params import Params
+from pipeline.training.arguments import training_arguments
 
 
 def patch_hardware(monkeypatch: pytest.MonkeyPatch, **reported: Any) -> None:
@@ -50,8 +56,13 @@ def test_bf16_on_a_cpu_without_native_support_warns(
 ) -> None:
     patch_hardware(monkeypatch, cpu=["avx512_bf16"] if native else ["avx512_f"])
     with caplog.at_level(logging.WARNING, logger="pipeline"):
-        assert set_up_device("bf16", None) == ("cpu", "bf16")
-    assert ("emulates bf16" in caplog.text and "times" in caplog.text) == (not native)
+        assert set_up_device("bf16", None) == set_up_device("bf16", None, "--precision") == ("cpu", "bf16")
+    if native:
+        assert not caplog.messages
+    else:
+        stage, classify = caplog.messages
+        assert "emulates bf16" in stage and "times" in stage and "Set train.precision to auto" in stage
+        assert "Set --precision to auto" in classify
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
@@ -125,6 +136,16 @@ def test_environment_variables_that_limit_the_instruction_set_are_respected(
     monkeypatch.setenv(variable, value)
     assert cpu_bf16() == expected
     assert set_up_device("auto", None).precision == ("bf16" if expected else "fp32")
+
+
+def test_training_and_scoring_use_one_gpu_per_process(
+    monkeypatch: pytest.MonkeyPatch, params: Params, tiny: TinyMaker, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("transformers.TrainingArguments.n_gpu", 4)
+    cpu = Device("cpu", "fp32")
+    arguments = training_arguments(*sections(params), cpu, tmp_path, "f1")
+    tokenizer, model = load_tokenizer(tiny()), load_classifier(tiny(), "cpu")
+    assert arguments._n_gpu == scoring_trainer(model, tokenizer, cpu, 32).args._n_gpu == 1
 
 
 def test_the_number_of_threads_is_set() -> None:

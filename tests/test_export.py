@@ -76,8 +76,8 @@ def test_the_exported_model_gives_the_same_predictions_as_the_trained_model(
     assert all(file.stat().st_mode & 0o200 for file in (out / "an export").iterdir()), "the user can remove the files"
     assert re.search(r"^torch fp32 +\d+ +\d+ +-?\d+\.\d+", done.stdout, re.M)
     assert re.search(r"^ONNX fp32 +\d+ +\d+ +-?\d+\.\d+ +100\.00%$", done.stdout, re.M)
-    settings = json.loads((out / "an export" / "inference.json").read_text())
-    assert settings["labels"] == TASKS[task].labels
+    names = json.loads((out / "an export" / "config.json").read_text())["id2label"]
+    assert list(names.values()) == (TASKS[task].labels or ["LABEL_0"])
     assert not list((out / "an export").glob("*.safetensors"))
     if task != "regression":
         differences = run(out, "-c", COMPARE_LOGITS, "an export", "models/classifier", "model.onnx")

@@ -205,7 +205,7 @@ def launch_until_checkpoint(directory: Path, start_new_session: bool = False, **
     """Start `python -m pipeline.train` and wait for its first checkpoint."""
     process = launch_training(directory, start_new_session, **env)
     checkpoints = Path(env.get("DVC_ROOT", directory), "models/.checkpoints")
-    while not list(checkpoints.glob("*/*/files.json")):
+    while not list(checkpoints.glob("*/*/complete")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     return process

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import TinyMaker
-from test_loading import settings
 from transformers import AutoModelForSequenceClassification, set_seed
 
 from pipeline.modeling.loading import load_classifier
@@ -108,6 +107,5 @@ def test_a_trained_model_keeps_its_head(tiny: TinyMaker, tmp_path: Path) -> None
     fine_tuned(tiny(), base, ["LABEL_0", "LABEL_1"])
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(config | {"problem_type": "single_label_classification"}))
-    settings().write(base)
     before = compute_logits(AutoModelForSequenceClassification.from_pretrained(base))
     assert torch.allclose(compute_logits(load_classifier(base, "cpu", trained=True)), before, atol=1e-6)

@@ -21,7 +21,6 @@ from pipeline.params import Params
 
 Damage = Callable[[Path], None]
 LABELS = TASKS["classes"].labels
-REVERSED = LABELS[::-1]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +52,10 @@ def edit_json(file: str, **changed: Any) -> Damage:
 
 def edit_settings(**changed: Any) -> Damage:
     return edit_json(SETTINGS, **changed)
+
+
+def edit_labels(labels: list[str]) -> Damage:
+    return edit_json("config.json", id2label=dict(enumerate(labels)))
 
 
 def overwrite(file: str, text: bytes) -> Damage:
@@ -87,23 +90,19 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "a truncated tokenizer": (overwrite("tokenizer.json", b'{"version":'), "cannot be loaded"),
     "a NaN in config.json": (edit_json("config.json", layer_norm_eps=float("nan")), "logits for 1 of 1 .* NaN"),
     "an LFS pointer": (overwrite("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"), "header"),
-    "reversed labels": (edit_settings(labels=REVERSED), "has the labels .* but config.json"),
-    "reversed labels in config.json": (edit_json("config.json", id2label=dict(enumerate(REVERSED))), "has the labels"),
-    "a missing label": (edit_settings(labels=LABELS[:-1]), "has the labels"),
-    "an extra label": (edit_settings(labels=[*LABELS, "more"]), "has the labels"),
+    "a missing label": (edit_labels(LABELS[:-1]), r"must have shape \[3\b.*, got \[4\b"),
+    "an extra label": (edit_labels([*LABELS, "more"]), r"must have shape \[5\b.*, got \[4\b"),
     "a gap in the labels": (
-        edit_json("config.json", id2label=dict(zip("0127", LABELS, strict=True))), "has the labels",
+        edit_json("config.json", id2label=dict(zip("0127", LABELS, strict=True))), "must have the keys 0 to 3, got .*7",
     ),
-    "no labels": (edit_settings(labels=[]), "has the labels"),
-    "numbers as labels": (edit_settings(labels=[0, 1, 2, 3]), "labels"),
-    "a string as labels": (edit_settings(labels="abcd"), "labels"),
-    "an unknown problem type": (edit_settings(problem_type="classification"), "problem_type: .* got 'classification'"),
-    "regression in the settings": (edit_settings(problem_type="regression", labels=[]), "has the labels"),
-    "multi-label in the settings": (
-        edit_settings(problem_type="multi_label_classification"), "has the problem type multi",
+    "no labels": (edit_labels([]), "cannot be loaded"),
+    "a string as labels": (edit_json("config.json", id2label="abcd"), "cannot be loaded"),
+    "missing labels": (edit_json("config.json", id2label=...), r"must have shape \[2\b.*, got \[4\b"),
+    "an unknown problem type": (edit_json("config.json", problem_type="classification"), "4 outputs: classification"),
+    "regression with four outputs": (
+        edit_json("config.json", problem_type="regression"), "problem_type .* 4 outputs: regression",
     ),
-    "regression in config.json": (edit_json("config.json", problem_type="regression"), "config.json has regression"),
-    "no problem type": (edit_json("config.json", problem_type=...), "has the problem type"),
+    "no problem type": (edit_json("config.json", problem_type=...), "problem_type .* 4 outputs: None"),
     "three columns": (edit_settings(text_columns=["a", "b", "c"]), "text_columns"),
     "a string as max_length": (edit_settings(max_length="24"), "max_length: .* got '24'"),
     "max_length too small": (edit_settings(max_length=2), "max_length must be between 3 and 128, got 2"),
@@ -117,11 +116,11 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         edit_weights(lambda old: old | {"classifier.bias": torch.full((4,), torch.nan)}), "NaN .* classifier.bias",
     ),
     "an extra tensor": (
-        edit_weights(lambda old: old | {"more": torch.ones(1)}), "more, which config.json does not describe",
+        edit_weights(lambda old: old | {"more": torch.ones(1)}), "do not match its config.json, for example more",
     ),
     "a missing tensor": (
         edit_weights(lambda old: {name: old[name] for name in old if name != "classifier.bias"}),
-        "the weight classifier.bias is missing",
+        "do not match its config.json, for example classifier.bias",
     ),
 }  # fmt: skip
 

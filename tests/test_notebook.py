@@ -22,6 +22,7 @@ from pipeline.train import train
 from pipeline.training.arguments import training_arguments
 from pipeline.training.history import validation_scores
 from pipeline.training.losses import SummedLoss
+from pipeline.training.sampler import EpochSampler
 from pipeline.training.trainer import CorrectedTrainer
 
 
@@ -43,17 +44,20 @@ def results(
 @pytest.fixture(scope="module")
 def trainer(results: Path, params: Params) -> CorrectedTrainer:
     task = read_task(results / "tokenized", "tokenize")
-    settings = sections(params, group_by_length=True)
+    settings = sections(params)
+    examples = load_from_disk(results / "tokenized" / "train")
+    lengths = examples.with_format("numpy")["length"][:]
     tokenizer = AutoTokenizer.from_pretrained(results / "classifier")
     return CorrectedTrainer(
         model=AutoModelForSequenceClassification.from_pretrained(results / "classifier"),
         args=training_arguments(*settings, Device("cpu", "fp32"), results / "notebook", task.metric_for_best_model),
         data_collator=DataCollatorWithPadding(tokenizer),
-        train_dataset=load_from_disk(results / "tokenized" / "train"),
+        train_dataset=examples,
         eval_dataset=load_from_disk(results / "tokenized" / "validation"),
         processing_class=tokenizer,
         compute_metrics=lambda scored: validation_scores(task, scored.predictions, scored.label_ids),
         summed_loss=SummedLoss(task.problem_type, None, 1.0),
+        sampler=EpochSampler(len(examples), lengths, effective_batch=16, seed=0),
     )
 
 
@@ -72,10 +76,7 @@ def test_evaluate_gives_the_metrics_of_the_stages(trainer: CorrectedTrainer, res
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_predict_keeps_the_order_of_the_examples_despite_group_by_length(
-    split: str, trainer: CorrectedTrainer, results: Path
-) -> None:
-    assert trainer.args.train_sampling_strategy == "group_by_length"
+def test_predict_keeps_the_order_of_the_examples(split: str, trainer: CorrectedTrainer, results: Path) -> None:
     examples = load_from_disk(results / "tokenized" / split)
     logits = trainer.predict(examples).predictions
     assert len(np.unique(logits.round(5), axis=0)) > len(logits) / 2, "most logits must be distinct"

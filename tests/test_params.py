@@ -158,7 +158,7 @@ def test_a_long_value_is_shortened_in_the_message(tmp_path: Path, length: int, v
     ("key", "message"),
     [
         ("learning_rate", r'train\.learning_rate is not a parameter\. Did you mean "train\.lr"\?'),
-        ("per_device_eval_batch_size", r'train\.per_device_eval_batch_size .*Did you mean "predict\.batch_size"\?'),
+        ("per_device_eval_batch_size", r'train\.per_device_eval_batch_size .*Did you mean "train\.batch_size"\?'),
         (
             "label_smoothing_factor",
             r"train\.label_smoothing_factor .* keys are: engine, seed, .*\. .* train\.training_args\.",

@@ -151,9 +151,9 @@ def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> Non
 
     project.set("runtime.save_steps", "1")
     command = ["dvc", "exp", "run", "--temp", "--name", "running", "--set-param", "train.epochs=50"]
-    earlier = set(project.root.glob("models/.checkpoints/*/*/files.json"))
+    earlier = set(project.root.glob("models/.checkpoints/*/*/complete"))
     with subprocess.Popen(command, cwd=project.root, env=project.env, start_new_session=True) as process:
-        while set(project.root.glob("models/.checkpoints/*/*/files.json")) <= earlier:
+        while set(project.root.glob("models/.checkpoints/*/*/complete")) <= earlier:
             assert process.poll() is None
             time.sleep(0.1)
         running = get_test_accuracies(project)["running"]
@@ -184,7 +184,7 @@ def test_an_interrupted_run_is_not_recorded_and_resumes(command: str, number: si
     project.set("train.lr", "1e-3" if number == signal.SIGINT else "2e-3")
     project.set("runtime.save_steps", "3")
     with subprocess.Popen(command.split(), cwd=project.root, env=project.env, start_new_session=True) as process:
-        while not list(project.root.glob("models/.checkpoints/*/*/files.json")):
+        while not list(project.root.glob("models/.checkpoints/*/*/complete")):
             assert process.poll() is None
             time.sleep(0.01)
         os.killpg(process.pid, number)

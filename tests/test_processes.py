@@ -176,7 +176,7 @@ def test_two_processes_end_when_one_is_interrupted_and_resume_with_the_same_byte
     home = tmp_path / "stopped" / "models" / ".checkpoints"
 
     def checkpoint_times() -> set[int]:
-        files = list(home.glob("*/*/files.json"))
+        files = list(home.glob("*/*/complete"))
         return {file.stat().st_mtime_ns for file in files if file.exists()}
 
     for name in (first_interruption, "stop one"):
@@ -266,7 +266,7 @@ def test_two_machines_train_together_and_resume_after_a_network_failure(
         ]
 
     interrupted = start_both()
-    while not list(tmp_path.glob("two/models/.checkpoints/*/*/files.json")):
+    while not list(tmp_path.glob("two/models/.checkpoints/*/*/complete")):
         assert all(process.poll() is None for process in interrupted), [
             process.communicate() for process in interrupted
         ]

@@ -46,14 +46,13 @@ def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[...
     inputs = tokenized(tiny()), tiny()
 
     def run(
-        fresh: bool = False,
         data: Path = inputs[0],
         checkpoint: Path = inputs[1],
         home: str = "checkpoints",
         **changes: Any,
     ) -> dict[str, bytes]:
         out, settings = tmp_path / "run", sections(params, **SETTINGS | changes)
-        train(data, checkpoint, out / "classifier", out / "metrics", tmp_path / home, *settings, fresh)
+        train(data, checkpoint, out / "classifier", out / "metrics", tmp_path / home, *settings)
         return outputs(out)
 
     return run
@@ -211,18 +210,16 @@ def test_a_run_with_accumulated_gradients_and_bf16_resumes_and_ends_with_the_sam
     assert resumed == uninterrupted(**settings)
 
 
-def test_a_checkpoint_that_was_truncated_after_it_was_saved_is_skipped(
-    run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_checkpoints_that_were_only_partly_removed_are_not_used(
+    run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with killed_at(6):
-        run()
-    newest = max((tmp_path / "checkpoints").glob("*/checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    assert newest.name == "checkpoint-4"
-    os.truncate(newest / "optimizer.pt", 1000)
+    expected = run()
+    [weights] = (tmp_path / "checkpoints").glob("*/checkpoint-8/model.safetensors")
+    with killed_at(1, shutil, "rmtree", lambda _: weights.unlink()):
+        remove_finished(tmp_path / "checkpoints")
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run()
-    assert "resuming from" in caplog.text and "checkpoint-2" in caplog.text
-    assert resumed == uninterrupted()
+        assert run() == expected
+    assert "resuming" not in caplog.text
 
 
 def test_a_run_that_stopped_early_resumes_after_its_checkpoints_were_moved(
@@ -329,19 +326,6 @@ def test_checkpoints_are_not_shared_if_parameters_inputs_or_kernels_differ(
 
 def test_settings_that_cannot_affect_the_weights_do_not_change_the_key_of_a_run(key_of: Callable[..., str]) -> None:
     assert key_of(dataloader_num_workers=1, save_steps=3) == key_of()
-
-
-def test_fresh_ignores_checkpoints(run: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture) -> None:
-    with killed_at(5):
-        run()
-    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(3):
-        run(fresh=True)
-    assert "resuming" not in caplog.text
-    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
-        run()
-    assert re.search(r"resuming from \S*checkpoint-2$", caplog.text, re.M), (
-        "the checkpoint of the fresh run, not of the earlier one"
-    )
 
 
 def test_abandoned_checkpoints_are_removed_after_a_week(

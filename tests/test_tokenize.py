@@ -127,6 +127,19 @@ def test_a_length_outside_the_models_limits_is_rejected(
             tokenize(raw, tiny(model_type), tmp_path / "out", params(length), 1)
 
 
+@pytest.mark.parametrize("entries", [{}, {"pad_token_id": None}], ids=str)
+def test_a_model_whose_positions_start_after_the_padding_token_supports_fewer_tokens(
+    entries: dict[str, None], raw: Path, tiny: TinyMaker, tmp_path: Path
+) -> None:
+    """The tokenizers of some RoBERTa models have no limit, so the limit follows from the 130 positions of the model."""
+    checkpoint = shutil.copytree(tiny("roberta"), tmp_path / "checkpoint")
+    for name, changes in (("config.json", entries), ("tokenizer_config.json", {"model_max_length": 10**30})):
+        content = json.loads((checkpoint / name).read_text())
+        (checkpoint / name).write_text(json.dumps(content | changes))
+    with pytest.raises(UserError, match=r"max_length must be between 6 and 128 .*, got 129\."):
+        tokenize(raw, checkpoint, tmp_path / "out", params(129), 1)
+
+
 def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'nowhere.task\.json is missing\. Run "dvc repro download"'):
         tokenize(tmp_path / "nowhere", tiny(), tmp_path / "out", params(), 1)

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,8 @@ def test_every_run_is_recorded_in_the_users_repository(
             assert series[metric] == [[step, pytest.approx(loss, abs=1e-5)] for step, loss in rows]
     assert project.git("status", "--porcelain") == ""
 
-    command = ("python", "-m", "pipeline.train", "--fresh")
+    shutil.rmtree(project.root / "models" / ".checkpoints")  # otherwise, the run would resume at its last step
+    command = ("python", "-m", "pipeline.train")
     project.run(*command, PATH=with_trackers, **{variable: value.format(tmp_path)})
     ((_, series),) = read_runs(tracker, tmp_path, project, with_trackers).items()
     assert CURVES[tracker][1] in series

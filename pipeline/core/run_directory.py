@@ -16,6 +16,7 @@ from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
 _STALE_SECONDS = 7 * 24 * 3600
 _RETRY_SECONDS = 0.5
 _FINISHED = "finished"
+COMPLETE = "complete"  # an empty file in each complete checkpoint
 _PACKAGE = Path(__file__).parents[1]
 # Every command imports these modules, and no stage depends on them. The parameters are part of the key anyway.
 _FOUNDATIONS = {_PACKAGE / name for name in ("__init__.py", "cli.py", "params.py")}
@@ -42,13 +43,10 @@ def _digest(prefix: bytes, files: list[Path]) -> str:
 
 
 @contextmanager
-def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
+def run_directory(root: Path, key: str) -> Iterator[Path]:
     """Lock and yield the directory `root/<key>`, and mark it as finished when the block succeeds.
 
     If another process is training with the same inputs, this process waits for it, and then resumes at its last step.
-
-    Args:
-        fresh: Whether to remove the checkpoints of an interrupted run first.
 
     Raises:
         UserError: The directory cannot be written.
@@ -65,8 +63,6 @@ def run_directory(root: Path, key: str, fresh: bool) -> Iterator[Path]:
             waiting = True
             time.sleep(_RETRY_SECONDS)
             home.mkdir(parents=True, exist_ok=True)  # The other process may have failed and removed the directory.
-        if fresh:
-            _empty(home)
         (home / _FINISHED).unlink(missing_ok=True)
         try:
             yield home
@@ -107,15 +103,13 @@ def _is_stale(home: Path) -> bool:
         return False
 
 
-def _empty(home: Path) -> None:
+def _remove(home: Path) -> None:
+    """Remove a locked directory, its lock file last, so that no other run can lock it when it is half removed."""
+    for marker in home.glob(f"*/{COMPLETE}"):  # If this process is killed, half a checkpoint must not look complete.
+        marker.unlink()
     for path in home.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
         elif path.name != LOCK_FILE:
             path.unlink()
-
-
-def _remove(home: Path) -> None:
-    """Remove a locked directory, its lock file last, so that no other run can lock it when it is half removed."""
-    _empty(home)
     shutil.rmtree(home, ignore_errors=True)

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
 
 from pipeline.core.paths import SETTINGS
+from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.failures import require_finite_logits
 from pipeline.modeling.loading import load_classifier, load_tokenizer, reading_model
@@ -18,25 +19,15 @@ from pipeline.modeling.tokenization import encode, length_range
 from pipeline.params import Precision
 
 
-class Scored(NamedTuple):
-    """The scores of new examples.
-
-    Attributes:
-        logits: Shape (examples, outputs).
-        truncated: The number of examples that were truncated to `max_length`.
-    """
-
-    logits: NDArray[np.float64]
-    truncated: int
-
-
 class Classifier:
     """A fine-tuned model, loaded from a directory that the stage train wrote.
 
     It gives the same logits as the stage predict, up to rounding in the chosen precision.
 
     Attributes:
-        settings: How to use the model, for example its text columns, labels and maximum length.
+        settings: How to use the model, for example its text columns and its maximum length.
+        problem_type: The same as in `Task`.
+        labels: The names of the outputs, in their order. A regression has a single output with a meaningless name.
     """
 
     def __init__(self, directory: Path, batch_size: int, precision: Literal["auto", Precision] | None = None) -> None:
@@ -55,6 +46,9 @@ class Classifier:
             self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
             self._tokenizer = load_tokenizer(directory)
             model: Any = load_classifier(directory, self._device.type, trained=True)
+            names = model.config.id2label
+            self.problem_type: ProblemType = model.config.problem_type
+            self.labels = [str(names[number]) for number in range(len(names))]
             shortest, longest = length_range(directory, self._tokenizer, len(settings.text_columns))
             if not shortest <= settings.max_length <= longest:
                 raise ValueError(
@@ -62,11 +56,14 @@ class Classifier:
                 )
         self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)
 
-    def score(self, texts: Sequence[Sequence[str]]) -> Scored:
+    def score(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], int]:
         """Score new examples.
 
         Args:
             texts: One sequence per text column, with the text of each example.
+
+        Returns:
+            Logits of shape (examples, outputs), and the number of examples that were truncated to `max_length`.
 
         Raises:
             UserError: Memory runs out, or a logit is NaN or infinite.
@@ -76,4 +73,4 @@ class Classifier:
         encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, settings.padding)
         logits = predict_logits(self._trainer, Dataset.from_dict(encoded))
         require_finite_logits(self._directory, logits, self._device.precision)
-        return Scored(logits.astype(np.float64), sum(encoded["truncated"]))
+        return logits.astype(np.float64), sum(encoded["truncated"])

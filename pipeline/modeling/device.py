@@ -3,12 +3,15 @@
 import os
 import platform
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psutil
 
 from pipeline.core.messages import UserError, log
 from pipeline.params import Precision
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 # With these values of ONEDNN_MAX_CPU_ISA, oneDNN uses no bf16 instructions at all, or only those of AVX-512 (no AMX):
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
@@ -19,12 +22,7 @@ _SETTING = "params.yaml: train.precision"
 
 
 class Device(NamedTuple):
-    """The device and the precision that a stage computes with.
-
-    Attributes:
-        type: The device's name in torch, such as "cpu".
-        precision: The precision of the matrix products.
-    """
+    """The type of the device that a stage computes on, and the precision of its matrix products."""
 
     type: str
     precision: Precision
@@ -53,7 +51,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
 
     from pipeline.modeling.cpu import keep_memory
 
-    device = usable_device(precision, setting)
+    device, key = usable_device(precision, setting), setting.removeprefix("params.yaml: ")
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     name = detect_hardware().name
@@ -64,9 +62,9 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         if device.precision == "bf16" and not cpu_bf16():
             log.warning(  # The factors were measured with benchmarks/cpus.py.
                 "this CPU emulates bf16. Training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
-                "and scoring is slower, too. Set train.precision to auto to use fp32 on this machine."
-            )
-    reason = f" ({setting.removeprefix('params.yaml: ')} is auto)" if precision == "auto" else ""
+                "and scoring is slower, too. Set %s to auto to use fp32 on this machine.", key,
+            )  # fmt: skip
+    reason = f" ({key} is auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.type, name, device.precision, reason)
     return device
 
@@ -91,6 +89,15 @@ def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING
             f"{setting} must be {', '.join(choices)} or {last} on this machine ({hardware.name}), got {precision}."
         )
     return Device(hardware.type, precision)
+
+
+def use_one_gpu(arguments: "TrainingArguments") -> None:
+    """Limit the Trainer to one GPU per process.
+
+    If several GPUs are visible, it would use all of them in each forward pass (DataParallel), and the effective batch
+    size would depend on the machine.
+    """
+    arguments._n_gpu = min(arguments.n_gpu, 1)
 
 
 def precision_of_scores(recorded: Precision) -> Precision:
@@ -167,20 +174,3 @@ def cpu_model() -> str:
     entries = dict(line.replace("\t", "").split(": ", 1) for line in first_core.splitlines() if ": " in line)
     parts = [entries.get(key) for key in ("model name", "cpu family", "model")]
     return " ".join(filter(None, parts)) or platform.machine()
-
-
-def get_random_state() -> Any:
-    """Return the states of torch's random generators, for the CPU and for this process's GPU."""
-    import torch
-
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-
-
-def set_random_state(state: Any) -> None:
-    """Restore the states that `get_random_state` returned."""
-    import torch
-
-    cpu, cuda = state
-    torch.set_rng_state(cpu)
-    if cuda is not None:
-        torch.cuda.set_rng_state(cuda)

@@ -3,7 +3,7 @@
 Both launchers set the environment variables that this module reads:
 https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 
-`broadcast`, `barrier` and `all_gather` are collectives. All processes must call them in the same order.
+`broadcast` and `all_gather` are collectives. All processes must call them in the same order.
 """
 
 import gc
@@ -99,12 +99,6 @@ def broadcast(value: _T) -> _T:
     if world_size() > 1:
         torch.distributed.broadcast_object_list(values)
     return values[0]
-
-
-def barrier() -> None:
-    """Wait until all processes have called this function."""
-    if world_size() > 1:
-        torch.distributed.barrier()
 
 
 def all_gather(value: _T) -> list[_T]:

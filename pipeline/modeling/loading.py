@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors.torch import load_file
@@ -17,11 +17,10 @@ from transformers import (
 )
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import SETTINGS
+from pipeline.core.task import ProblemType
 from pipeline.modeling.first_token import first_token_only
-from pipeline.modeling.heads import adapt_head, head_modules, inherited_head
+from pipeline.modeling.heads import with_matching_head
 from pipeline.modeling.regression_head import replace_head
-from pipeline.modeling.settings import InferenceSettings, read_settings
 
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
@@ -82,23 +81,19 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
 
     Args:
         device: The type of the device that the model will run on.
-        trained: Whether this is a fine-tuned model. No weight of such a model may be missing.
+        trained: Whether this is a fine-tuned model. Its weights and its config.json must match.
         config: Entries of config.json to override.
 
     Raises:
-        UserError: The model cannot be loaded, a weight of a fine-tuned model is missing, or most weights of a base
+        UserError: The model cannot be loaded, the files of a fine-tuned model do not match, or most weights of a base
             model are missing, because they have the names of another library.
     """
     labels = [str(name) for name in config.get("id2label", {}).values()]
     with reading_model(directory):
-        settings = read_settings(directory) if trained else None
         weights = _read_weights(directory)
         architecture = _build_architecture(directory, weights)
-        head = None if trained else inherited_head(architecture, weights)
-        rows = head.rows_for(labels) if head else None
-        if head and rows is None:  # Without its weights, the head is newly initialized.
-            modules = head_modules(architecture)
-            weights = {name: tensor for name, tensor in weights.items() if name.split(".")[0] not in modules}
+        if not trained:
+            weights = with_matching_head(weights, architecture, labels, directory)
         model, loading = type(architecture).from_pretrained(
             None,
             config=AutoConfig.from_pretrained(directory, **_LOCAL, **config),
@@ -108,16 +103,19 @@ def load_classifier(directory: Path, device: str, trained: bool = False, **confi
             output_loading_info=True,
         )
         _require_fit(model, loading)
+        if trained:
+            _require_known_outputs(model.config)
         first_token_only(model)
     missing = sorted(loading["missing_keys"])
-    if settings:
-        _require_complete(directory, settings, model.config, missing, sorted(loading["unexpected_keys"]))
-    else:
+    if not trained:
         _require_known_names(directory, model, missing)
-    if head:
-        adapt_head(model, head, rows, labels, directory)
-    elif missing:
-        log.info("newly initialized, because they are missing from %s: %s", directory, ", ".join(missing))
+    elif different := missing + sorted(loading["unexpected_keys"]):
+        raise UserError(
+            f"{directory}: its weights do not match its config.json, for example {different[0]}. Copy the directory "
+            'again, or run "dvc repro --force train".'
+        )
+    if missing:
+        log.info("newly initialized: %s", ", ".join(missing))
     if model.config.problem_type == "regression":
         replace_head(model, missing)
     model.config.use_cache = False  # Only text generation needs it. The Trainer would change it, the loop would not.
@@ -177,29 +175,14 @@ def _require_fit(model: PreTrainedModel, loading: dict[str, Any]) -> None:
             raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
 
 
-def _require_complete(
-    directory: Path, settings: InferenceSettings, config: Any, missing: list[str], unexpected: list[str]
-) -> None:
-    """Raise UserError if the files of a fine-tuned model are incomplete or belong to different models."""
-    if missing:
-        raise UserError(
-            f"{directory}: {_describe_missing(missing)}, so the stage train did not write this model. "
-            'Run "dvc repro", or choose another directory.'
-        )
-    remedy = 'The files belong to different models. Copy the directory again, or run "dvc repro --force train".'
-    labels = [str(config.id2label.get(number)) for number in range(config.num_labels)]
-    if len(labels) == 1:  # transformers names the only output of a regression, which has no labels.
-        labels = []
-    for entry, expected, actual in (
-        ("labels", settings.labels, labels),
-        ("problem type", settings.problem_type, config.problem_type),
-    ):
-        if actual != expected:
-            raise UserError(
-                f"{directory}: {SETTINGS} has the {entry} {expected}, but config.json has {actual}. {remedy}"
-            )
-    if unexpected:
-        raise UserError(f"{directory}: its weights have {unexpected[0]}, which config.json does not describe. {remedy}")
+def _require_known_outputs(config: Any) -> None:
+    """Raise ValueError if the config.json of a fine-tuned model does not say what its outputs mean."""
+    labels = config.id2label
+    if sorted(labels) != list(range(len(labels))):
+        raise ValueError(f"id2label in config.json must have the keys 0 to {len(labels) - 1}, got {labels}")
+    problem_type = config.problem_type
+    if problem_type not in get_args(ProblemType) or (problem_type == "regression") != (len(labels) == 1):
+        raise ValueError(f"problem_type in config.json does not fit a model with {len(labels)} outputs: {problem_type}")
 
 
 def _require_known_names(directory: Path, model: PreTrainedModel, missing: list[str]) -> None:
@@ -207,15 +190,9 @@ def _require_known_names(directory: Path, model: PreTrainedModel, missing: list[
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     if 2 * sum(sizes.get(name, 0) for name in missing) > sum(sizes.values()):
         raise UserError(
-            f"{directory}: {_describe_missing(missing)}, which is most of the model. Use a checkpoint whose weights "
-            "have the names of transformers."
+            f"{directory}: {len(missing)} weights are missing, for example {missing[0]}, which is most of the model. "
+            "Use a checkpoint whose weights have the names of transformers."
         )
-
-
-def _describe_missing(missing: list[str]) -> str:
-    if len(missing) == 1:
-        return f"the weight {missing[0]} is missing"
-    return f"the weights {missing[0]} and {len(missing) - 1} more are missing"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
+from pipeline.modeling.heads import final_layer
 
 
 class RegressionHead(torch.nn.Linear):
@@ -48,20 +49,14 @@ class RegressionHead(torch.nn.Linear):
 
 
 def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
-    """Replace the last layer of a regression model with a `RegressionHead`, if only one layer has a single output.
+    """Replace the last layer of a regression model with a `RegressionHead`, if `final_layer` finds it.
 
     Args:
         model: A sequence classifier of transformers.
         newly_initialized: The names of the weights that are missing from its checkpoint.
     """
-    names = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and module.out_features == 1
-    ]
-    if len(names) == 1:
-        layer = model.get_submodule(names[0])
-        model.set_submodule(names[0], RegressionHead(layer, f"{names[0]}.weight" in newly_initialized))
+    if name := final_layer(model):
+        model.set_submodule(name, RegressionHead(model.get_submodule(name), f"{name}.weight" in newly_initialized))
 
 
 def find_head(model: Any) -> tuple[str, RegressionHead] | None:

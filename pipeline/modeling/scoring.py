@@ -2,7 +2,6 @@
 
 import sys
 import tempfile
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,8 @@ from numpy.typing import NDArray
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from pipeline.modeling.device import Device
+from pipeline.modeling.device import Device, use_one_gpu
 from pipeline.modeling.failures import out_of_memory
-
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Device, batch_size: int) -> Trainer:
@@ -34,6 +31,7 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
         report_to="none",
         disable_tqdm=not sys.stderr.isatty(),
     )
+    use_one_gpu(arguments)
     trainer = Trainer(
         model=model, args=arguments, processing_class=tokenizer, data_collator=collator(tokenizer, device)
     )
@@ -68,10 +66,10 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     inputs = examples.select_columns(tokenizer.model_input_names)
     order = longest_first(examples)
     arguments = trainer.args
-    precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "fp32"
     # The Trainer enters autocast for each batch, and all weights are cast each time. With this outer autocast, they are
     # cast once and kept.
-    autocast = torch.autocast(arguments.device.type, _AUTOCAST[precision]) if precision != "fp32" else nullcontext()
+    dtype = torch.float16 if arguments.fp16 else torch.bfloat16
+    autocast = torch.autocast(arguments.device.type, dtype, enabled=arguments.fp16 or arguments.bf16)
     remedy = "Lower tokenize.max_length or predict.batch_size (--batch-size in classify), or use a smaller model."
     with out_of_memory(remedy), autocast:
         predictions = trainer.predict(inputs.select(order)).predictions

@@ -8,15 +8,14 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
 from pipeline.core.paths import SETTINGS
-from pipeline.core.task import ProblemType
 from pipeline.params import Precision
 
 
 class InferenceSettings(BaseModel):
-    """How to tokenize texts for a fine-tuned model, and how to interpret its outputs.
+    """How to tokenize texts for a fine-tuned model, and in which precision to run it.
 
     Attributes:
-        task, problem_type, text_columns, labels: The same as in `Task`.
+        task, text_columns: The same as in `Task`.
         max_length, padding: The same as in the section `tokenize` of params.yaml.
         precision: The precision in which the scores were measured. If train.precision is `auto`, this is the precision
             that `auto` meant on the machine that trained the model.
@@ -25,9 +24,7 @@ class InferenceSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     task: str
-    problem_type: ProblemType
     text_columns: Annotated[list[str], Field(min_length=1, max_length=2)]
-    labels: list[str]
     max_length: PositiveInt
     padding: Literal["dynamic", "max_length"]
     precision: Precision
@@ -50,8 +47,6 @@ def read_settings(directory: Path) -> InferenceSettings:
         raise UserError(
             f'{directory} {problem}. Run "dvc repro", or choose a directory that the stage train wrote.'
         ) from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error}). Train the model again.") from None
     except ValidationError as error:
         first = error.errors()[0]
         entry = "".join(f"{name}: " for name in first["loc"])

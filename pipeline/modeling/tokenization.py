@@ -101,7 +101,7 @@ def length_range(directory: Path, tokenizer: PreTrainedTokenizerBase, texts: int
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     positions = config.get("max_position_embeddings") or config.get("n_positions") or sys.maxsize
     if config.get("model_type") in _OFFSET_POSITIONS:
-        positions -= config.get("pad_token_id", 1) + 1
+        positions -= tokenizer.pad_token_id + 1
     least = tokenizer.num_special_tokens_to_add(pair=texts == 2) + texts
     if texts == 2:
         least += len(pair_separator(tokenizer))

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pipeline.core.messages import UserError
 from pipeline.core.text import closest_match, quoted
 from pipeline.evaluation.metrics import METRICS, sign
-from pipeline.modeling.device import Device, usable_device
+from pipeline.modeling.device import Device, usable_device, use_one_gpu
 from pipeline.params import RENAMED, RuntimeParams, TrainParams, describe
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def training_arguments(
         raise UserError(
             f"params.yaml: TrainingArguments rejects a value of train or train.training_args: {reason}"
         ) from error
-    # Each process uses one GPU. If several GPUs are visible, the Trainer would use all of them in each forward pass
-    # (DataParallel), and the effective batch size would depend on the machine.
-    arguments._n_gpu = min(arguments.n_gpu, 1)
+    use_one_gpu(arguments)
     return arguments
 
 
@@ -127,7 +125,6 @@ def _pipeline_fields(
         "per_device_train_batch_size": params.batch_size,
         "per_device_eval_batch_size": params.batch_size,
         "gradient_accumulation_steps": params.gradient_accumulation_steps,
-        "train_sampling_strategy": "group_by_length" if params.group_by_length else "random",
         "dataloader_num_workers": runtime.dataloader_num_workers,
         "learning_rate": params.lr,
         "lr_scheduler_type": params.lr_scheduler_type,

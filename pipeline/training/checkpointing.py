@@ -1,10 +1,9 @@
 """Recognize complete checkpoints, so that a run never resumes from one that was only partly written.
 
-Both engines write `checkpoint-<step>/`, which contains trainer_state.json and other files. `files.json` is written last
-and lists all files with their sizes. If it is missing, or if a file has another size, the checkpoint is incomplete.
+Both engines write `checkpoint-<step>/`, which contains trainer_state.json and other files. The empty file `complete` is
+written last. If it is missing, the checkpoint is incomplete.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,10 +15,8 @@ from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import write_json
+from pipeline.core.run_directory import COMPLETE
 from pipeline.modeling import distributed
-
-_FILES = "files.json"
 
 
 @contextmanager
@@ -40,13 +37,11 @@ def saving(home: Path, step: int) -> Iterator[None]:
 def complete(path: Path) -> None:
     """Flush the files of a checkpoint to the disk, then mark the checkpoint as complete."""
     with saving(path.parent, saved_step(path)):
-        sizes = {}
         for file in path.rglob("*"):  # Sharded weights are a directory.
             if file.is_file():
                 with file.open("rb+") as content:
                     os.fsync(content)
-                sizes[str(file.relative_to(path))] = file.stat().st_size
-        write_json(path / _FILES, sizes)
+        (path / COMPLETE).touch()
 
 
 def newest(home: Path) -> Path | None:
@@ -61,19 +56,11 @@ def saved_step(checkpoint: Path) -> int:
 
 def _newest(home: Path) -> Path | None:
     for path in sorted(home.glob("checkpoint-*"), key=saved_step, reverse=True):
-        if _is_complete(path):
+        if (path / COMPLETE).exists():
             best = TrainerState.load_from_json(str(path / TRAINER_STATE_NAME)).best_global_step
-            if best is None or _is_complete(home / f"checkpoint-{best}"):
+            if best is None or (home / f"checkpoint-{best}" / COMPLETE).exists():
                 log.info("resuming from %s", path)
                 return path
         log.info("removed %s, because it or the checkpoint of its best epoch is incomplete", path)
         shutil.rmtree(path)
     return None
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    try:
-        sizes = json.loads((checkpoint / _FILES).read_text())
-        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError):
-        return False

@@ -1,5 +1,6 @@
 """Define the inputs and the result of a training run for both engines, and load the inputs."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from pipeline.core.dataset_files import load_split
 from pipeline.core.task import Task
-from pipeline.core.timing import Stopwatch
+from pipeline.modeling import distributed
 from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_classifier, load_tokenizer
 from pipeline.modeling.regression_head import standardize_labels
+from pipeline.modeling.scoring import longest_first
 from pipeline.params import TrainParams
 from pipeline.training.history import History
 from pipeline.training.losses import SummedLoss, class_weights
+from pipeline.training.sampler import EpochSampler
 
 MEMORY_REMEDY = (
     "Lower train.batch_size and raise train.gradient_accumulation_steps by the same factor, set "
@@ -29,8 +32,11 @@ class TrainInputs:
     """Everything that an engine trains with.
 
     Attributes:
-        training, validation: The tokenized examples, with their `length` and `labels`.
+        training, validation: The tokenized examples, with their `length` and `labels`. In validation, the longest
+            example is the first one.
         model: The base model with the head to train.
+        effective_batch: The number of examples per optimizer step, over all forward passes and processes.
+        steps_in_epoch: The number of optimizer steps per epoch.
     """
 
     task: Task
@@ -40,6 +46,9 @@ class TrainInputs:
     tokenizer: PreTrainedTokenizerBase
     loss: SummedLoss
     device: Device
+    effective_batch: int
+    sampler: EpochSampler
+    steps_in_epoch: int
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,11 @@ class TrainResult:
 
     Attributes:
         weights: The weights of the whole model, even if each process trained a shard of it.
-        watch: The stopwatch that timed the training in this process.
         first_step: The number of optimizer steps that were done before the run was resumed, or 0.
     """
 
     weights: dict[str, Any]
     history: History
-    watch: Stopwatch
     first_step: int
 
 
@@ -64,7 +71,8 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     validation = load_split(tokenized, "validation", "tokenize")
     if params.max_train_samples is not None:
         training = training.select(range(min(params.max_train_samples, len(training))))
-    labels = np.asarray(training.with_format("numpy")["labels"][:])
+    columns = training.with_format("numpy")  # Otherwise, a column is read one number at a time.
+    labels = np.asarray(columns["labels"][:])
     weights = None if params.class_weights is None else class_weights(params.class_weights, task, labels)
     tokenizer = load_tokenizer(pretrained)
     set_seed(params.seed)  # Before the model is loaded, because its head may be newly initialized.
@@ -82,5 +90,17 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
         **names,
     )
     scale = standardize_labels(model, labels) if task.problem_type == "regression" else 1.0
-    loss = SummedLoss(task.problem_type, weights, scale)
-    return TrainInputs(task, training, validation, model, tokenizer, loss, device)
+    effective_batch = params.batch_size * params.gradient_accumulation_steps * distributed.world_size()
+    lengths = columns["length"][:] if params.group_by_length else None
+    return TrainInputs(
+        task=task,
+        training=training,
+        validation=validation.select(longest_first(validation)),
+        model=model,
+        tokenizer=tokenizer,
+        loss=SummedLoss(task.problem_type, weights, scale),
+        device=device,
+        effective_batch=effective_batch,
+        sampler=EpochSampler(len(training), lengths, effective_batch, params.seed),
+        steps_in_epoch=math.ceil(len(training) / effective_batch),
+    )

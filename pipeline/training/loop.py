@@ -23,12 +23,10 @@ from transformers import TrainerState, enable_full_determinism, get_scheduler, s
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
-from pipeline.core.timing import Stopwatch
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
-from pipeline.modeling.device import get_random_state, set_random_state
 from pipeline.modeling.failures import out_of_memory, require_finite
-from pipeline.modeling.scoring import collator, longest_first
+from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
 from pipeline.training.checkpointing import complete, newest, saving
@@ -46,14 +44,13 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     """
     check_loop(params, runtime)
     accelerator = _accelerator(inputs, params)
-    sampler = _sampler(inputs, params, accelerator.num_processes)
     model, optimizer, train_loader, validation_loader = accelerator.prepare(
         inputs.model,
         _optimizer(inputs.model, params),
-        _loader(inputs.training, inputs, params, runtime, sampler),
-        _loader(inputs.validation.select(longest_first(inputs.validation)), inputs, params, runtime),
+        _loader(inputs.training, inputs, params, runtime, inputs.sampler),
+        _loader(inputs.validation, inputs, params, runtime),
     )
-    steps_in_epoch = math.ceil(len(train_loader) / params.gradient_accumulation_steps)
+    steps_in_epoch = inputs.steps_in_epoch
     max_steps = steps_in_epoch * params.epochs
     logging_steps = min(params.logging_steps, steps_in_epoch)
     warmup_steps = math.ceil(params.warmup_ratio * max_steps)
@@ -71,16 +68,12 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     batches_to_skip = steps_to_skip * params.gradient_accumulation_steps
     loss_since_logged, steps_since_logged = torch.zeros((), device=accelerator.device), 0
     bar = tqdm(total=max_steps, initial=first_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
-    dropout = fast_dropout() if inputs.device.type == "cpu" else nullcontext()
-    with (
-        logging_redirect_tqdm(), bar, dropout, out_of_memory(MEMORY_REMEDY), Interruption() as interruption,
-        Stopwatch() as watch,
-    ):  # fmt: skip
+    with logging_redirect_tqdm(), bar, fast_dropout(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
         for epoch in range(first_epoch, params.epochs):
             if _is_stopped_early(state, params, inputs):
                 break
             model.train()
-            batches = _batches(accelerator, train_loader, sampler, epoch, batches_to_skip)
+            batches = _batches(accelerator, train_loader, inputs.sampler, epoch, batches_to_skip)
             batches_to_skip = 0
             while window := list(islice(batches, params.gradient_accumulation_steps)):
                 # The number of labels in the effective batch, which the Trainer calls `num_items_in_batch`.
@@ -123,7 +116,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     weights = accelerator.get_state_dict(model)
     if params.keep == "best" and state.best_global_step != state.global_step:
         weights = load_file(home / f"checkpoint-{state.best_global_step}" / "model.safetensors")
-    return TrainResult(weights, state.log_history, watch, first_step)
+    return TrainResult(weights, state.log_history, first_step)
 
 
 def _accelerator(inputs: TrainInputs, params: TrainParams) -> Accelerator:
@@ -138,12 +131,6 @@ def _accelerator(inputs: TrainInputs, params: TrainParams) -> Accelerator:
     if params.gradient_checkpointing:
         inputs.model.activation_checkpointing_enable()
     return accelerator
-
-
-def _sampler(inputs: TrainInputs, params: TrainParams, processes: int) -> EpochSampler:
-    lengths = inputs.training.with_format("numpy")["length"][:] if params.group_by_length else None
-    effective_batch = params.batch_size * params.gradient_accumulation_steps * processes
-    return EpochSampler(len(inputs.training), lengths, effective_batch, params.seed)
 
 
 def _optimizer(model: Any, params: TrainParams) -> torch.optim.Optimizer:
@@ -180,14 +167,13 @@ def _batches(
     accelerator: Accelerator, loader: Any, sampler: EpochSampler, epoch: int, batches_to_skip: int
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield the batches of an epoch, except for the first ones, which were done before the run was resumed."""
-    random_state = get_random_state()
     remaining = accelerator.skip_first_batches(loader, batches_to_skip)
     remaining.set_epoch(epoch)
     sampler.set_epoch(epoch)  # With several processes, `set_epoch` of a loader that skips batches does not reach it.
     batches = iter(remaining)
-    first = next(batches)
-    if batches_to_skip:  # A loader draws a random number when it starts, and the interrupted run already drew it.
-        set_random_state(random_state)
+    # A loader draws a random number when it starts, and the interrupted run already drew it.
+    with torch.random.fork_rng(devices=[], enabled=batches_to_skip > 0):
+        first = next(batches)
     yield first
     yield from batches
 

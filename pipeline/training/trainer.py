@@ -3,8 +3,6 @@
 docs/trainer.md gives an overview of what is corrected and why.
 """
 
-import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,10 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.core.timing import Stopwatch
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.failures import out_of_memory, require_finite
-from pipeline.modeling.scoring import collator, longest_first
+from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
 from pipeline.training.checkpointing import complete, newest, saved_step, saving
@@ -58,62 +55,54 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         args=arguments,
         data_collator=collator(inputs.tokenizer, inputs.device),
         train_dataset=inputs.training,
-        eval_dataset=inputs.validation.select(longest_first(inputs.validation)),
+        eval_dataset=inputs.validation,
         processing_class=inputs.tokenizer,
         compute_metrics=lambda scored: validation_scores(task, scored.predictions, scored.label_ids),
         summed_loss=inputs.loss,
+        sampler=inputs.sampler,
     )
     if params.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(params.early_stopping_patience))
     trainer.add_callback(_Progress(task, curves))
     trainer.check_optimizer()
-    steps_in_epoch = math.ceil(len(trainer.get_train_dataloader()) / params.gradient_accumulation_steps)
-    arguments.logging_steps = min(params.logging_steps, steps_in_epoch)  # Every epoch needs a logged loss.
+    arguments.logging_steps = min(params.logging_steps, inputs.steps_in_epoch)  # Every epoch needs a logged loss.
     if checkpoint:
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"]:
             # Early stopping had ended this run. The Trainer does not remember that and would train on.
             arguments.num_train_epochs = round(state.epoch)
-    with logging_redirect_tqdm(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption, Stopwatch() as watch:
+    with logging_redirect_tqdm(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
         trainer.add_callback(_Checkpointing(home, runtime.save_steps, interruption))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
     weights = trainer.accelerator.get_state_dict(trainer.model)
-    return TrainResult(weights, trainer.state.log_history, watch, saved_step(checkpoint) if checkpoint else 0)
+    return TrainResult(weights, trainer.state.log_history, saved_step(checkpoint) if checkpoint else 0)
 
 
 class CorrectedTrainer(Trainer):
     """A Trainer that corrects the loss, the order of the examples and the reporting of failures.
 
-    Loss: the loss of an optimizer step is the mean over the effective batch, no matter how the batch is split into
-    forward passes. The Trainer assumes that a model whose `forward` accepts **kwargs divides its loss by
-    `num_items_in_batch`, so it does not divide by `gradient_accumulation_steps` itself. But sequence-classification
-    models accept **kwargs, ignore `num_items_in_batch`, and return the mean over one forward pass. Loss and gradients
-    would therefore be multiplied by `gradient_accumulation_steps`. With a `compute_loss_func`, this class divides by
-    `num_items_in_batch`. Background: https://huggingface.co/blog/gradient_accumulation
+    Loss: the loss of an optimizer step is the mean over the effective batch (see `SummedLoss`). The Trainer assumes
+    that a model whose `forward` accepts **kwargs divides its loss by `num_items_in_batch`, so it does not divide by
+    `gradient_accumulation_steps` itself. But sequence-classification models accept **kwargs and ignore
+    `num_items_in_batch`. Loss and gradients would therefore be multiplied by `gradient_accumulation_steps`. With a
+    `compute_loss_func`, this class divides by `num_items_in_batch`. Background:
+    https://huggingface.co/blog/gradient_accumulation
 
-    Order: the order of the examples depends only on the seed and the epoch (see `EpochSampler`). With
-    `train_sampling_strategy="group_by_length"`, the Trainer's sampler draws from torch's global generator, so a run
-    that is resumed in the middle of an epoch would continue in a different order.
+    Order: the order of the examples depends only on the seed and the epoch (see `EpochSampler`).
 
     Failures: a NaN or infinite loss, or a checkpoint that cannot be written, ends the run with a one-line error.
 
     Args:
         summed_loss: The loss to train on. Logged losses are in the units of the labels.
+        sampler: The order of the training examples.
     """
 
-    train_dataset: Any
-
-    def __init__(self, *, summed_loss: SummedLoss, **kwargs: Any) -> None:
+    def __init__(self, *, summed_loss: SummedLoss, sampler: EpochSampler, **kwargs: Any) -> None:
         super().__init__(compute_loss_func=self._mean_loss, **kwargs)
         self._summed_loss = summed_loss
-        examples, arguments = self.train_dataset, self.args
-        by_length = arguments.train_sampling_strategy == "group_by_length"
-        # As an array, because the column itself would be read from disk one number at a time.
-        lengths = examples.with_format("numpy")["length"][:] if by_length else None
-        effective_batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
-        self._sampler = EpochSampler(len(examples), lengths, effective_batch, arguments.seed)
-        self.add_callback(_SamplerEpoch(self._sampler))
+        self._sampler = sampler
+        self.add_callback(_SamplerEpoch(sampler))
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback):
             self.add_callback(_Bar)
@@ -135,10 +124,6 @@ class CorrectedTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         return self._sampler
 
-    def _get_eval_sampler(self, eval_dataset: Any) -> None:
-        # None keeps the order of the dataset. With "group_by_length", the Trainer would reorder the predictions.
-        return None
-
     def get_train_dataloader(self) -> Any:
         loader: Any = super().get_train_dataloader()
         loader.base_dataloader.worker_init_fn = ignore_signals  # Accelerate's loader wraps the one with the workers.
@@ -147,7 +132,7 @@ class CorrectedTrainer(Trainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         if self.args.process_index:  # Otherwise, dropout would drop the same units in all processes.
             torch.manual_seed(self.args.seed + self.args.process_index)
-        with fast_dropout() if self.args.use_cpu else nullcontext():
+        with fast_dropout():
             return super().train(*args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -199,7 +184,7 @@ class _Checkpointing(TrainerCallback):
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        distributed.barrier()  # After this, all processes have written their random states.
+        args.distributed_state.wait_for_everyone()  # After this, all processes have written their random states.
         if distributed.rank() == 0:
             complete(self._home / f"checkpoint-{state.global_step}")
             rotate_checkpoints(str(self._home), 2, state.best_model_checkpoint)  # Keep the newest and the best.
