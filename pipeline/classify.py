@@ -88,20 +88,20 @@ def classify(
                 errors = {name: [getattr(error, name) for error in row_errors] for name in ("where", "why", "row")}
                 write_errors(errors, None)
     if row_errors:
-        rows_word = "row" if len(row_errors) == 1 else "rows"
-        log.warning("%d %s cannot be used. See %s.", len(row_errors), rows_word, errors_path)
+        skipped = "1 row was" if len(row_errors) == 1 else f"{len(row_errors):,} rows were"
+        log.warning("%s skipped. See %s.", skipped, errors_path)
     if truncated:
         log.warning(
-            "%d of %d rows (%.1f%%) are longer than %d tokens and were truncated",
-            truncated, classified, 100 * truncated / classified, settings.max_length,
+            "%s of %s rows (%.1f%%) are longer than %d tokens and were truncated",
+            f"{truncated:,}", f"{classified:,}", 100 * truncated / classified, settings.max_length,
         )  # fmt: skip
 
 
 def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iterable[Batch]:
     if isinstance(source, list):
         if len(source) != len(names):
-            reads = "two texts" if len(names) == 2 else "one text"
-            raise UserError(f"The model reads {reads} ({' and '.join(names)}), got {len(source)}.")
+            needed = "two texts" if len(names) == 2 else "one text"
+            raise UserError(f"The model needs {needed} ({' and '.join(names)}), but you gave {len(source)}.")
         row = {name: [text] for name, text in zip(names, source, strict=True)}
         return [Batch(Path("command line"), "row", [0], row)]
     columns = ColumnSelection(names, keep_rest=True, remedy=f"The model reads {' and '.join(names)}. Rename a column.")

@@ -27,7 +27,10 @@ if _SCRIPT.parent == PACKAGE:
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
 
-_STAGE_USAGE = '"dvc repro" runs this stage when its inputs have changed, so you rarely do.\n\nMore: docs/pipeline.md'
+_STAGE_USAGE = (
+    '"dvc repro" runs this stage when its inputs have changed, so you rarely need to run it yourself.\n\n'
+    "More: docs/pipeline.md"
+)
 
 
 def parse_arguments(keys: Sequence[str] | None = None) -> None:

@@ -104,9 +104,9 @@ def _log_lengths(split: str, tokenized: Dataset, task: Task) -> dict[str, float]
         "truncated": int(truncated.sum()),
     }  # fmt: skip
     log.info(
-        "%s: %d %s, mean %.1f tokens, longest %d, %d truncated (%.1f%%)",
-        split, len(lengths), task.noun, summary["mean"], summary["longest"],
-        summary["truncated"], 100 * truncated.mean(),
+        "%s: %s %s, mean %.1f tokens, longest %d, %s truncated (%.1f%%)",
+        split, f"{len(lengths):,}", task.noun, summary["mean"], summary["longest"],
+        f"{summary['truncated']:,}", 100 * truncated.mean(),
     )  # fmt: skip
     return summary
 

@@ -230,7 +230,7 @@ def test_a_bad_row_stops_the_command_or_is_skipped(
     [row_error] = read(Path("out.errors.jsonl"))
     assert list(row_error) == ["where", "why", "row"]
     assert f"{row_error['where']} {row_error['why']}" == str(stopped.value)
-    assert "1 row cannot be used. See out.errors.jsonl." in caplog.messages
+    assert "1 row was skipped. See out.errors.jsonl." in caplog.messages
 
 
 # The source (a file and its content, or texts), --out, and the error.

@@ -220,7 +220,7 @@ def test_a_signal_to_the_process_group_saves_a_checkpoint_despite_data_loader_wo
     os.killpg(process.pid, signal.SIGTERM)
     log = process.communicate()[1]
     assert process.returncode == 143, log
-    assert "SIGTERM: stopping after this step" in log
+    assert "Send SIGTERM again to stop at once" in log
     assert "the next run with the same inputs resumes" in log
     assert "Traceback" not in log
     outputs = {path.name for path in (stage_directory / "models").iterdir()} - {"pretrained"}

@@ -45,5 +45,5 @@ def require_finite_logits(model: Path, logits: NDArray[np.floating[Any]], precis
     if examples:
         raise UserError(
             f"{model}: the logits for {examples} of {len(logits)} examples are NaN or infinite in {precision}. "
-            "Its config.json may be damaged, or the model needs fp32."
+            "Set train.precision to fp32 and train again. If that does not help, the model's files are damaged."
         )

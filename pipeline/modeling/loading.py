@@ -191,7 +191,7 @@ def _require_known_names(directory: Path, model: PreTrainedModel, missing: list[
     if 2 * sum(sizes.get(name, 0) for name in missing) > sum(sizes.values()):
         raise UserError(
             f"{directory}: {len(missing)} weights are missing, for example {missing[0]}, which is most of the model. "
-            "Use a checkpoint whose weights have the names of transformers."
+            "Use a checkpoint whose weights have the names that transformers expects."
         )
 
 

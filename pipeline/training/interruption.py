@@ -59,7 +59,8 @@ class Interruption:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if not self.number:
             self.number, self._time = number, time.monotonic()
-            log.info("%s: stopping after this step. Send it again to stop at once.", signal.Signals(number).name)
+            again = "Press Ctrl-C" if number == signal.SIGINT else f"Send {signal.Signals(number).name}"
+            log.info("stopping after this step and saving a checkpoint. %s again to stop at once.", again)
         elif distributed.world_size() == 1 or time.monotonic() - self._time > _ECHO_SECONDS:
             self._restore()
             signal.raise_signal(number)
