@@ -1,12 +1,13 @@
 """How pairs are assigned to slices, and how a slice is scored."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from report_inputs import TASKS
 
-from pipeline.evaluation.metrics import scores
+from pipeline.evaluation.metrics import is_defined, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
@@ -133,6 +134,21 @@ def test_a_slice_without_any_label_has_no_f1() -> None:
     sliced = slices(TASKS["multi_label"], rows, predictions_for(labels, labels))
     scored = {part.name: list(part.scores) for part in sliced if part.criterion == "Numbers"}
     assert scored == {"no numbers": ["f1_micro", "f1_macro"], "different numbers": []}
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "labels", "defined"),
+    [
+        ("pairs", "average_precision", [0, 0], False),
+        ("mismatched", "average_precision", [0, 2], True),  # no example of class 1
+        ("multi_label", "roc_auc", [[1, 0, 0], [1, 0, 0]], False),  # every label is constant
+        ("multi_label", "roc_auc", [[1, 0, 0], [0, 0, 0]], True),
+    ],
+)
+def test_a_score_is_undefined_if_perfect_predictions_do_not_get_a_perfect_score(
+    case: str, name: str, labels: list[Any], defined: bool
+) -> None:
+    assert is_defined(name, TASKS[case], np.array(labels)) == defined
 
 
 def test_single_texts_have_leakage_slices_but_no_overlap_slices() -> None:

@@ -49,24 +49,6 @@ class Score:
         return f"{round(difference, digits + 2) + 0.0:+.{digits + 2}f}"  # Adding 0.0 turns "-0.0" into "+0.0".
 
 
-def _always(labels: Values) -> bool:
-    return True
-
-
-def _has_class_1(labels: Values) -> bool:
-    """Return whether any example has class 1 or, with several labels per example, any label."""
-    return bool(np.any(labels == 1))
-
-
-def _has_class_or_label(labels: Values) -> bool:
-    """Return True for single classes. With several labels per example, return whether any example has a label."""
-    return labels.ndim == 1 or _has_class_1(labels)
-
-
-def _varies(labels: Values) -> bool:
-    return bool(np.ptp(labels))
-
-
 @dataclass(frozen=True)
 class Metric(Score):
     """A score of the predictions.
@@ -75,15 +57,12 @@ class Metric(Score):
         problem_types: The types of tasks that the metric applies to.
         compute: Compute the score from the labels, the predictions (both as `Values`), and the probabilities, shape
             (n, outputs). A regression has no probabilities.
-        is_defined: Return whether the score for these labels depends on the predictions. F1, for example, is 0 without
-            an example of class 1, regardless of the predictions.
         only_two_classes: Whether the metric applies only to tasks with exactly two classes.
         meaning: A phrase that follows "is", for readers of the report and the model card.
     """
 
     problem_types: tuple[ProblemType, ...]
     compute: Callable[[Values, Values, Any], float]
-    is_defined: Callable[[Values], bool] = _always
     only_two_classes: bool = False
     meaning: str = field(kw_only=True)
 
@@ -242,7 +221,7 @@ METRICS = {
         meaning="the proportion of examples that are predicted correctly",
     ),
     "average_precision": Metric(
-        "average precision", "proportion", _CLASSES + _LABELS, average_precision, _has_class_1,
+        "average precision", "proportion", _CLASSES + _LABELS, average_precision,
         meaning="the area under the curve of precision against recall",
     ),
     "balanced_accuracy": Metric(
@@ -250,25 +229,25 @@ METRICS = {
         meaning="recall (the proportion of a class's examples that are found), averaged over the classes",
     ),
     "f1": Metric(
-        "F1", "proportion", _CLASSES, f1, _has_class_1, only_two_classes=True,
+        "F1", "proportion", _CLASSES, f1, only_two_classes=True,
         meaning="the harmonic mean of precision (how many predictions of the positive class are right) and recall (how "
         "many examples of this class are found)",
     ),
     "f1_macro": Metric(
-        "macro F1", "proportion", _CLASSES + _LABELS, f1_macro, _has_class_or_label,
+        "macro F1", "proportion", _CLASSES + _LABELS, f1_macro,
         meaning="the mean over the classes of F1, the harmonic mean of precision and recall",
     ),
     "f1_micro": Metric(
-        "micro F1", "proportion", _LABELS, f1_micro, _has_class_or_label,
+        "micro F1", "proportion", _LABELS, f1_micro,
         meaning="the harmonic mean of precision (how many predicted labels are right) and recall (how many true labels "
         "are predicted), over all labels together",
     ),
     "matthews_correlation": Metric(
-        "Matthews correlation", "correlation", _CLASSES, matthews_correlation, _varies,
+        "Matthews correlation", "correlation", _CLASSES, matthews_correlation,
         meaning="the correlation of labels and predictions, which is 0 for guessing",
     ),
     "pearson": Metric(
-        "Pearson correlation", "correlation", _NUMBERS, pearson, _varies,
+        "Pearson correlation", "correlation", _NUMBERS, pearson,
         meaning="the linear correlation of labels and predictions",
     ),
     "rmse": Metric(
@@ -276,12 +255,12 @@ METRICS = {
         meaning="the root of the mean squared error, in the units of the labels, so lower is better",
     ),
     "roc_auc": Metric(
-        "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc, _varies,
+        "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc,
         meaning="how often the model ranks an example of a class above an example of another one, which is half of the "
         "time for guessing",
     ),
     "spearmanr": Metric(
-        "Spearman correlation", "correlation", _NUMBERS, spearmanr, _varies,
+        "Spearman correlation", "correlation", _NUMBERS, spearmanr,
         meaning="the correlation of the ranks of labels and predictions",
     ),
 }  # fmt: skip
@@ -366,6 +345,16 @@ def scores(
     if len(labels) == 0:
         raise ValueError("No labels to score.")
     return {name: METRICS[name].compute(labels, predictions, probabilities) for name in names}
+
+
+def is_defined(name: str, task: Task, labels: Values) -> bool:
+    """Return whether perfect predictions get a perfect score. Without class 1, for example, F1 is always 0."""
+    probabilities = None
+    if task.problem_type != "regression":
+        probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
+    metric = METRICS[name]
+    perfect = 0 if metric.scale == "error" else 1
+    return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
 
 
 def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:

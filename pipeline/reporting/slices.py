@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Ints, scores
+from pipeline.evaluation.metrics import Floats, Ints, is_defined, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
@@ -75,7 +75,7 @@ def slices(task: Task, rows: Rows, predictions: Predictions, related: bool = Tru
                 continue
             labels, predicted = predictions.labels[members], predictions.predicted[members]
             probability = None if predictions.probability is None else predictions.probability[members]
-            defined = [metric for metric in slice_metrics(task) if METRICS[metric].is_defined(labels)]
+            defined = [metric for metric in slice_metrics(task) if is_defined(metric, task, labels)]
             intervals = score_intervals(defined, labels, predicted, probability)
             scored.append(
                 Slice(
