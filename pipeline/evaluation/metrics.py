@@ -19,6 +19,8 @@ Floats = NDArray[np.floating[Any]]
 # The labels or the predictions of n examples. Shape (n,) for class numbers and for the numbers of a regression, and
 # shape (n, labels) with 0 or 1 if an example can have several labels.
 Values = NDArray[Any]
+# The outputs of the model for n examples, shape (n, outputs).
+Logits = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,7 @@ class Score:
 
     def format_difference(self, difference: float, digits: int = 1) -> str:
         """Format a difference with its sign, in percentage points, or in the units of an error."""
-        if self.scale != "error":
-            return points(difference, digits)
-        return f"{round(difference, digits + 2) + 0.0:+.{digits + 2}f}"  # Adding 0.0 turns "-0.0" into "+0.0".
+        return f"{difference:+z.{digits + 2}f}" if self.scale == "error" else points(difference, digits)
 
 
 @dataclass(frozen=True)
@@ -267,16 +267,6 @@ METRICS = {
 SCORES: dict[str, Score] = {**METRICS, "loss": Score("loss", "error")}
 
 
-def sign(name: str) -> int:
-    """Return 1 if higher values of a metric or of the loss are better, and -1 if lower values are better."""
-    return SCORES[name].sign
-
-
-def title(name: str) -> str:
-    """Return the name of a metric or of the loss for people."""
-    return SCORES[name].title
-
-
 def applicable_metrics(task: Task) -> list[str]:
     """Return the names of all metrics that apply to a task."""
     return [
@@ -337,13 +327,7 @@ def _require_metric(key: str, name: str, applicable: list[str]) -> None:
 def scores(
     names: Iterable[str], labels: Values, predictions: Values, probabilities: Floats | None = None
 ) -> dict[str, float]:
-    """Compute the metrics with these names. See `Metric.compute` for the other arguments.
-
-    Raises:
-        ValueError: `labels` is empty.
-    """
-    if len(labels) == 0:
-        raise ValueError("No labels to score.")
+    """Compute the metrics with these names. See `Metric.compute` for the other arguments."""
     return {name: METRICS[name].compute(labels, predictions, probabilities) for name in names}
 
 
@@ -367,14 +351,13 @@ def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[M
     }
 
 
-def compute_metrics(task: Task, logits: Floats, labels: Values) -> dict[str, float]:
-    """Return the task's metrics and the mean loss, for the Trainer or the course's loop.
-
-    Args:
-        logits: Shape (n, outputs).
-    """
-    predictions, probabilities = answers(task.problem_type, logits)
-    metrics = task_metric(task).compute(predictions=predictions, references=labels, probabilities=probabilities)
+def compute_metrics(task: Task, logits: Logits, labels: Values) -> dict[str, float]:
+    """Return the task's metrics and the mean loss, for the Trainer or the course's loop."""
+    metrics = task_metric(task).compute(
+        predictions=logits_to_predictions(task.problem_type, logits),
+        references=labels,
+        probabilities=logits_to_probabilities(task.problem_type, logits),
+    )
     return {**metrics, "loss": loss(task.problem_type, logits, labels)}
 
 
@@ -403,22 +386,7 @@ def task_metric(task: Task) -> "evaluate.Metric":
     return TaskMetric(keep_in_memory=True)
 
 
-def answers(problem_type: ProblemType, logits: Floats) -> tuple[Values, Floats | None]:
-    """Return the predictions and the probabilities in the form that `Metric.compute` expects.
-
-    Args:
-        logits: Shape (n, outputs).
-    """
-    probabilities = None if problem_type == "regression" else logits_to_probabilities(problem_type, logits)
-    return logits_to_predictions(problem_type, logits), probabilities
-
-
-def logits_to_predictions(problem_type: ProblemType, logits: Floats) -> Values:
-    """Return the predictions as `Values`.
-
-    Args:
-        logits: Shape (n, outputs).
-    """
+def logits_to_predictions(problem_type: ProblemType, logits: Logits) -> Values:
     if problem_type == "regression":
         return logits[:, 0].astype(np.float64)
     if problem_type == "multi_label_classification":
@@ -427,11 +395,14 @@ def logits_to_predictions(problem_type: ProblemType, logits: Floats) -> Values:
     return classes
 
 
-def logits_to_probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
+def logits_to_probabilities(problem_type: ProblemType, logits: Logits) -> Floats | None:
     """Return the probability of each class, or of each label independently, with the same shape as `logits`.
 
-    The probabilities are rounded to six decimals, so that scores do not depend on the last bits of `exp`.
+    The probabilities are rounded to six decimals, so that scores do not depend on the last bits of `exp`. A regression
+    has none.
     """
+    if problem_type == "regression":
+        return None
     if problem_type == "multi_label_classification":
         return np.round(1 / (1 + np.exp(-logits)), 6)
     return np.round(np.exp(log_softmax(logits)), 6)
@@ -455,19 +426,15 @@ def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[V
     return np.broadcast_to(prediction, labels.shape), np.broadcast_to(proportions, (n, outputs))
 
 
-def loss(problem_type: ProblemType, logits: Floats, labels: Values) -> float:
+def loss(problem_type: ProblemType, logits: Logits, labels: Values) -> float:
     """Return the mean loss: cross-entropy in nats, or the squared error of a regression.
 
     With several labels per example, it is the binary cross-entropy, averaged over the labels too.
-
-    Args:
-        logits: Shape (n, outputs).
-        labels: See `Values`.
     """
     return float(np.mean(losses(problem_type, logits, labels)))
 
 
-def losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
+def losses(problem_type: ProblemType, logits: Logits, labels: Values) -> Floats:
     """Return the loss of each example, shape (n,), or of each of its labels, shape (n, labels)."""
     logits = logits.astype(np.float64)
     if problem_type == "regression":

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import SWAPPED
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Floats, Ints, Values, is_correct, logits_to_probabilities
+from pipeline.evaluation.metrics import Floats, Ints, Logits, Values, is_correct, logits_to_probabilities
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Predictions:
     Attributes:
         idx: The ids of the examples, shape (n,).
         labels, predicted: See `metrics.Values`.
-        logits: Shape (n, outputs).
+        logits: See `metrics.Logits`.
         probability: The probability of each class or label, shape (n, outputs). None for a regression.
         swapped: The predictions for the pairs with their texts swapped. None if predict has not scored them.
     """
@@ -28,7 +28,7 @@ class Predictions:
     idx: Ints
     labels: Values
     predicted: Values
-    logits: Floats
+    logits: Logits
     probability: Floats | None
     swapped: Values | None
 
@@ -68,6 +68,6 @@ def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
         labels=to_numpy(table["label"]),
         predicted=to_numpy(table["prediction"]),
         logits=logits,
-        probability=None if task.problem_type == "regression" else logits_to_probabilities(task.problem_type, logits),
+        probability=logits_to_probabilities(task.problem_type, logits),
         swapped=swapped,
     )

@@ -15,7 +15,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json
-from pipeline.evaluation.metrics import sign
+from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.revisions import experiment_commits, read_metrics
 from pipeline.experiments.running import Experiment, run_all
@@ -114,7 +114,7 @@ class Study:
 
     def _goodness(self, trial: Trial) -> float | None:
         """Return the score, negated if lower is better."""
-        return None if trial.score is None else sign(self.metric) * trial.score
+        return None if trial.score is None else SCORES[self.metric].sign * trial.score
 
     def _run(self, trials: Sequence[Trial], seed: int) -> None:
         """Run the trials that have not been run with this seed, and read the scores of all trials."""

@@ -15,7 +15,7 @@ from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import best_threshold
-from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, baseline, losses, title
+from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, baseline, losses
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
@@ -304,6 +304,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "sha256": _sha256,
     "signature_line": as_line,
     "thousands": "{:,}".format,
-    "title": title,
+    "title": lambda name: SCORES[name].title,
     "verdict": _verdict,
 }
