@@ -1,8 +1,7 @@
 """The predictions of a split. No other module reads the Parquet files in `data/predictions`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ class Predictions:
     """What a model predicts for the n examples of a split.
 
     Attributes:
-        idx: The ids of the examples, shape (n,).
+        idx: The ids of the examples in ascending order, shape (n,).
         labels, predicted: See `metrics.Values`.
         logits: See `metrics.Logits`.
         probability: The probability of each class or label, shape (n, outputs). None for a regression.
@@ -44,12 +43,6 @@ class Predictions:
         if self.predicted.ndim == 2:
             return np.where(self.predicted == 1, self.probability, 1 - self.probability)
         return np.take_along_axis(self.probability, self.predicted[:, None], axis=1)[:, 0]
-
-    def sorted_by_idx(self) -> "Predictions":
-        """Return the same examples in the order of `idx`."""
-        order = np.argsort(self.idx, kind="stable")
-        columns: dict[str, Any] = {name: column[order] for name, column in vars(self).items() if column is not None}
-        return replace(self, **columns)
 
 
 def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
