@@ -12,8 +12,7 @@ from typing import NamedTuple, TextIO
 from filelock import FileLock
 
 from pipeline.core.messages import UserError, log
-from pipeline.experiments.child_processes import ChildProcesses, forwarding_signals
-from pipeline.experiments.dvc_command import DVC, dvc_environ
+from pipeline.experiments.child_processes import DVC, ChildProcesses, dvc_environ, forwarding_signals
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.revisions import experiment_commits
 

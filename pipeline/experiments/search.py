@@ -106,11 +106,11 @@ class Study:
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
         """Sort by the number of seeds, then by the score, the best trial first. Failed trials come last."""
-        scored = [trial for trial in trials if trial.score is not None]
-        failed = [trial for trial in trials if trial.score is None]
-        scored.sort(key=lambda trial: (len(trial.scores), self._goodness(trial) or 0.0), reverse=True)
-        failed.sort(key=lambda trial: len(trial.scores), reverse=True)
-        return scored + failed
+
+        def rank(trial: Trial) -> tuple[bool, int, float]:
+            return trial.score is not None, len(trial.scores), self._goodness(trial) or 0.0
+
+        return sorted(trials, key=rank, reverse=True)
 
     def _goodness(self, trial: Trial) -> float | None:
         """Return the score, negated if lower is better."""
