@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import PROVENANCE, SETTINGS, require
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.metrics import Ints, class_counts
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 _PLOTS = {
@@ -88,7 +89,7 @@ def load_results(
     task = read_task(raw, "download")
     predicted = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
     evaluation = _read_json(metrics / "evaluation.json", "evaluate")
-    diagnostics = _read_details(metrics / "diagnostics.json", "evaluate")
+    diagnostics = _read_json(metrics / "diagnostics.json", "evaluate", parse_details)
     task = replace(task, metrics=diagnostics["metrics"])
     return Results(
         data_name=data_name,
@@ -97,9 +98,9 @@ def load_results(
         rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored_splits},
         predictions=predicted,
         evaluation=evaluation,
-        intervals=_read_details(metrics / "intervals.json", "evaluate"),
+        intervals=_read_json(metrics / "intervals.json", "evaluate", parse_details),
         diagnostics=diagnostics,
-        training=_read_details(metrics / "train.json", "train"),
+        training=_read_json(metrics / "train.json", "train", parse_details),
         plots={name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for name, stage in _PLOTS.items()},
         baseline=_read_baseline(metrics / "baseline.json", evaluation, task),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
@@ -122,18 +123,11 @@ def _read_rows(raw: Path, split: str, task: Task, predictions: Predictions) -> R
     )
 
 
-def _read_json(path: Path, producer: str) -> dict[str, Any]:
+def _read_json(path: Path, producer: str, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
     try:
-        return dict(json.loads(require(path, producer).read_text(encoding="utf-8")))
+        return dict(parse(require(path, producer).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise UserError(f'{path} is not a JSON object. Run "dvc repro --force {producer}".') from None
-
-
-def _read_details(path: Path, producer: str) -> dict[str, Any]:
-    try:
-        return parse_details(require(path, producer).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f'{path} is {error}. Run "dvc repro --force {producer}".') from None
+        raise UserError(f'{path} is damaged. Run "dvc repro --force {producer}".') from None
 
 
 def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
@@ -164,9 +158,5 @@ def never_predicted(predictions: Predictions, classes: int) -> list[tuple[int, i
     """
     if predictions.probability is None:
         return []
-    if predictions.labels.ndim == 2:
-        actual, predicted = predictions.labels.sum(axis=0), predictions.predicted.sum(axis=0)
-    else:
-        actual = np.bincount(predictions.labels, minlength=classes)
-        predicted = np.bincount(predictions.predicted, minlength=classes)
+    _correct, predicted, actual = class_counts(predictions.labels, predictions.predicted, classes)
     return [(int(label), int(actual[label])) for label in np.flatnonzero((actual > 0) & (predicted == 0))]
