@@ -63,7 +63,7 @@ def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> 
         history: The rows of history.csv.
         title: The name of the loss.
     """
-    lines = _lines(history, ["validation"], "step", "loss", train=True).encode(
+    lines = _lines(history, ["train", "validation"], "step", "loss").encode(
         x=alt.X("step:Q", title="optimizer step"),
         y=alt.Y("loss:Q", title=title, scale=alt.Scale(zero=False)),
         tooltip=["split:N", "step:Q", alt.Tooltip("loss:Q", format=".4f")],
@@ -200,16 +200,15 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
 
 
-def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str, train: bool = False) -> alt.Chart:
-    """Draw a line for each split through its rows, in their order.
+def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str) -> alt.Chart:
+    """Draw a line for each of the splits through its rows, in their order.
 
     Args:
         columns: The columns to keep, as numbers.
-        train: Whether to draw a line for train, too.
     """
     # The splits have the order of the colors. The first color is for train, even if train is not drawn.
-    every = ["train", *sorted(splits, key=lambda split: (split != "validation", split))]
-    drawn = every[not train :]
+    every = sorted({"train", *splits}, key=lambda split: (split != "train", split != "validation", split))
+    drawn = [split for split in every if split in splits]
     points = [
         {"split": split, "order": order, **{column: float(row[column]) for column in columns}}
         for split in drawn

@@ -68,7 +68,7 @@ def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[E
 
 
 def judge(
-    epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool, examples: str = "", error: float = 0
+    epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool, examples: str, error: float
 ) -> list[CurveVerdict]:
     """Return the findings about the curves.
 
@@ -125,7 +125,7 @@ def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[C
         f"After epoch {best.number}, the validation loss rises from {best.scores['loss']:.3f} to "
         f"{last.scores['loss']:.3f}, while the training loss falls from {best.train_loss:.3f} to "
         f"{last.train_loss:.3f}. The rise of {rise:.3f} is {'less' if doubtful else 'more'} than two standard errors "
-        f"({error:.3f} each, the random variation of a mean loss over {examples or 'these examples'}), {advice}."
+        f"({error:.3f} each, the random variation of a mean loss over {examples}), {advice}."
     )
     return [CurveVerdict(f"{'Perhaps overfitting' if doubtful else 'Overfitting'} from epoch {best.number + 1}", text)]
 
