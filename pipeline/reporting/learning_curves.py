@@ -1,11 +1,11 @@
 """The learning curves: the losses and scores of each epoch, and findings about them in words."""
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import fmean
 from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from pipeline.evaluation.metrics import SCORES
 
@@ -46,25 +46,18 @@ class CurveVerdict(NamedTuple):
     text: str
 
 
-def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[Epoch]:
+def epochs(history: pd.DataFrame, names: Iterable[str]) -> list[Epoch]:
     """Convert the rows of history.csv to epochs.
 
     Args:
-        history: Each row maps a column to its text.
         names: The metrics to keep.
     """
-    train_losses = defaultdict(list)
-    validated = []
-    for row in history:
-        if row["split"] == "train":
-            train_losses[math.ceil(float(row["epoch"]))].append(float(row["loss"]))
-        else:
-            scores = {name: float(row[name]) for name in ("loss", *names)}
-            validated.append((round(float(row["epoch"])), scores))
-    return [
-        Epoch(number, fmean(train_losses[number]) if number in train_losses else None, scores)
-        for number, scores in validated
-    ]
+    is_train = history["split"] == "train"
+    train, validated = history[is_train], history[~is_train]
+    train_losses = train["loss"].groupby(np.ceil(train["epoch"])).mean()
+    numbers = validated["epoch"].round().astype(int)
+    scores = validated[["loss", *names]].to_dict("records")
+    return [Epoch(number, train_losses.get(number), row) for number, row in zip(numbers, scores, strict=True)]
 
 
 def judge(

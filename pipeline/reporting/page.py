@@ -35,7 +35,7 @@ def page(results: Results) -> str:
     main = task.verdict_split
     splits = sorted(task.scored_splits, key=lambda split: split != main)
     # Take the names from history.csv: its columns are in the order of the task's metrics during training.
-    curve_names = [name for name in results.plots["history"][0] if name in METRICS]
+    curve_names = [name for name in results.plots["history"].columns if name in METRICS]
     epochs = learning_curves.epochs(results.plots["history"], curve_names)
     overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
     related = overlap >= slices.RELATED
@@ -138,11 +138,11 @@ def _charts(
     from pipeline.reporting import charts
 
     task, plots, main = results.task, results.plots, splits[0]
-    steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
-    kept_step = steps[results.training["kept_epoch"] - 1]
+    history = plots["history"]
+    kept = history[history["split"] == "validation"].iloc[results.training["kept_epoch"] - 1]
     percentages = [name for name in curve_names if METRICS[name].scale != "error"]
     specifications = {
-        "losses": charts.losses(plots["history"], kept_step, learning_curves.LOSSES[task.problem_type]),
+        "losses": charts.losses(history, int(kept["step"]), learning_curves.LOSSES[task.problem_type]),
         "scores": charts.scores(epochs, percentages),
         "slices": charts.slices(slices, task.metrics[0], results.evaluation[main][task.metrics[0]]),
     }

@@ -1,6 +1,5 @@
 """Read the outputs of the other stages that the report shows, and check that they belong together."""
 
-import csv
 import hashlib
 import json
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
 from pipeline.core.details import parse_details
@@ -53,7 +53,7 @@ class Results:
         rows, predictions: Keyed by scored split. If predict.max_samples is set, they have only the first rows.
         evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
             and train.json in `metrics`.
-        plots: The rows of the CSV files in `metrics/plots`, keyed by the name of the file. A row maps columns to text.
+        plots: The CSV files in `metrics/plots`, keyed by the name of the file.
         baseline: The committed evaluation.json to compare with. None if it has other data or other metrics.
         lengths: Statistics of the tokenized rows, keyed by split.
         max_length: The number of tokens to which rows were truncated.
@@ -70,7 +70,7 @@ class Results:
     intervals: dict[str, Any]
     diagnostics: dict[str, Any]
     training: dict[str, Any]
-    plots: dict[str, list[dict[str, str]]]
+    plots: dict[str, pd.DataFrame]
     baseline: dict[str, Any] | None
     lengths: dict[str, Any]
     max_length: int
@@ -101,7 +101,7 @@ def load_results(
         intervals=_read_json(metrics / "intervals.json", "evaluate", parse_details),
         diagnostics=diagnostics,
         training=_read_json(metrics / "train.json", "train", parse_details),
-        plots={name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for name, stage in _PLOTS.items()},
+        plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", stage)) for name, stage in _PLOTS.items()},
         baseline=_read_baseline(metrics / "baseline.json", evaluation, task),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
         max_length=_read_json(classifier / SETTINGS, "train")["max_length"],
@@ -128,11 +128,6 @@ def _read_json(path: Path, producer: str, parse: Callable[[str], Any] = json.loa
         return dict(parse(require(path, producer).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise UserError(f'{path} is damaged. Run "dvc repro --force {producer}".') from None
-
-
-def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
-    with require(path, producer).open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
 
 
 def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:
