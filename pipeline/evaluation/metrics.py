@@ -387,6 +387,7 @@ def task_metric(task: Task) -> "evaluate.Metric":
 
 
 def logits_to_predictions(problem_type: ProblemType, logits: Logits) -> Values:
+    """Return the class numbers, the 0 or 1 for each label, or the numbers of a regression."""
     if problem_type == "regression":
         return logits[:, 0].astype(np.float64)
     if problem_type == "multi_label_classification":
