@@ -155,9 +155,10 @@ def _answers(classifier: Classifier, logits: NDArray[Any], rows: Batch) -> dict[
     elif problem_type == "multi_label_classification":
         predictions = [[label for label, flag in zip(labels, flags, strict=True) if flag] for flags in predictions]
     answers = {"prediction": predictions}
-    if problem_type != "regression":
-        columns = logits_to_probabilities(problem_type, logits).T.tolist()
-        answers |= {f"probability_{label}": column for label, column in zip(labels, columns, strict=True)}
+    probabilities = logits_to_probabilities(problem_type, logits)
+    if probabilities is not None:
+        columns = zip(labels, probabilities.T.tolist(), strict=True)
+        answers |= {f"probability_{label}": column for label, column in columns}
     if clash := next((name for name in answers if name in rows.columns), None):
         raise UserError(f'{rows.path} has a column "{clash}", but the output needs this name. Rename the column.')
     return answers

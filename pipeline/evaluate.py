@@ -14,7 +14,8 @@ from pipeline.core.output import rounded, write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.diagnostics import PLOTS, best_threshold, diagnostics, plots
+from pipeline.evaluation.calibration import best_threshold
+from pipeline.evaluation.diagnostics import PLOTS, diagnostics, plots
 from pipeline.evaluation.metrics import baseline, compared_by, loss, scores
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
@@ -44,7 +45,9 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
     details: dict[str, Any] = {"metrics": task.metrics, "signature": signature(predictions, task, splits)}
     threshold = None
     if task.binary:
-        threshold = details["threshold"] = best_threshold(splits["validation"])
+        validation = splits["validation"]
+        assert validation.probability is not None
+        threshold = details["threshold"] = best_threshold(validation.labels, validation.probability[:, 1])
     evaluation, intervals = {}, {}
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, examples in splits.items():

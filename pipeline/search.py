@@ -19,7 +19,7 @@ from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
-from pipeline.evaluation.metrics import title
+from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import overridden
@@ -53,7 +53,7 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     study = Study(directory, Sampler(space, sampler), jobs)
     write_text(directory / ".gitignore", "*\n")
     trials = study.run(n)
-    table = trial_table(trials, f"validation {title(study.metric)}")
+    table = trial_table(trials, f"validation {SCORES[study.metric].title}")
     write_text(directory / "trials.csv", table.to_csv(index=False, lineterminator="\n"))
     print(table.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
 

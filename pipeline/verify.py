@@ -25,8 +25,7 @@ from pipeline.core.paths import METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import by_title
-from pipeline.experiments.child_processes import forwarding_signals
-from pipeline.experiments.dvc_command import DVC, dvc_environ
+from pipeline.experiments.child_processes import DVC, dvc_environ, forwarding_signals
 
 _LOCK = Path("dvc.lock")
 _ENVIRONMENT = METRICS_DIR / "environment.json"
@@ -93,7 +92,7 @@ def verify(repository: Path) -> None:
         _copy_data(repository, clone, environ)
         _require_recorded(clone, environ)
         command = [*DVC, "repro", "--force"]
-        with forwarding_signals() as children:  # An interrupted stage saves a checkpoint in the clone before it ends.
+        with forwarding_signals() as children:  # After a signal, no stage may outlive the clone.
             status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
         if status:
             raise UserError("dvc repro failed in a fresh clone of HEAD. See its message above.")

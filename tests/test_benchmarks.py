@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, TinyMaker, params_file
 
 from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS_DIR, PRETRAINED, TOKENIZED
-from pipeline.experiments.dvc_command import dvc_environ
+from pipeline.experiments.child_processes import dvc_environ
 from pipeline.params import load_params
 
 

@@ -70,7 +70,7 @@ def make_side(tmp_path: Path) -> Callable[..., Side]:
                     labels = label_rng.uniform(0, 5, size=N)
                 logits = noisy_logits(task, labels, noise_scale * noise_rng.standard_normal((N, 3)))
                 columns = {
-                    "idx": np.arange(N, dtype=np.int32)[::-1],
+                    "idx": np.arange(N, dtype=np.int32),
                     "prediction": logits_to_predictions(task.problem_type, logits),
                 }
                 if split in task.scored_splits:
@@ -82,9 +82,7 @@ def make_side(tmp_path: Path) -> Callable[..., Side]:
                 Run(
                     name=f"{name}-{seed}", commit=None, parameters={"train.seed": seed, "train.lr": noise_scale},
                     code={}, environment={}, task=task, signature=SIGNATURE | {"seed": str(seed)},
-                    predictions={
-                        split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored_splits
-                    },
+                    predictions={split: load_predictions(directory, split, task) for split in task.scored_splits},
                     texts=dict.fromkeys(task.scored_splits, texts),
                 )
             )  # fmt: skip
@@ -98,7 +96,7 @@ def test_two_runs_can_be_compared_in_every_task_type(task_type: str, make_side: 
     task = TASKS[task_type]
     a, b = make_side(task, "a", 1.4), make_side(task, "b", 0.5, (2,))
     comparison = compare(a, b)
-    assert list(comparison.splits) == task.scored_splits, "splits without labels are neither scored nor compared"
+    assert comparison.splits.keys() == set(task.scored_splits), "splits without labels are neither scored nor compared"
     for split, result in comparison.splits.items():
         for side, scores in ((a, result.a), (b, result.b)):
             labels, predicted = side.runs[0].predictions[split].labels, side.runs[0].predictions[split].predicted

@@ -1,11 +1,12 @@
 """Synthetic learning curves get the right verdicts."""
 
-import csv
+import io
 import re
 
+import pandas as pd
 import pytest
 
-from pipeline.reporting.learning_curves import Epoch, epochs, judge
+from pipeline.reporting.learning_curves import CurveVerdict, Epoch, epochs, judge
 
 
 def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> list[Epoch]:
@@ -46,15 +47,21 @@ CURVES = {
 }
 
 
+def findings(
+    run: list[Epoch], name: str, planned: int, *, degenerate: bool = False, error: float = 0
+) -> list[CurveVerdict]:
+    return judge(run, name, planned, degenerate, "60 pairs", error)
+
+
 @pytest.mark.parametrize("case", CURVES)
 def test_a_curve_gets_the_right_verdict(case: str) -> None:
     run, names = CURVES[case]
-    assert [verdict.name for verdict in judge(run, "f1", planned=len(run), degenerate=False)] == names
+    assert [verdict.name for verdict in findings(run, "f1", len(run))] == names
 
 
 def test_early_stopping_is_reported_next_to_the_verdict() -> None:
     run, names = CURVES["loss climbs from its minimum"]
-    overfitting, stopped = judge(run, "f1", planned=10, degenerate=False)
+    overfitting, stopped = findings(run, "f1", 10)
     assert overfitting.name == names[0]
     assert stopped.name == "Stopped early"
     assert "after epoch 4 of 10" in stopped.text
@@ -63,19 +70,19 @@ def test_early_stopping_is_reported_next_to_the_verdict() -> None:
 
 def test_a_degenerate_model_gets_no_other_verdict() -> None:
     run, _ = CURVES["improves to the end"]
-    assert [verdict.name for verdict in judge(run, "f1", planned=3, degenerate=True)] == ["One answer"]
+    assert [verdict.name for verdict in findings(run, "f1", 3, degenerate=True)] == ["One answer"]
 
 
 def test_a_verdict_quotes_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
-    (verdict,) = judge(run, "f1", 4, False)
+    (verdict,) = findings(run, "f1", 4)
     assert re.search(r"epoch 2, .*0\.400 to 0\.550, .*training loss .*0\.300 to 0\.150", verdict.text)
 
 
 def test_a_rise_within_two_standard_errors_is_only_perhaps_overfitting() -> None:
     run, _ = CURVES["loss climbs from its minimum"]  # its loss rises by 0.15
     for error, name in ((0.07, "Overfitting from epoch 3"), (0.08, "Perhaps overfitting from epoch 3")):
-        (verdict,) = judge(run, "f1", 4, False, "60 pairs", error)
+        (verdict,) = findings(run, "f1", 4, error=error)
         assert verdict.name == name
         assert "60 pairs" in verdict.text
         assert ("may be chance" in verdict.text) == verdict.name.startswith("Perhaps")
@@ -90,7 +97,7 @@ def test_epochs_are_read_from_the_history() -> None:
 50,2.5,train,0.2,,,1e-5
 60,3.0,validation,0.41,0.84,0.89,
 """
-    assert epochs(csv.DictReader(history.splitlines()), ["accuracy", "f1"]) == [
+    assert epochs(pd.read_csv(io.StringIO(history)), ["accuracy", "f1"]) == [
         Epoch(1, 0.5, {"loss": 0.45, "accuracy": 0.8, "f1": 0.85}),
         Epoch(2, None, {"loss": 0.4, "accuracy": 0.85, "f1": 0.9}),
         Epoch(3, 0.2, {"loss": 0.41, "accuracy": 0.84, "f1": 0.89}),
@@ -99,10 +106,10 @@ def test_epochs_are_read_from_the_history() -> None:
 
 @pytest.mark.parametrize(("name", "title"), [("rmse", "RMSE"), ("loss", "loss")])
 def test_lower_is_better_for_errors_and_for_the_loss(name: str, title: str) -> None:
-    (verdict,) = judge(CURVES["improves to the end"][0], name, planned=3, degenerate=False)
+    (verdict,) = findings(CURVES["improves to the end"][0], name, 3)
     assert verdict.name == "Still improving"
     assert re.search(rf"best validation {title}, by 0\.\d{{3}}", verdict.text)
-    *_, stopped = judge(CURVES["loss climbs from its minimum"][0], name, planned=9, degenerate=False)
+    *_, stopped = findings(CURVES["loss climbs from its minimum"][0], name, 9)
     assert f"validation {title} was best after epoch 2" in stopped.text
 
 
@@ -111,4 +118,4 @@ def test_swings_of_an_error_are_relative_to_its_lowest_value() -> None:
         return [Epoch(number, 1 / number, {"loss": 0.5, "rmse": error}) for number, error in enumerate(errors, 1)]
 
     for errors, name in (((0.2, 0.23, 0.2), "Erratic"), ((2.0, 2.15, 2.0), "Leveled off")):
-        assert [verdict.name for verdict in judge(run(*errors), "rmse", 3, degenerate=False)] == [name]
+        assert [verdict.name for verdict in findings(run(*errors), "rmse", 3)] == [name]

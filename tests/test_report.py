@@ -379,6 +379,15 @@ def row(page: str, table: str, name: str) -> list[str]:
     return re.findall(r"<td[^>]*>(.*?)</td>", cells.split("</tr>")[0])
 
 
+def test_if_all_metrics_are_errors_the_chart_of_the_scores_is_left_out(files: dict[str, Path], tmp_path: Path) -> None:
+    file = files["regression"]
+    shutil.copytree(file.parents[1], tmp_path, dirs_exist_ok=True)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR, ["rmse"])
+    for page, has_chart in ((file.read_text(), True), (make_report(tmp_path), False)):
+        assert ("headline-specification" in page) == has_chart
+        assert ("An interval covers the random choice of the pairs" in visible_text(page)) == has_chart
+
+
 def test_every_slice_column_has_its_rows(files: dict[str, Path]) -> None:
     table = files["classes"].read_text().split('aria-label="Slices of test"')[1].split("</table>")[0]
     assert re.findall(r">Column (\w+)</th>", table) == ["source", "Source"]

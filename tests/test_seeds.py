@@ -223,6 +223,20 @@ def test_a_failed_run_ends_the_command_with_an_error_that_names_its_output_file(
     assert list(experiments(group)) == [1]
 
 
+def test_the_messages_of_dvc_are_logged_if_it_fails_before_the_first_stage(
+    toy: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    file = Path("dvc.yaml")
+    file.write_text(file.read_text().replace("    params:", "    parameters:", 1))
+    try:
+        with pytest.raises(UserError, match=r"-1 failed \(see above\); see "):
+            run_seeds(2, ["train.epochs=5"], 1)
+    finally:
+        toy.git("checkout", "--quiet", "dvc.yaml")
+    assert [line for line in caplog.messages if line.startswith("seed 1 of 2: ") and "parameters" in line]
+
+
 @pytest.mark.slow
 def test_parallel_runs_keep_their_own_parameters(toy: Project) -> None:
     """This holds even if another process locks DVC for longer than DVC is willing to wait."""

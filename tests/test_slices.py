@@ -1,16 +1,27 @@
 """How pairs are assigned to slices, and how a slice is scored."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from report_inputs import TASKS
 
-from pipeline.evaluation.metrics import scores
+from pipeline.core.task import Task
+from pipeline.evaluation.metrics import is_defined, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
-from pipeline.reporting.slices import Assignment, by_column, by_length, by_negation, by_numbers, by_overlap, slices
+from pipeline.reporting.slices import (
+    Assignment,
+    Slice,
+    by_column,
+    by_length,
+    by_negation,
+    by_numbers,
+    by_overlap,
+    slices,
+)
 
 PAIRS = TASKS["pairs"]
 MRPC = PAIRS.metrics
@@ -22,6 +33,10 @@ def make_rows(*texts: list[str], leakage: list[int] | None = None, **columns: li
 
 def predictions_for(labels: np.ndarray, predicted: np.ndarray) -> Predictions:
     return Predictions(np.arange(len(labels)), labels, predicted, np.zeros((len(labels), 1)), None, None)
+
+
+def scored_slices(task: Task, rows: Rows, predictions: Predictions) -> list[Slice]:
+    return slices(task, rows, predictions, related=True)
 
 
 def slice_name(assign: Callable[..., Assignment], *texts: str) -> str:
@@ -87,7 +102,9 @@ def test_every_pair_is_in_one_slice_of_each_criterion_and_scored_there() -> None
     first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
     labels, predictions = rng.integers(0, 2, (2, 200))
     leakage = rng.integers(0, 3, 200)
-    sliced = slices(PAIRS, make_rows(first, second, leakage=leakage.tolist()), predictions_for(labels, predictions))
+    sliced = scored_slices(
+        PAIRS, make_rows(first, second, leakage=leakage.tolist()), predictions_for(labels, predictions)
+    )
     for criterion in ("Length", "Negation", "Numbers", "Word overlap", "Leakage"):
         assert sum(part.n for part in sliced if part.criterion == criterion) == 200
     one_text = next(part for part in sliced if part.name == "negation in only one text")
@@ -102,7 +119,9 @@ def test_every_pair_is_in_one_slice_of_each_criterion_and_scored_there() -> None
 
 
 def test_slices_without_pairs_are_left_out() -> None:
-    sliced = slices(PAIRS, make_rows(["It fell ."], ["It fell ."]), predictions_for(np.array([1]), np.array([1])))
+    sliced = scored_slices(
+        PAIRS, make_rows(["It fell ."], ["It fell ."]), predictions_for(np.array([1]), np.array([1]))
+    )
     assert [(part.criterion, part.name) for part in sliced] == [
         ("Length", "up to 4 words"),
         ("Negation", "no negation"),
@@ -115,7 +134,7 @@ def test_slices_without_pairs_are_left_out() -> None:
 @pytest.mark.parametrize("prediction", [0, 1])
 def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) -> None:
     rows = make_rows(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
-    sliced = slices(PAIRS, rows, predictions_for(np.array([1, 0]), np.array([1, prediction])))
+    sliced = scored_slices(PAIRS, rows, predictions_for(np.array([1, 0]), np.array([1, prediction])))
     scored = {part.name: part.scores for part in sliced if part.criterion == "Numbers"}
     assert scored == {
         "no numbers": {"accuracy": 1, "f1": 1},
@@ -130,14 +149,29 @@ def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) ->
 def test_a_slice_without_any_label_has_no_f1() -> None:
     labels = np.array([[1, 0, 0], [0, 0, 0]])
     rows = make_rows(["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
-    sliced = slices(TASKS["multi_label"], rows, predictions_for(labels, labels))
+    sliced = scored_slices(TASKS["multi_label"], rows, predictions_for(labels, labels))
     scored = {part.name: list(part.scores) for part in sliced if part.criterion == "Numbers"}
     assert scored == {"no numbers": ["f1_micro", "f1_macro"], "different numbers": []}
 
 
+@pytest.mark.parametrize(
+    ("case", "name", "labels", "defined"),
+    [
+        ("pairs", "average_precision", [0, 0], False),
+        ("mismatched", "average_precision", [0, 2], True),  # no example of class 1
+        ("multi_label", "roc_auc", [[1, 0, 0], [1, 0, 0]], False),  # every label is constant
+        ("multi_label", "roc_auc", [[1, 0, 0], [0, 0, 0]], True),
+    ],
+)
+def test_a_score_is_undefined_if_perfect_predictions_do_not_get_a_perfect_score(
+    case: str, name: str, labels: list[Any], defined: bool
+) -> None:
+    assert is_defined(name, TASKS[case], np.array(labels)) == defined
+
+
 def test_single_texts_have_leakage_slices_but_no_overlap_slices() -> None:
     rows = make_rows(["It did not fall .", "3 fell ."], leakage=[2, 0])
-    sliced = slices(TASKS["text"], rows, predictions_for(np.array([1, 0]), np.array([1, 1])))
+    sliced = scored_slices(TASKS["text"], rows, predictions_for(np.array([1, 0]), np.array([1, 1])))
     assert [(part.criterion, part.name) for part in sliced][2:] == [
         ("Negation", "no negation"),
         ("Negation", "negation"),
@@ -163,13 +197,21 @@ def test_a_column_has_a_slice_for_each_frequent_value_and_one_for_the_rest() -> 
     assert [names[position] for position in indices] == ["source: web", "source: other", "source: web"]
 
 
+def test_long_values_with_the_same_beginning_have_separate_slices() -> None:
+    beginning = "https://example.org/archive/2024/messages/"
+    values = [f"{beginning}{number}" for number in (1, 2, 3) for _ in range(9 - number)]
+    names, indices = by_column("source", values)
+    assert names[:3] == [f"source: {beginning[:40]}{suffix}" for suffix in ("", " (2)", " (3)")]
+    assert indices.tolist() == [0] * 8 + [1] * 7 + [2] * 6
+
+
 def test_regressions_are_scored_in_each_slice() -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal(size=90)
     rows = make_rows(["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
     sliced = [
         part
-        for part in slices(TASKS["regression"], rows, predictions_for(labels, labels + 0.5))
+        for part in scored_slices(TASKS["regression"], rows, predictions_for(labels, labels + 0.5))
         if part.criterion == "Column source"
     ]
     assert [part.name for part in sliced] == ["source: a", "source: b", "source: c"]
@@ -184,6 +226,8 @@ def test_the_smallest_regression_slices_have_intervals(n: int) -> None:
     rng = np.random.default_rng(0)
     for _ in range(30):
         labels, predictions = rng.normal(size=(2, n))
-        for part in slices(TASKS["regression"], make_rows(["a"] * n, ["b"] * n), predictions_for(labels, predictions)):
+        for part in scored_slices(
+            TASKS["regression"], make_rows(["a"] * n, ["b"] * n), predictions_for(labels, predictions)
+        ):
             for name, interval in part.intervals.items():
                 assert interval["low"] - 1e-9 <= part.scores[name] <= interval["high"] + 1e-9

@@ -125,7 +125,7 @@ def predict(root: Path, params: Params) -> None:
     for split in ("validation", "test"):
         rows = []
         examples = pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()
-        for row in examples[: params.predict.max_samples][::-1]:
+        for row in examples[: params.predict.max_samples]:
             die = random.Random(f"{train.seed} {row['idx']}").random()
             if task.labels:
                 prediction = row["label"] if die < 0.7 + 100 * train.lr else 1 - row["label"]

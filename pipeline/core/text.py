@@ -20,7 +20,7 @@ def percent(fraction: float, digits: int = 1) -> str:
 
 def points(difference: float, digits: int = 1) -> str:
     """Format a difference between fractions in percentage points, with its sign. Zero is "+0.0"."""
-    return f"{round(100 * difference, digits) + 0.0:+.{digits}f}"  # Adding 0.0 turns "-0.0" into "+0.0".
+    return f"{100 * difference:+z.{digits}f}"
 
 
 def quoted(value: Any, longest: int = 60) -> str:

@@ -30,12 +30,6 @@ PLOTS = {
 _MOST_POINTS = 2000  # The limit per split and plot, because git tracks these files.
 
 
-def best_threshold(predictions: Predictions) -> float:
-    """Return the threshold on the probability of class 1 that gives the best F1. There must be two classes."""
-    assert predictions.probability is not None
-    return calibration.best_threshold(predictions.labels, predictions.probability[:, 1])
-
-
 def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict[str, Any]:
     """Compute numbers about the predictions of a split that people read but do not compare.
 

@@ -19,6 +19,8 @@ Floats = NDArray[np.floating[Any]]
 # The labels or the predictions of n examples. Shape (n,) for class numbers and for the numbers of a regression, and
 # shape (n, labels) with 0 or 1 if an example can have several labels.
 Values = NDArray[Any]
+# The outputs of the model for n examples, shape (n, outputs).
+Logits = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -44,27 +46,7 @@ class Score:
 
     def format_difference(self, difference: float, digits: int = 1) -> str:
         """Format a difference with its sign, in percentage points, or in the units of an error."""
-        if self.scale != "error":
-            return points(difference, digits)
-        return f"{round(difference, digits + 2) + 0.0:+.{digits + 2}f}"  # Adding 0.0 turns "-0.0" into "+0.0".
-
-
-def _always(labels: Values) -> bool:
-    return True
-
-
-def _has_class_1(labels: Values) -> bool:
-    """Return whether any example has class 1 or, with several labels per example, any label."""
-    return bool(np.any(labels == 1))
-
-
-def _has_class_or_label(labels: Values) -> bool:
-    """Return True for single classes. With several labels per example, return whether any example has a label."""
-    return labels.ndim == 1 or _has_class_1(labels)
-
-
-def _varies(labels: Values) -> bool:
-    return bool(np.ptp(labels))
+        return f"{difference:+z.{digits + 2}f}" if self.scale == "error" else points(difference, digits)
 
 
 @dataclass(frozen=True)
@@ -75,15 +57,12 @@ class Metric(Score):
         problem_types: The types of tasks that the metric applies to.
         compute: Compute the score from the labels, the predictions (both as `Values`), and the probabilities, shape
             (n, outputs). A regression has no probabilities.
-        is_defined: Return whether the score for these labels depends on the predictions. F1, for example, is 0 without
-            an example of class 1, regardless of the predictions.
         only_two_classes: Whether the metric applies only to tasks with exactly two classes.
         meaning: A phrase that follows "is", for readers of the report and the model card.
     """
 
     problem_types: tuple[ProblemType, ...]
     compute: Callable[[Values, Values, Any], float]
-    is_defined: Callable[[Values], bool] = _always
     only_two_classes: bool = False
     meaning: str = field(kw_only=True)
 
@@ -242,7 +221,7 @@ METRICS = {
         meaning="the proportion of examples that are predicted correctly",
     ),
     "average_precision": Metric(
-        "average precision", "proportion", _CLASSES + _LABELS, average_precision, _has_class_1,
+        "average precision", "proportion", _CLASSES + _LABELS, average_precision,
         meaning="the area under the curve of precision against recall",
     ),
     "balanced_accuracy": Metric(
@@ -250,25 +229,25 @@ METRICS = {
         meaning="recall (the proportion of a class's examples that are found), averaged over the classes",
     ),
     "f1": Metric(
-        "F1", "proportion", _CLASSES, f1, _has_class_1, only_two_classes=True,
+        "F1", "proportion", _CLASSES, f1, only_two_classes=True,
         meaning="the harmonic mean of precision (how many predictions of the positive class are right) and recall (how "
         "many examples of this class are found)",
     ),
     "f1_macro": Metric(
-        "macro F1", "proportion", _CLASSES + _LABELS, f1_macro, _has_class_or_label,
+        "macro F1", "proportion", _CLASSES + _LABELS, f1_macro,
         meaning="the mean over the classes of F1, the harmonic mean of precision and recall",
     ),
     "f1_micro": Metric(
-        "micro F1", "proportion", _LABELS, f1_micro, _has_class_or_label,
+        "micro F1", "proportion", _LABELS, f1_micro,
         meaning="the harmonic mean of precision (how many predicted labels are right) and recall (how many true labels "
         "are predicted), over all labels together",
     ),
     "matthews_correlation": Metric(
-        "Matthews correlation", "correlation", _CLASSES, matthews_correlation, _varies,
+        "Matthews correlation", "correlation", _CLASSES, matthews_correlation,
         meaning="the correlation of labels and predictions, which is 0 for guessing",
     ),
     "pearson": Metric(
-        "Pearson correlation", "correlation", _NUMBERS, pearson, _varies,
+        "Pearson correlation", "correlation", _NUMBERS, pearson,
         meaning="the linear correlation of labels and predictions",
     ),
     "rmse": Metric(
@@ -276,26 +255,16 @@ METRICS = {
         meaning="the root of the mean squared error, in the units of the labels, so lower is better",
     ),
     "roc_auc": Metric(
-        "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc, _varies,
+        "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc,
         meaning="how often the model ranks an example of a class above an example of another one, which is half of the "
         "time for guessing",
     ),
     "spearmanr": Metric(
-        "Spearman correlation", "correlation", _NUMBERS, spearmanr, _varies,
+        "Spearman correlation", "correlation", _NUMBERS, spearmanr,
         meaning="the correlation of the ranks of labels and predictions",
     ),
 }  # fmt: skip
 SCORES: dict[str, Score] = {**METRICS, "loss": Score("loss", "error")}
-
-
-def sign(name: str) -> int:
-    """Return 1 if higher values of a metric or of the loss are better, and -1 if lower values are better."""
-    return SCORES[name].sign
-
-
-def title(name: str) -> str:
-    """Return the name of a metric or of the loss for people."""
-    return SCORES[name].title
 
 
 def applicable_metrics(task: Task) -> list[str]:
@@ -358,14 +327,18 @@ def _require_metric(key: str, name: str, applicable: list[str]) -> None:
 def scores(
     names: Iterable[str], labels: Values, predictions: Values, probabilities: Floats | None = None
 ) -> dict[str, float]:
-    """Compute the metrics with these names. See `Metric.compute` for the other arguments.
-
-    Raises:
-        ValueError: `labels` is empty.
-    """
-    if len(labels) == 0:
-        raise ValueError("No labels to score.")
+    """Compute the metrics with these names. See `Metric.compute` for the other arguments."""
     return {name: METRICS[name].compute(labels, predictions, probabilities) for name in names}
+
+
+def is_defined(name: str, task: Task, labels: Values) -> bool:
+    """Return whether perfect predictions get a perfect score. Without class 1, for example, F1 is always 0."""
+    probabilities = None
+    if task.problem_type != "regression":
+        probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
+    metric = METRICS[name]
+    perfect = 0 if metric.scale == "error" else 1
+    return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
 
 
 def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
@@ -378,14 +351,13 @@ def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[M
     }
 
 
-def compute_metrics(task: Task, logits: Floats, labels: Values) -> dict[str, float]:
-    """Return the task's metrics and the mean loss, for the Trainer or the course's loop.
-
-    Args:
-        logits: Shape (n, outputs).
-    """
-    predictions, probabilities = answers(task.problem_type, logits)
-    metrics = task_metric(task).compute(predictions=predictions, references=labels, probabilities=probabilities)
+def compute_metrics(task: Task, logits: Logits, labels: Values) -> dict[str, float]:
+    """Return the task's metrics and the mean loss, for the Trainer or the course's loop."""
+    metrics = task_metric(task).compute(
+        predictions=logits_to_predictions(task.problem_type, logits),
+        references=labels,
+        probabilities=logits_to_probabilities(task.problem_type, logits),
+    )
     return {**metrics, "loss": loss(task.problem_type, logits, labels)}
 
 
@@ -414,22 +386,8 @@ def task_metric(task: Task) -> "evaluate.Metric":
     return TaskMetric(keep_in_memory=True)
 
 
-def answers(problem_type: ProblemType, logits: Floats) -> tuple[Values, Floats | None]:
-    """Return the predictions and the probabilities in the form that `Metric.compute` expects.
-
-    Args:
-        logits: Shape (n, outputs).
-    """
-    probabilities = None if problem_type == "regression" else logits_to_probabilities(problem_type, logits)
-    return logits_to_predictions(problem_type, logits), probabilities
-
-
-def logits_to_predictions(problem_type: ProblemType, logits: Floats) -> Values:
-    """Return the predictions as `Values`.
-
-    Args:
-        logits: Shape (n, outputs).
-    """
+def logits_to_predictions(problem_type: ProblemType, logits: Logits) -> Values:
+    """Return the class numbers, the 0 or 1 for each label, or the numbers of a regression."""
     if problem_type == "regression":
         return logits[:, 0].astype(np.float64)
     if problem_type == "multi_label_classification":
@@ -438,11 +396,14 @@ def logits_to_predictions(problem_type: ProblemType, logits: Floats) -> Values:
     return classes
 
 
-def logits_to_probabilities(problem_type: ProblemType, logits: Floats) -> Floats:
+def logits_to_probabilities(problem_type: ProblemType, logits: Logits) -> Floats | None:
     """Return the probability of each class, or of each label independently, with the same shape as `logits`.
 
-    The probabilities are rounded to six decimals, so that scores do not depend on the last bits of `exp`.
+    The probabilities are rounded to six decimals, so that scores do not depend on the last bits of `exp`. A regression
+    has none.
     """
+    if problem_type == "regression":
+        return None
     if problem_type == "multi_label_classification":
         return np.round(1 / (1 + np.exp(-logits)), 6)
     return np.round(np.exp(log_softmax(logits)), 6)
@@ -466,19 +427,15 @@ def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[V
     return np.broadcast_to(prediction, labels.shape), np.broadcast_to(proportions, (n, outputs))
 
 
-def loss(problem_type: ProblemType, logits: Floats, labels: Values) -> float:
+def loss(problem_type: ProblemType, logits: Logits, labels: Values) -> float:
     """Return the mean loss: cross-entropy in nats, or the squared error of a regression.
 
     With several labels per example, it is the binary cross-entropy, averaged over the labels too.
-
-    Args:
-        logits: Shape (n, outputs).
-        labels: See `Values`.
     """
     return float(np.mean(losses(problem_type, logits, labels)))
 
 
-def losses(problem_type: ProblemType, logits: Floats, labels: Values) -> Floats:
+def losses(problem_type: ProblemType, logits: Logits, labels: Values) -> Floats:
     """Return the loss of each example, shape (n,), or of each of its labels, shape (n, labels)."""
     logits = logits.astype(np.float64)
     if problem_type == "regression":

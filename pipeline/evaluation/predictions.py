@@ -1,8 +1,7 @@
 """The predictions of a split. No other module reads the Parquet files in `data/predictions`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import SWAPPED
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Floats, Ints, Values, is_correct, logits_to_probabilities
+from pipeline.evaluation.metrics import Floats, Ints, Logits, Values, is_correct, logits_to_probabilities
 
 
 @dataclass(frozen=True)
@@ -18,9 +17,9 @@ class Predictions:
     """What a model predicts for the n examples of a split.
 
     Attributes:
-        idx: The ids of the examples, shape (n,).
+        idx: The ids of the examples in ascending order, shape (n,).
         labels, predicted: See `metrics.Values`.
-        logits: Shape (n, outputs).
+        logits: See `metrics.Logits`.
         probability: The probability of each class or label, shape (n, outputs). None for a regression.
         swapped: The predictions for the pairs with their texts swapped. None if predict has not scored them.
     """
@@ -28,7 +27,7 @@ class Predictions:
     idx: Ints
     labels: Values
     predicted: Values
-    logits: Floats
+    logits: Logits
     probability: Floats | None
     swapped: Values | None
 
@@ -44,12 +43,6 @@ class Predictions:
         if self.predicted.ndim == 2:
             return np.where(self.predicted == 1, self.probability, 1 - self.probability)
         return np.take_along_axis(self.probability, self.predicted[:, None], axis=1)[:, 0]
-
-    def sorted_by_idx(self) -> "Predictions":
-        """Return the same examples in the order of `idx`."""
-        order = np.argsort(self.idx, kind="stable")
-        columns: dict[str, Any] = {name: column[order] for name, column in vars(self).items() if column is not None}
-        return replace(self, **columns)
 
 
 def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
@@ -68,6 +61,6 @@ def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
         labels=to_numpy(table["label"]),
         predicted=to_numpy(table["prediction"]),
         logits=logits,
-        probability=None if task.problem_type == "regression" else logits_to_probabilities(task.problem_type, logits),
+        probability=logits_to_probabilities(task.problem_type, logits),
         swapped=swapped,
     )

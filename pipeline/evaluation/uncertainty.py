@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.evaluation.metrics import METRICS, Floats, Values, is_correct, scores
+from pipeline.evaluation.metrics import METRICS, Floats, Values, is_correct
 
 # With more groups, the jackknife takes longer. With fewer groups, the widths of the intervals vary more between splits.
 _GROUPS = 200
@@ -90,15 +90,15 @@ def jackknife(name: str, labels: Values, predictions: Values, probabilities: Flo
         The score over all examples, followed by the scores without each group. Shape (1 + groups,). With fewer examples
         than groups, each example is a group. A single example leaves nothing to score, so the second value is NaN.
     """
-    n = len(labels)
-    values = [scores([name], labels, predictions, probabilities)[name]]
+    n, compute = len(labels), METRICS[name].compute
+    values = [compute(labels, predictions, probabilities)]
     if n == 1:
         return np.array([*values, nan])
     group = np.random.default_rng(0).permutation(n) % _GROUPS
     for number in range(min(n, _GROUPS)):
         rest = group != number
         rest_probabilities = None if probabilities is None else probabilities[rest]
-        values.append(METRICS[name].compute(labels[rest], predictions[rest], rest_probabilities))
+        values.append(compute(labels[rest], predictions[rest], rest_probabilities))
     return np.array(values)
 
 

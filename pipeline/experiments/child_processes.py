@@ -1,4 +1,4 @@
-"""Child processes that can save their work when this command is interrupted."""
+"""Child processes, such as DVC, that can save their work when this command is interrupted."""
 
 import os
 import signal
@@ -7,10 +7,18 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from pipeline.core.signals import ENDING
+
+DVC = (sys.executable, "-m", "dvc")  # the DVC of this Python environment, even if the environment is not activated
+
+
+def dvc_environ() -> dict[str, str]:
+    """Return the environment variables for DVC, which make the stages run the current Python as `python`."""
+    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
 
 
 class ChildProcesses:

@@ -56,7 +56,7 @@ class Side(NamedTuple):
 
     @property
     def signature(self) -> Signature:
-        return joined({run.name: run.signature for run in self.runs})
+        return joined([run.signature for run in self.runs])
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ class Comparison:
         a, b: The titles of the sides.
         signatures: The score signatures of A and B.
         seeds: A phrase about the seeds of both sides. None for two single runs.
+        splits: Keyed by split, starting with the one that the verdict is about.
         changes: The "parameters", "environment" and "code" (or packages) that differ, with the values in A and in B.
         identical: Whether the models' outputs are equal to the last bit.
         degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
@@ -222,13 +223,17 @@ def compare(a: Side, b: Side) -> Comparison:
     _require_same_examples([*a.runs, *b.runs])
 
     first_a, first_b = a.runs[0], b.runs[0]
+    task = first_a.task
     return Comparison(
         a=a.title,
         b=b.title,
         signatures=(a.signature, b.signature),
-        task=first_a.task,
+        task=task,
         seeds=_seeds(a.seeds, b.seeds) if groups else None,
-        splits={split: _compare_split(split, a, b) for split in first_a.task.scored_splits},
+        splits={
+            split: _compare_split(split, a, b)
+            for split in sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
+        },
         changes={
             "parameters": _changes(a.parameters, b.parameters),
             "environment": _changes(first_a.environment, first_b.environment),
@@ -268,15 +273,12 @@ def _require_same_examples(runs: Sequence[Run]) -> None:
             raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
         for split in first.task.scored_splits:
             left, right = first.predictions[split], run.predictions[split]
-            equal = {
-                "idx": np.array_equal(left.idx, right.idx),
-                "labels": np.array_equal(left.labels, right.labels),
-                "texts": first.texts[split] == run.texts[split],
-            }
-            if different := [column for column, same in equal.items() if not same]:
+            same_rows = np.array_equal(left.idx, right.idx) and np.array_equal(left.labels, right.labels)
+            if not same_rows or first.texts[split] != run.texts[split]:
+                noun = first.task.noun
                 raise UserError(
-                    f"{names} were scored on different data: the {different[0]} of {split} differ ({len(left.idx)} and "
-                    f"{len(right.idx)} {first.task.noun}). Compare runs on the same {first.task.noun}."
+                    f"{names} were scored on different {split} {noun} ({len(left.idx)} and {len(right.idx)}). Compare "
+                    f"runs on the same {noun}."
                 )
 
 

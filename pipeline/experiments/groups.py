@@ -40,15 +40,13 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
 
 def _summary(group: str, n: int) -> list[str]:
     """Return the lines of the table over the seeds from 1 to n, and what to type next."""
-    evaluations, degenerate, signatures = [], [], {}
+    evaluations, degenerate, signatures = [], [], []
     for seed, commit in experiments(group).items():
         if seed <= n:
-            name = f"{group}-{seed}"
             evaluations.append(by_title(read_metrics(commit, "evaluation")))
-            signatures[name] = read_metrics(commit, "diagnostics")["signature"]
+            signatures.append(read_metrics(commit, "diagnostics")["signature"])
             if read_metrics(commit, "train")["degenerate"]:
-                degenerate.append(name)
-    signature = as_line(joined(signatures))
+                degenerate.append(f"{group}-{seed}")
     rows = [["", "seeds", "mean", "std. dev.", "lowest", "highest", "95% confidence interval of the mean"]]
     for title, (metric, _) in evaluations[0].items():
         scores = [evaluation[title][1] for evaluation in evaluations]
@@ -61,6 +59,6 @@ def _summary(group: str, n: int) -> list[str]:
         *([] if any(title.startswith("test ") for title in evaluations[0]) else [OPTIMISTIC]),
         f"Degenerate runs (the same prediction for all of validation): {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), included in the table" if degenerate else ""),
-        f"Signature: {signature}",
+        f"Signature: {as_line(joined(signatures))}",
         f"To compare with another group: python -m pipeline.compare {group} OTHER",
     ]

@@ -117,11 +117,6 @@ def as_gate(comparison: Comparison, decision: Decision) -> str:
     return line if comparison.seeds else f"{line}. This holds for these two models only, and not for other seeds."
 
 
-def _splits(comparison: Comparison) -> list[tuple[str, SplitComparison]]:
-    """Return the splits by name, starting with the split of the verdict."""
-    return sorted(comparison.splits.items(), key=lambda entry: entry[0] != comparison.task.verdict_split)
-
-
 def _score_cells(split: SplitComparison, name: str) -> list[str]:
     """Return the score of A, the score of B, the difference, and its interval."""
     metric, difference = METRICS[name], split.difference[name]
@@ -133,7 +128,7 @@ def _score_cells(split: SplitComparison, name: str) -> list[str]:
 def _score_rows(comparison: Comparison) -> list[list[str]]:
     return [
         [f"{name} {METRICS[metric].title}", *_score_cells(split, metric)]
-        for name, split in _splits(comparison)
+        for name, split in comparison.splits.items()
         for metric in comparison.task.metrics
     ]
 
@@ -141,7 +136,7 @@ def _score_rows(comparison: Comparison) -> list[list[str]]:
 def _notes(comparison: Comparison) -> list[str]:
     """Return the lines to show below the scores."""
     task, metric = comparison.task, comparison.metric
-    examples = " and ".join(f"{split.n:,} {name}" for name, split in _splits(comparison)) + f" {task.noun}"
+    examples = " and ".join(f"{split.n:,} {name}" for name, split in comparison.splits.items()) + f" {task.noun}"
     metrics = [METRICS[name] for name in task.metrics]
     if comparison.seeds is None:
         notes = [

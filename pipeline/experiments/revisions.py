@@ -1,6 +1,5 @@
 """Read the results of a revision from git and from DVC's cache, without a checkout and without asking a remote."""
 
-import hashlib
 import json
 import re
 import subprocess
@@ -16,7 +15,7 @@ from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
-from pipeline.evaluation.signature import Signature, signature
+from pipeline.evaluation.signature import Signature, digest, signature
 from pipeline.experiments.identity import SEED
 from pipeline.params import PARAMS
 
@@ -42,7 +41,7 @@ class Run(NamedTuple):
         code: A hash of the modules that trained the model.
         environment: The environment of the training.
         signature: The score signature.
-        predictions, texts: Keyed by split, sorted by `idx`.
+        predictions, texts: Keyed by split, in the same order.
     """
 
     name: str
@@ -178,8 +177,8 @@ class _Revision(NamedTuple):
         task = read_task(self._fetch(PREDICTIONS, TASK), "predict")
         directory = self._fetch(PREDICTIONS, PROVENANCE, *(f"{split}.parquet" for split in task.scored_splits))
         provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
-        predictions = {split: load_predictions(directory, split, task).sorted_by_idx() for split in task.scored_splits}
-        content = {"data": _digest(provenance["data"]), "base model": _digest(provenance["checkpoint"])}
+        predictions = {split: load_predictions(directory, split, task) for split in task.scored_splits}
+        content = {"data": digest(provenance["data"]), "base model": digest(provenance["checkpoint"])}
         return Run(
             name=self.name,
             commit=self.commit,
@@ -240,7 +239,7 @@ class _Revision(NamedTuple):
     def _texts(self, task: Task, split: str, predictions: Predictions) -> list[tuple[str, ...]]:
         table = read_split(self._fetch(RAW, f"{split}.parquet"), split, "download")
         # With predict.max_samples, only the first examples have predictions.
-        columns = table.slice(0, len(predictions.idx)).sort_by("idx").to_pydict()
+        columns = table.slice(0, len(predictions.idx)).to_pydict()
         if columns["idx"] != predictions.idx.tolist():
             raise self._error(f"{PREDICTIONS} and {RAW} contain different {split} {task.noun}")
         return list(zip(*(columns[name] for name in task.text_columns), strict=True))
@@ -285,7 +284,3 @@ def _by_key(sections: dict[str, Any]) -> dict[str, Any]:
         else:
             values[key] = value
     return values
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]

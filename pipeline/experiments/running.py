@@ -12,8 +12,7 @@ from typing import NamedTuple, TextIO
 from filelock import FileLock
 
 from pipeline.core.messages import UserError, log
-from pipeline.experiments.child_processes import ChildProcesses, forwarding_signals
-from pipeline.experiments.dvc_command import DVC, dvc_environ
+from pipeline.experiments.child_processes import DVC, ChildProcesses, dvc_environ, forwarding_signals
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.revisions import experiment_commits
 
@@ -108,6 +107,9 @@ def _run(experiment: Experiment, children: ChildProcesses) -> Outcome:
         return Outcome(experiment.name)
     if children.signals:
         return Outcome(experiment.name, f"{experiment.name} was interrupted")
+    if not any(line.startswith(_SET_UP) for line in lines):  # DVC failed while it set up the experiment.
+        for line in filter(str.strip, lines):
+            log.info("%s: %s", experiment.title, line.rstrip())
     errors = [line.strip() for line in lines if line.startswith("error: ")]  # DVC's own errors start with "ERROR: ".
     reason = errors[-1] if errors else ""
     return Outcome(experiment.name, f"{experiment.name} failed ({reason or 'see above'}); see {output_file}", reason)
@@ -133,7 +135,7 @@ def _wait_for_lock(experiment: Experiment, output: TextIO, children: ChildProces
 
 
 def _attempt(experiment: Experiment, output: TextIO, reader: TextIO, children: ChildProcesses) -> list[str]:
-    """Run an experiment, log the lines that it prints, and return them."""
+    """Run an experiment, log the lines that it prints after its set-up, and return all lines."""
     settings = [argument for override in experiment.overrides for argument in ("--set-param", override)]
     command = [*DVC, "exp", "run", "--temp", "--name", experiment.name, *settings, *experiment.stages]
     lines: list[str] = []

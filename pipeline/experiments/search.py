@@ -15,7 +15,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json
-from pipeline.evaluation.metrics import sign
+from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.revisions import experiment_commits, read_metrics
 from pipeline.experiments.running import Experiment, run_all
@@ -106,15 +106,15 @@ class Study:
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
         """Sort by the number of seeds, then by the score, the best trial first. Failed trials come last."""
-        scored = [trial for trial in trials if trial.score is not None]
-        failed = [trial for trial in trials if trial.score is None]
-        scored.sort(key=lambda trial: (len(trial.scores), self._goodness(trial) or 0.0), reverse=True)
-        failed.sort(key=lambda trial: len(trial.scores), reverse=True)
-        return scored + failed
+
+        def rank(trial: Trial) -> tuple[bool, int, float]:
+            return trial.score is not None, len(trial.scores), self._goodness(trial) or 0.0
+
+        return sorted(trials, key=rank, reverse=True)
 
     def _goodness(self, trial: Trial) -> float | None:
         """Return the score, negated if lower is better."""
-        return None if trial.score is None else sign(self.metric) * trial.score
+        return None if trial.score is None else SCORES[self.metric].sign * trial.score
 
     def _run(self, trials: Sequence[Trial], seed: int) -> None:
         """Run the trials that have not been run with this seed, and read the scores of all trials."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+import pandas as pd
 
 from pipeline.core.output import rounded
 from pipeline.evaluation.metrics import METRICS
@@ -23,6 +24,7 @@ _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "triangle-up", "diamond")
 _SIZES = (90, 90, 260)  # A baseline with the same score stays visible behind the point of the model.
 _PERCENT = alt.Axis(format=".0%", tickCount=5)
+alt.data_transformers.disable_max_rows()  # The limit of 5,000 rows would stop the report of a very long training.
 
 
 @cache
@@ -42,8 +44,8 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
     legend = alt.Legend(orient="top", title=None, columns=1)  # A row would be wider than a phone.
-    on_top_last = rows[::-1]
-    base = _chart(on_top_last).encode(y=_names("score", [row["score"] for row in rows]))
+    on_top_last = pd.DataFrame(rows[::-1])
+    base = alt.Chart(on_top_last).encode(y=_names("score", [row["score"] for row in rows]))
     sizes = alt.Scale(type="ordinal", domain=models, range=list(_SIZES))
     points = base.mark_point(filled=True, opacity=1).encode(
         x=alt.X("value:Q", title=None, axis=_PERCENT, scale=alt.Scale(zero=False)),
@@ -56,20 +58,20 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
     return _layered(base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q"), points, height=height)
 
 
-def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> Spec:
+def losses(history: pd.DataFrame, kept_step: int, title: str) -> Spec:
     """Draw the train and validation loss at each step, and a line at the end of the kept epoch.
 
     Args:
         history: The rows of history.csv.
         title: The name of the loss.
     """
-    lines = _lines(history, ["validation"], "step", "loss", train=True).encode(
+    lines = _lines(history, ["train", "validation"], "step", "loss").encode(
         x=alt.X("step:Q", title="optimizer step"),
         y=alt.Y("loss:Q", title=title, scale=alt.Scale(zero=False)),
         tooltip=["split:N", "step:Q", alt.Tooltip("loss:Q", format=".4f")],
     )
     points = lines.mark_point(filled=True, size=50, opacity=1).transform_filter("datum.split === 'validation'")
-    kept = _chart([{"step": kept_step, "text": "kept"}]).encode(x="step:Q")
+    kept = alt.Chart(pd.DataFrame([{"step": kept_step, "text": "kept"}])).encode(x="step:Q")
     text = kept.mark_text(align="right", baseline="top", dx=-4).encode(y=alt.value(0), text="text:N")
     return _layered(kept.mark_rule(style="reference"), lines, points, text)
 
@@ -77,12 +79,12 @@ def losses(history: Sequence[Mapping[str, str]], kept_step: int, title: str) -> 
 def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
     """Draw the metrics `names`, which are proportions or correlations, on validation after each epoch."""
     titles = {name: METRICS[name].title for name in names}
-    rows = [
+    rows = pd.DataFrame(
         {"epoch": epoch.number, "score": title, "value": epoch.scores[name]}
         for epoch in epochs
         for name, title in titles.items()
-    ]
-    chart = _chart(rows).mark_line(point={"filled": True, "size": 50})
+    )
+    chart = alt.Chart(rows).mark_line(point={"filled": True, "size": 50})
     domain = list(titles.values())
     dashes = alt.Scale(domain=domain, range=list(_DASHES[: len(domain)]))
     chart = chart.encode(
@@ -95,7 +97,7 @@ def scores(epochs: Sequence[Epoch], names: Sequence[str]) -> Spec:
     return _layered(chart)
 
 
-def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest: float) -> Spec:
+def reliability(bins: pd.DataFrame, splits: Sequence[str], lowest: float) -> Spec:
     """Draw the reliability diagram.
 
     Args:
@@ -113,7 +115,7 @@ def reliability(bins: Sequence[Mapping[str, str]], splits: Sequence[str], lowest
     return _layered(_diagonal("confidence", "accuracy", lowest, 1), lines, points)
 
 
-def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
+def precision_recall(points: pd.DataFrame, splits: Sequence[str]) -> Spec:
     """Draw the precision-recall curve. `points` are the rows of precision_recall.csv."""
     lines = _lines(points, splits, "recall", "precision").encode(
         x=alt.X("recall:Q", title="recall", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
@@ -122,7 +124,7 @@ def precision_recall(points: Sequence[Mapping[str, str]], splits: Sequence[str])
     return _layered(lines)
 
 
-def roc(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
+def roc(points: pd.DataFrame, splits: Sequence[str]) -> Spec:
     """Draw the ROC curve. `points` are the rows of roc.csv."""
     lines = _lines(points, splits, "false_positive_rate", "true_positive_rate").encode(
         x=alt.X("false_positive_rate:Q", title="false positive rate", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
@@ -131,68 +133,61 @@ def roc(points: Sequence[Mapping[str, str]], splits: Sequence[str]) -> Spec:
     return _layered(_diagonal("false_positive_rate", "true_positive_rate", 0, 1), lines)
 
 
-def predictions(points: Sequence[Mapping[str, str]], split: str) -> Spec:
+def predictions(points: pd.DataFrame, split: str) -> Spec:
     """Draw the predictions of a regression against the labels. `points` are the rows of residuals.csv."""
     rows = _residuals(points, split)
-    values = [value for row in rows for value in (row["label"], row["prediction"])]
+    values = rows[["label", "prediction"]]
     marks = (
-        _chart(rows)
+        alt.Chart(rows)
         .mark_point(filled=True, size=18, opacity=0.5)
         .encode(
             x=alt.X("label:Q", title="label", scale=alt.Scale(zero=False)),
             y=alt.Y("prediction:Q", title="prediction", scale=alt.Scale(zero=False)),
         )
     )
-    return _layered(_diagonal("label", "prediction", min(values), max(values)), marks)
+    return _layered(_diagonal("label", "prediction", values.min(axis=None), values.max(axis=None)), marks)
 
 
-def residuals(points: Sequence[Mapping[str, str]], split: str) -> Spec:
+def residuals(points: pd.DataFrame, split: str) -> Spec:
     """Draw prediction minus label against the prediction. `points` are the rows of residuals.csv."""
     marks = (
-        _chart(_residuals(points, split))
+        alt.Chart(_residuals(points, split))
         .mark_point(filled=True, size=18, opacity=0.5)
         .encode(
             x=alt.X("prediction:Q", title="prediction", scale=alt.Scale(zero=False)),
             y=alt.Y("residual:Q", title="prediction minus label"),
         )
     )
-    return _layered(_chart([{"residual": 0}]).mark_rule(style="reference").encode(y="residual:Q"), marks)
+    reference = alt.Chart(pd.DataFrame([{"residual": 0}])).mark_rule(style="reference").encode(y="residual:Q")
+    return _layered(reference, marks)
 
 
-def _residuals(points: Sequence[Mapping[str, str]], split: str) -> list[dict[str, float]]:
-    rows = []
-    for row in points:
-        if row["split"] == split:
-            label, prediction = float(row["label"]), float(row["prediction"])
-            rows.append({"label": label, "prediction": prediction, "residual": rounded(prediction - label)})
-    return rows
+def _residuals(points: pd.DataFrame, split: str) -> pd.DataFrame:
+    rows = points.loc[points["split"] == split, ["label", "prediction"]]
+    return rows.assign(residual=(rows["prediction"] - rows["label"]).map(rounded))
 
 
 def slices(slices: Sequence[Slice], name: str, overall: float) -> Spec:
     """Draw a metric and its interval in each slice for which it is defined, and a line at the metric of all rows."""
-    rows = [
+    rows = pd.DataFrame(
         {"slice": part.name, "score": part.scores[name], **part.intervals[name], "rows": part.n}
         for part in slices
         if name in part.scores
-    ]
+    )
     is_error = METRICS[name].scale == "error"
     titles = {"score": METRICS[name].title, "low": "95% interval from", "high": "95% interval to"}
     numbers = [
         alt.Tooltip(f"{field}:Q", title=title, format=".3f" if is_error else ".1%") for field, title in titles.items()
     ]
     axis = alt.Axis(tickCount=5) if is_error else _PERCENT
-    base = _chart(rows).encode(y=_names("slice", [part.name for part in slices]))
+    base = alt.Chart(rows).encode(y=_names("slice", [part.name for part in slices]))
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
         x=alt.X("score:Q", title=METRICS[name].title, axis=axis, scale=alt.Scale(zero=False)),
         tooltip=["slice:N", alt.Tooltip("rows:Q", title="examples"), *numbers],
     )
-    reference = _chart([{"score": overall}]).mark_rule(style="reference").encode(x="score:Q")
+    reference = alt.Chart(pd.DataFrame([{"score": overall}])).mark_rule(style="reference").encode(x="score:Q")
     intervals = base.mark_rule(style="interval").encode(x="low:Q", x2="high:Q")
     return _layered(reference, intervals, points, height=26 * len(rows))
-
-
-def _chart(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
-    return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
 
 
 def _names(field: str, names: Sequence[str]) -> alt.Y:
@@ -200,25 +195,21 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
 
 
-def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: str, train: bool = False) -> alt.Chart:
-    """Draw a line for each split through its rows, in their order.
+def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str) -> alt.Chart:
+    """Draw a line for each of the splits through its rows, in their order.
 
     Args:
-        columns: The columns to keep, as numbers.
-        train: Whether to draw a line for train, too.
+        columns: The columns to keep.
     """
     # The splits have the order of the colors. The first color is for train, even if train is not drawn.
-    every = ["train", *sorted(splits, key=lambda split: (split != "validation", split))]
-    drawn = every[not train :]
-    points = [
-        {"split": split, "order": order, **{column: float(row[column]) for column in columns}}
-        for split in drawn
-        for order, row in enumerate(_downsampled([row for row in rows if row["split"] == split]))
-    ]
+    every = sorted({"train", *splits}, key=lambda split: (split != "train", split != "validation", split))
+    drawn = [split for split in every if split in splits]
+    lines = [_downsampled(rows.loc[rows["split"] == split, ["split", *columns]]) for split in drawn]
+    points = pd.concat(lines).rename_axis("order").reset_index()
     legend = _legend(drawn)
     dashes = alt.Scale(domain=every, range=list(_DASHES[: len(every)]))
     chart: alt.Chart = (
-        _chart(points)
+        alt.Chart(points)
         .mark_line()
         .encode(
             order="order:Q",
@@ -229,8 +220,8 @@ def _lines(rows: Sequence[Mapping[str, str]], splits: Sequence[str], *columns: s
     return chart
 
 
-def _downsampled(points: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
-    return [*points[: -1 : len(points) // _MOST_POINTS + 1], *points[-1:]]
+def _downsampled(points: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([points.iloc[: -1 : len(points) // _MOST_POINTS + 1], points.iloc[-1:]])
 
 
 def _legend(names: Sequence[str]) -> alt.Legend:
@@ -243,8 +234,8 @@ def _legend(names: Sequence[str]) -> alt.Legend:
 
 
 def _diagonal(x: str, y: str, start: float, end: float) -> alt.Chart:
-    ends = _chart([{x: start, y: start}, {x: end, y: end}])
-    line: alt.Chart = ends.mark_line(style="reference").encode(x=f"{x}:Q", y=f"{y}:Q")
+    ends = pd.DataFrame([{x: start, y: start}, {x: end, y: end}])
+    line: alt.Chart = alt.Chart(ends).mark_line(style="reference").encode(x=f"{x}:Q", y=f"{y}:Q")
     return line
 
 

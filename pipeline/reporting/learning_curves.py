@@ -1,11 +1,11 @@
 """The learning curves: the losses and scores of each epoch, and findings about them in words."""
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import fmean
 from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from pipeline.evaluation.metrics import SCORES
 
@@ -46,29 +46,22 @@ class CurveVerdict(NamedTuple):
     text: str
 
 
-def epochs(history: Iterable[Mapping[str, str]], names: Iterable[str]) -> list[Epoch]:
+def epochs(history: pd.DataFrame, names: Iterable[str]) -> list[Epoch]:
     """Convert the rows of history.csv to epochs.
 
     Args:
-        history: Each row maps a column to its text.
         names: The metrics to keep.
     """
-    train_losses = defaultdict(list)
-    validated = []
-    for row in history:
-        if row["split"] == "train":
-            train_losses[math.ceil(float(row["epoch"]))].append(float(row["loss"]))
-        else:
-            scores = {name: float(row[name]) for name in ("loss", *names)}
-            validated.append((round(float(row["epoch"])), scores))
-    return [
-        Epoch(number, fmean(train_losses[number]) if number in train_losses else None, scores)
-        for number, scores in validated
-    ]
+    is_train = history["split"] == "train"
+    train, validated = history[is_train], history[~is_train]
+    train_losses = train["loss"].groupby(np.ceil(train["epoch"])).mean()
+    numbers = validated["epoch"].round().astype(int)
+    scores = validated[["loss", *names]].to_dict("records")
+    return [Epoch(number, train_losses.get(number), row) for number, row in zip(numbers, scores, strict=True)]
 
 
 def judge(
-    epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool, examples: str = "", error: float = 0
+    epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool, examples: str, error: float
 ) -> list[CurveVerdict]:
     """Return the findings about the curves.
 
@@ -125,7 +118,7 @@ def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[C
         f"After epoch {best.number}, the validation loss rises from {best.scores['loss']:.3f} to "
         f"{last.scores['loss']:.3f}, while the training loss falls from {best.train_loss:.3f} to "
         f"{last.train_loss:.3f}. The rise of {rise:.3f} is {'less' if doubtful else 'more'} than two standard errors "
-        f"({error:.3f} each, the random variation of a mean loss over {examples or 'these examples'}), {advice}."
+        f"({error:.3f} each, the random variation of a mean loss over {examples}), {advice}."
     )
     return [CurveVerdict(f"{'Perhaps overfitting' if doubtful else 'Overfitting'} from epoch {best.number + 1}", text)]
 

@@ -64,7 +64,7 @@ def worst(task: Task, predictions: Predictions) -> list[MistakeGroup]:
     return selected
 
 
-def pieces(texts: Sequence[str], related: bool = True) -> list[list[Piece]]:
+def pieces(texts: Sequence[str], related: bool) -> list[list[Piece]]:
     """Shorten long texts, and mark the words that differ between two related texts, ignoring case."""
     short = [text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …" for text in texts]
     if len(short) == 1 or not related:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jinja2
 import numpy as np
 
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
-from pipeline.evaluation.diagnostics import best_threshold
-from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, baseline, losses, title
+from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, baseline, losses
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
@@ -23,9 +23,6 @@ from pipeline.reporting import learning_curves, mistakes, slices
 from pipeline.reporting.learning_curves import CurveVerdict, Epoch
 from pipeline.reporting.results import Results, never_predicted
 from pipeline.reporting.slices import Slice
-
-if TYPE_CHECKING:
-    import jinja2
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
@@ -38,7 +35,7 @@ def page(results: Results) -> str:
     main = task.verdict_split
     splits = sorted(task.scored_splits, key=lambda split: split != main)
     # Take the names from history.csv: its columns are in the order of the task's metrics during training.
-    curve_names = [name for name in results.plots["history"][0] if name in METRICS]
+    curve_names = [name for name in results.plots["history"].columns if name in METRICS]
     epochs = learning_curves.epochs(results.plots["history"], curve_names)
     overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
     related = overlap >= slices.RELATED
@@ -75,7 +72,9 @@ def page(results: Results) -> str:
             slice_names=slices.slice_metrics(task),
             slices=sliced,
             splits=splits,
-            threshold_effects=_threshold_effects(predictions, main) if task.binary else None,
+            threshold_effects=_threshold_effects(predictions[main], results.diagnostics["threshold"])
+            if task.binary
+            else None,
             unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
             versions={
                 "The data": results.provenance["data"],
@@ -89,10 +88,8 @@ def page(results: Results) -> str:
 
 
 @cache
-def _environment() -> "jinja2.Environment":
+def _environment() -> jinja2.Environment:
     """Create the environment of the templates, with the filters and constants that they use."""
-    import jinja2
-
     from pipeline.reporting import charts
 
     environment = jinja2.Environment(
@@ -141,15 +138,16 @@ def _charts(
     from pipeline.reporting import charts
 
     task, plots, main = results.task, results.plots, splits[0]
-    steps = [int(row["step"]) for row in plots["history"] if row["split"] == "validation"]
-    kept_step = steps[results.training["kept_epoch"] - 1]
+    history = plots["history"]
+    kept = history[history["split"] == "validation"].iloc[results.training["kept_epoch"] - 1]
     percentages = [name for name in curve_names if METRICS[name].scale != "error"]
     specifications = {
-        "headline": charts.headline(_headline(results, splits)),
-        "losses": charts.losses(plots["history"], kept_step, learning_curves.LOSSES[task.problem_type]),
+        "losses": charts.losses(history, int(kept["step"]), learning_curves.LOSSES[task.problem_type]),
         "scores": charts.scores(epochs, percentages),
         "slices": charts.slices(slices, task.metrics[0], results.evaluation[main][task.metrics[0]]),
     }
+    if headline := _headline(results, splits):
+        specifications["headline"] = charts.headline(headline)
     if task.problem_type == "regression":
         specifications["predictions"] = charts.predictions(plots["residuals"], main)
         specifications["residuals"] = charts.residuals(plots["residuals"], main)
@@ -190,20 +188,19 @@ def _guess(task: Task, predictions: Predictions) -> str | float | None:
     return task.labels[guesses[0]].replace("_", " ") if task.labels else float(guesses[0])
 
 
-def _threshold_effects(predictions: Mapping[str, Predictions], split: str) -> dict[str, Difference]:
-    """Compare the scores on a split at the best threshold on validation with the scores at 0.5.
+def _threshold_effects(predictions: Predictions, threshold: float) -> dict[str, Difference]:
+    """Compare the scores at a threshold with the scores at 0.5.
 
     Returns:
         The differences, keyed by metric. Empty if no prediction changes.
     """
-    scored = predictions[split]
-    assert scored.probability is not None
-    above = (scored.probability[:, 1] >= best_threshold(predictions["validation"])).astype(int)
-    if np.array_equal(above, scored.predicted):
+    assert predictions.probability is not None
+    above = (predictions.probability[:, 1] >= threshold).astype(int)
+    if np.array_equal(above, predictions.predicted):
         return {}
     differences = {}
     for name in ("accuracy", "f1"):
-        before, after = (jackknife(name, scored.labels, predicted) for predicted in (scored.predicted, above))
+        before, after = (jackknife(name, predictions.labels, answers) for answers in (predictions.predicted, above))
         differences[name] = difference(before[np.newaxis], after[np.newaxis], same_seeds=True)
     return differences
 
@@ -304,6 +301,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "sha256": _sha256,
     "signature_line": as_line,
     "thousands": "{:,}".format,
-    "title": title,
+    "title": lambda name: SCORES[name].title,
     "verdict": _verdict,
 }

@@ -1,13 +1,14 @@
 """Read the outputs of the other stages that the report shows, and check that they belong together."""
 
-import csv
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
 from pipeline.core.details import parse_details
@@ -15,7 +16,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import PROVENANCE, SETTINGS, require
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.metrics import Ints
+from pipeline.evaluation.metrics import Ints, class_counts
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 _PLOTS = {
@@ -52,7 +53,7 @@ class Results:
         rows, predictions: Keyed by scored split. If predict.max_samples is set, they have only the first rows.
         evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
             and train.json in `metrics`.
-        plots: The rows of the CSV files in `metrics/plots`, keyed by the name of the file. A row maps columns to text.
+        plots: The CSV files in `metrics/plots`, keyed by the name of the file.
         baseline: The committed evaluation.json to compare with. None if it has other data or other metrics.
         lengths: Statistics of the tokenized rows, keyed by split.
         max_length: The number of tokens to which rows were truncated.
@@ -69,7 +70,7 @@ class Results:
     intervals: dict[str, Any]
     diagnostics: dict[str, Any]
     training: dict[str, Any]
-    plots: dict[str, list[dict[str, str]]]
+    plots: dict[str, pd.DataFrame]
     baseline: dict[str, Any] | None
     lengths: dict[str, Any]
     max_length: int
@@ -88,7 +89,7 @@ def load_results(
     task = read_task(raw, "download")
     predicted = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
     evaluation = _read_json(metrics / "evaluation.json", "evaluate")
-    diagnostics = _read_details(metrics / "diagnostics.json", "evaluate")
+    diagnostics = _read_json(metrics / "diagnostics.json", "evaluate", parse_details)
     task = replace(task, metrics=diagnostics["metrics"])
     return Results(
         data_name=data_name,
@@ -97,10 +98,10 @@ def load_results(
         rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored_splits},
         predictions=predicted,
         evaluation=evaluation,
-        intervals=_read_details(metrics / "intervals.json", "evaluate"),
+        intervals=_read_json(metrics / "intervals.json", "evaluate", parse_details),
         diagnostics=diagnostics,
-        training=_read_details(metrics / "train.json", "train"),
-        plots={name: _read_csv(metrics / "plots" / f"{name}.csv", stage) for name, stage in _PLOTS.items()},
+        training=_read_json(metrics / "train.json", "train", parse_details),
+        plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", stage)) for name, stage in _PLOTS.items()},
         baseline=_read_baseline(metrics / "baseline.json", evaluation, task),
         lengths=_read_json(tokenized / "lengths.json", "tokenize"),
         max_length=_read_json(classifier / SETTINGS, "train")["max_length"],
@@ -122,23 +123,11 @@ def _read_rows(raw: Path, split: str, task: Task, predictions: Predictions) -> R
     )
 
 
-def _read_json(path: Path, producer: str) -> dict[str, Any]:
+def _read_json(path: Path, producer: str, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
     try:
-        return dict(json.loads(require(path, producer).read_text(encoding="utf-8")))
+        return dict(parse(require(path, producer).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise UserError(f'{path} is not a JSON object. Run "dvc repro --force {producer}".') from None
-
-
-def _read_details(path: Path, producer: str) -> dict[str, Any]:
-    try:
-        return parse_details(require(path, producer).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f'{path} is {error}. Run "dvc repro --force {producer}".') from None
-
-
-def _read_csv(path: Path, producer: str) -> list[dict[str, str]]:
-    with require(path, producer).open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+        raise UserError(f'{path} is damaged. Run "dvc repro --force {producer}".') from None
 
 
 def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:
@@ -164,9 +153,5 @@ def never_predicted(predictions: Predictions, classes: int) -> list[tuple[int, i
     """
     if predictions.probability is None:
         return []
-    if predictions.labels.ndim == 2:
-        actual, predicted = predictions.labels.sum(axis=0), predictions.predicted.sum(axis=0)
-    else:
-        actual = np.bincount(predictions.labels, minlength=classes)
-        predicted = np.bincount(predictions.predicted, minlength=classes)
+    _correct, predicted, actual = class_counts(predictions.labels, predictions.predicted, classes)
     return [(int(label), int(actual[label])) for label in np.flatnonzero((actual > 0) & (predicted == 0))]

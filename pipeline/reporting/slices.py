@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Ints, scores
+from pipeline.evaluation.metrics import Floats, Ints, is_defined, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
@@ -61,7 +61,7 @@ def slice_metrics(task: Task) -> list[str]:
     return [name for name in task.metrics if name != "spearmanr"][:2]
 
 
-def slices(task: Task, rows: Rows, predictions: Predictions, related: bool = True) -> list[Slice]:
+def slices(task: Task, rows: Rows, predictions: Predictions, related: bool) -> list[Slice]:
     """Score the slices that have rows. Every row is in exactly one slice of each criterion.
 
     Args:
@@ -75,7 +75,7 @@ def slices(task: Task, rows: Rows, predictions: Predictions, related: bool = Tru
                 continue
             labels, predicted = predictions.labels[members], predictions.predicted[members]
             probability = None if predictions.probability is None else predictions.probability[members]
-            defined = [metric for metric in slice_metrics(task) if METRICS[metric].is_defined(labels)]
+            defined = [metric for metric in slice_metrics(task) if is_defined(metric, task, labels)]
             intervals = score_intervals(defined, labels, predicted, probability)
             scored.append(
                 Slice(
@@ -147,9 +147,13 @@ def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:
 
 def by_column(column: str, values: Sequence[str | None]) -> Assignment:
     """Divide by the values of a column, most frequent first. The rarer values are one slice."""
-    names = [(value or "(none)")[:_MOST_CHARACTERS] for value in values]
-    frequent = [name for name, _ in Counter(names).most_common(_MOST_VALUES)]
-    position = {name: number for number, name in enumerate(dict.fromkeys([*frequent, "other"]))}
-    return [f"{column}: {name}" for name in position], np.array(
-        [position.get(name, position["other"]) for name in names]
-    )
+    texts = [value or "(none)" for value in values]
+    frequent = [text for text, _ in Counter(texts).most_common(_MOST_VALUES)]
+    position = {text: number for number, text in enumerate(dict.fromkeys([*frequent, "other"]))}
+    names: list[str] = []
+    for text in position:
+        name = f"{column}: {text[:_MOST_CHARACTERS]}"
+        if name in names:  # Another value starts with the same characters.
+            name += f" ({len(names) + 1})"
+        names.append(name)
+    return names, np.array([position.get(text, position["other"]) for text in texts])

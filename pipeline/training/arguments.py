@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import closest_match, quoted
-from pipeline.evaluation.metrics import METRICS, sign
+from pipeline.evaluation.metrics import METRICS, SCORES
 from pipeline.modeling.device import Device, usable_device, use_one_gpu
 from pipeline.params import RENAMED, RuntimeParams, TrainParams, describe
 
@@ -144,7 +144,7 @@ def _pipeline_fields(
         "disable_tqdm": not sys.stderr.isatty(),
         "eval_strategy": "epoch",
         "metric_for_best_model": metric,
-        "greater_is_better": sign(metric) > 0,
+        "greater_is_better": SCORES[metric].sign > 0,
         "load_best_model_at_end": params.keep == "best",
         "save_strategy": "epoch",  # `_Checkpointing` also saves between epochs.
         "save_total_limit": None,  # `_Checkpointing` removes old ones, but only once the new one is complete.

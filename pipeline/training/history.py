@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline.core.messages import log
 from pipeline.core.output import output_errors, rounded, write_text
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Values, compute_metrics, logits_to_predictions, sign
+from pipeline.evaluation.metrics import SCORES, Values, compute_metrics, logits_to_predictions
 
 History = list[dict[str, Any]]  # The Trainer's `log_history`: one entry per logged step and per evaluation.
 Curves = Callable[[History], None]  # Called with the history so far.
@@ -61,7 +61,7 @@ def kept_epoch(history: History, keep: str, task: Task) -> dict[str, Any]:
     """Return the entry of the epoch whose weights are kept: the best or the last one."""
     epochs = epochs_scored(history)
     name = task.metric_for_best_model
-    return max(epochs, key=lambda entry: sign(name) * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
+    return max(epochs, key=lambda entry: SCORES[name].sign * entry[f"eval_{name}"]) if keep == "best" else epochs[-1]
 
 
 class LiveCurves:
