@@ -27,7 +27,7 @@ exit status with --gate (without it, 0 instead of 3 and 4):
      or more, or B gives exactly the same predictions as A
   1  an error, and no verdict
   2  wrong arguments, and no verdict
-  3  undecided: the interval includes such a loss and also no loss at all, or
+  3  undecided: the interval contains both such a loss and 0, or
      fewer than {FEWEST_CHANGED} examples changed
   4  fails: B is worse than A, and the loss may reach the margin
 With several candidates B, the highest status counts.

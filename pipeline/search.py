@@ -1,7 +1,7 @@
 """Search for better parameters than the ones in params.yaml.
 
 Examples:
-  # 30 trials, then the best one against params.yaml with five seeds each:
+  # 30 trials, then the best one against params.yaml with five seeds each, about 50 runs:
   python -m pipeline.search search.yaml --n 30
   # Two runs at a time:
   python -m pipeline.search search.yaml --n 30 --jobs 2

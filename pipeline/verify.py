@@ -1,7 +1,7 @@
 """Rerun the committed pipeline from scratch, to check its results.
 
 Examples:
-  # Run HEAD in a temporary clone, and compare its outputs with dvc.lock:
+  # Run HEAD in a temporary clone (one full run), and compare its outputs with dvc.lock:
   python -m pipeline.verify
   # The same, after setting up .venv if necessary:
   make verify
@@ -34,7 +34,7 @@ _MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")
 _DEPEND_ON_ENVIRONMENT = ("train", "predict", "evaluate", "report")  # Their outputs differ between CPUs.
 # A score may differ by this many points in another environment. Another CPU rounds in a different order, which changes
 # training as much as another seed does. With five seeds of the committed model, validation accuracy has a standard
-# deviation of 0.9 points. Two seeds then differ by 1.3 points on average, and by more than 3 in one of fifty cases.
+# deviation of 1.0 points. Two seeds then differ by 1.1 points on average, and by more than 3 in one of thirty cases.
 TOLERANCE = 3.0
 
 
@@ -157,8 +157,8 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
     if changes:
         raise UserError(
             f"HEAD does not match its dvc.lock: {', '.join(sorted(changes))}. "
-            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If they are committed, git has changed '
-            'their line endings: see "git ls-files --eol" and core.autocrlf.'
+            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If you have done so, git may have changed '
+            'line endings: see "git ls-files --eol" and core.autocrlf.'
         )
 
 
@@ -236,7 +236,8 @@ def _compare_scores(committed: dict[str, Any], reproduced: dict[str, Any]) -> No
     print("\n".join(aligned([["", "committed", "reproduced", "difference"], *rows], "right")))
     if failures:
         raise UserError(
-            f"{', '.join(failures)}, but a different environment explains at most {TOLERANCE:g} points. Verify the "
+            f"{', '.join(failures)}, but a different environment explains at most {TOLERANCE:g} points "
+            "(percent of an error). Verify the "
             'result in the environment of the committed result, or run "dvc repro" and commit the result.'
         )
     print(f"\nThe committed result is reproduced: no score differs by more than {TOLERANCE:g} points.")

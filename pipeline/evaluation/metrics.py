@@ -230,8 +230,8 @@ METRICS = {
     ),
     "f1": Metric(
         "F1", "proportion", _CLASSES, f1, only_two_classes=True,
-        meaning="the harmonic mean of precision (how many predictions of the positive class are right) and recall (how "
-        "many examples of this class are found)",
+        meaning="the harmonic mean of precision (the proportion of predictions of the positive class that are right) "
+        "and recall (the proportion of its examples that are found)",
     ),
     "f1_macro": Metric(
         "macro F1", "proportion", _CLASSES + _LABELS, f1_macro,
@@ -239,8 +239,8 @@ METRICS = {
     ),
     "f1_micro": Metric(
         "micro F1", "proportion", _LABELS, f1_micro,
-        meaning="the harmonic mean of precision (how many predicted labels are right) and recall (how many true labels "
-        "are predicted), over all labels together",
+        meaning="the harmonic mean of precision (the proportion of predicted labels that are right) and recall (the "
+        "proportion of true labels that are predicted), over all labels together",
     ),
     "matthews_correlation": Metric(
         "Matthews correlation", "correlation", _CLASSES, matthews_correlation,
@@ -256,8 +256,8 @@ METRICS = {
     ),
     "roc_auc": Metric(
         "ROC AUC", "proportion", _CLASSES + _LABELS, roc_auc,
-        meaning="how often the model ranks an example of a class above an example of another one, which is half of the "
-        "time for guessing",
+        meaning="the probability that a random example of a class gets a higher score than a random example of another "
+        "class, which is 50% for guessing",
     ),
     "spearmanr": Metric(
         "Spearman correlation", "correlation", _NUMBERS, spearmanr,

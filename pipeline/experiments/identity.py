@@ -77,7 +77,7 @@ def overridden(overrides: list[str]) -> Params:
         shutil.copyfile(PARAMS, copy)
         for override in overrides:
             if re.match(rf"\+*{re.escape(SEED)}=", override):
-                raise UserError(f"-S {override}: {SEED} is chosen for each run. Remove it.")
+                raise UserError(f"{override}: {SEED} is chosen for each run. Remove it.")
             try:
                 apply_overrides(copy, [override])
             except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.

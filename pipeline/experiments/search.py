@@ -83,7 +83,8 @@ class Study:
         scored = [trial for trial in self._trials if trial.score is not None]
         if not scored:
             raise UserError(
-                f"{self._failures}: no trial has a score. Fix the errors in this file, remove it, and search again."
+                f"{self._failures}: no trial has a score. Fix the errors listed in it, remove the file, and "
+                "search again."
             )
         self._run(self._ranked(scored)[: max(2, len(scored) // 3)], _SECOND_SEED)
         return self._ranked(self._trials)
