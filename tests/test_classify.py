@@ -246,7 +246,7 @@ INVALID: dict[str, tuple[tuple[str, str] | list[str], str, str]] = {
     "a missing file": (("nwe.csv", ""), "out.csv", r"nwe\.csv cannot be read: "),
     "no rows": (("in.csv", "text\n"), "out.csv", r"The input has no row that can be used\. Add"),
     "an empty text": ([" "], "out.csv", r'command line row 0 has no text in column "text"\. Fill it in'),
-    "two texts": (["a", "b"], "out.csv", r"reads one text \(text\), got 2"),
+    "two texts": (["a", "b"], "out.csv", r"needs one text \(text\), but you gave 2"),
 }
 
 

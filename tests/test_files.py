@@ -220,7 +220,7 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
     ),
     "an object as a label": (
         {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": {}}\n'},
-        r"jsonl line 41: \"label\" is \{\}\. .*text",
+        r"jsonl line 41: \"label\" is \{\}\. .*string",
     ),
     "an unpaired surrogate": (
         {"train.jsonl": '{"text": "\\ud83d", "label": "good"}\n' + jsonl(FEW)},

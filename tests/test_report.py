@@ -582,7 +582,7 @@ def test_mistakes_say_what_is_wrong(files: dict[str, Path]) -> None:
     table = pq.read_table(files["regression"].parents[1] / PREDICTIONS / "test.parquet").to_pydict()
     errors = np.abs(np.subtract(table["prediction"], table["label"]))
     worst = int(errors.argmax())
-    mistake = visible_text(files["regression"].read_text()).split("largest errors.")[1].split("Row ")[2]
+    mistake = visible_text(files["regression"].read_text()).split("largest errors.")[1].split("Row ")[1]
     label, prediction = (f"{table[name][worst]:.4g}" for name in ("label", "prediction"))
     assert mistake.startswith(f"{worst}: the label is {label}, and the prediction is {prediction}.")
 

@@ -290,7 +290,7 @@ def key_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     def key_of(**changes: Any) -> str:
         keys = []
 
-        def record(root: Path, key: str, fresh: bool) -> None:
+        def record(root: Path, key: str) -> None:
             keys.append(key)
             raise Killed
 

@@ -165,7 +165,7 @@ def test_experiments_are_not_reused_if_code_in_a_subpackage_has_changed(toy: Pro
         ("train.batch_size=range(1,4)", r"^-S train\.batch_size=range\(1,4\): .* key=value "),
         ("train.lr=${train.nope}", r"^-S train\.lr=\$\{train\.nope\}: .* key=value "),
         ("train.lr=fast", r'^params\.yaml with train\.lr=fast: train\.lr must be a number .*, got "fast"\.$'),
-        ("train.seed=3", r"^-S train\.seed=3: .*chosen for each run\. Remove it\.$"),
+        ("train.seed=3", r"^train\.seed=3: .*chosen for each run\. Remove it\.$"),
     ],
 )
 def test_a_bad_override_is_rejected_before_anything_runs(override: str, message: str, toy: Project) -> None:

@@ -60,7 +60,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     run("git", "config", "user.email", "a@example.org")
     with (root / "my.csv").open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["question", "answer", "verdict"])
+        rows.writerow(["question", "answer", "category"])
         rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in demo.pairs(ROWS))
     typed = commands("docs/your_data.md", ". .venv/bin/activate")
     assert len(typed) == 7 and typed[-1].startswith("python -m webbrowser")
@@ -69,9 +69,9 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     script = "\n".join([*typed[:-2], f"{typed[-2].partition(' -S model.checkpoint=')[0]} {settings}"])
     out = run("bash", "-ec", script)
     assert "problem_type single_label_classification" in out
-    assert "train: 160 pairs" in out
+    assert "train: 160 texts" in out
     report = (root / "metrics" / "report.html").read_text()
-    assert "20 test pairs" in report
+    assert "20 test texts" in report
     assert "yes" in report
 
     out = make("verify", ok=False)  # the data are committed, but not the run
@@ -89,7 +89,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     [group] = re.findall(r"pipeline\.compare (\S+) OTHER", out)
     out = run(python, "-m", "pipeline.compare", f"{group}-1", f"{group}-2")
     assert re.search(r"^train\.seed +1 +2$", out, re.M)
-    assert "20 test and 20 validation pairs" in out
+    assert "20 test and 20 validation texts" in out
     assert re.search(r"^Verdict: (no |these two models differ)", out, re.M)
     out = run(python, "-m", "pipeline.compare", group, group, "--md")
     assert out.startswith("**No difference: the predictions are identical, and so are the parameters**")
