@@ -85,14 +85,14 @@ class Repro:
     def kill(self, number: signal.Signals, group: bool) -> str:
         """Send a signal to the group, or only to a running train stage. Returns the signal and its target."""
         children = self.process.children(recursive=True)
-        training = None
+        training = []  # With a launcher, it is the first one, and the last one is a process that it started.
         with suppress(psutil.NoSuchProcess):  # a process may end at this moment
-            training = next((child for child in children if child.cmdline()[1:] == ["-m", "pipeline.train"]), None)
-        group = group or training is None
-        if training is None or group:
+            training = [child for child in children if child.cmdline()[-2:] == ["-m", "pipeline.train"]]
+        group = group or not training
+        if group:
             os.killpg(self.process.pid, number)
         else:
-            training.send_signal(number)
+            training[-1].send_signal(number)
         psutil.wait_procs(children)  # a stage that is saving its checkpoint outlives dvc
         return f"{number.name} to the {'group' if group else 'train stage'}"
 
@@ -189,12 +189,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="seed for the times and signals")
+    parser.add_argument(
+        "-S", dest="settings", metavar="KEY=VALUE", action="append", default=[],
+        help="another setting of params.yaml, such as train.engine=loop",
+    )  # fmt: skip
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos ") as scratch:
         project = Path(scratch, "project")
         subprocess.run(["git", "clone", "--quiet", Path(__file__).parents[1], project], check=True)
         params = yaml.safe_load((project / "params.yaml").read_text())
-        for key, value in SETTINGS.items():
+        settings = (setting.split("=", 1) for setting in arguments.settings)
+        for key, value in (SETTINGS | {key: yaml.safe_load(value) for key, value in settings}).items():
             section, name = key.split(".")
             params[section][name] = value
         (project / "params.yaml").write_text(yaml.safe_dump(params))
