@@ -18,7 +18,7 @@ from pipeline.core.yaml12 import read_yaml
 
 PARAMS = Path("params.yaml")
 LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
-_RESERVED_COLUMNS = ("label", "idx", LEAKAGE)
+_RESERVED_COLUMNS = ("label", "labels", "idx", "prediction", LEAKAGE)
 
 # Fields of transformers' TrainingArguments, and the keys that set them.
 RENAMED = {
@@ -205,7 +205,7 @@ class PredictParams(Section):
 
 
 class EvaluateParams(Section):
-    metrics: list[str] | None
+    metrics: Annotated[list[str], Field(min_length=1)] | None
 
 
 class RuntimeParams(Section):
@@ -343,7 +343,8 @@ def describe(schema: dict[str, Any], plural: bool = False) -> str:
         case "null":
             return "null"
         case "array":
-            return f"a list of {describe(schema['items'], plural=True)}"
+            empty = "non-empty " if schema.get("minItems") else ""
+            return f"a {empty}list of {describe(schema['items'], plural=True)}"
         case "object":
             values = schema.get("additionalProperties")
             return f"a mapping to {describe(values, plural=True)}" if isinstance(values, dict) else "a section of keys"

@@ -77,7 +77,7 @@ def train(
     else:
         from pipeline.training.trainer import fit
 
-    # The record of what the model is made from. `code_digest` hashes the modules that have been imported so far.
+    # The record of what the model is made from.
     provenance = {
         "checkpoint": checkpoint,
         "code": code_digest(),

@@ -149,7 +149,7 @@ def _tiny(model_type: str, out: Path, config: dict[str, Any]) -> Path:
         "distilbert": bert_tokens,
         "mpnet": ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"],
     }
-    if model_type == "roberta":
+    if model_type in ("roberta", "bart"):
         trainer = ByteLevelBPETokenizer()
         trainer.train_from_iterator(
             sentences, vocab_size=600, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -180,6 +180,9 @@ def _tiny(model_type: str, out: Path, config: dict[str, Any]) -> Path:
         config_values = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
     if model_type == "gpt2":
         config_values = {"n_embd": 32, "n_layer": 2, "n_head": 2}
+    if model_type == "bart":
+        layers = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+        config_values = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, **layers}
     if model_type in ("gpt2", "llama"):
         config_values |= {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
     offset = 2 if model_type in ("mpnet", "roberta") else 0

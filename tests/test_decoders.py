@@ -60,6 +60,25 @@ def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_ev
     ]
 
 
+@pytest.mark.parametrize("engine", ["trainer", "loop"])
+def test_an_encoder_decoder_model_is_trained_and_scored(
+    engine: str, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+) -> None:
+    data, model = tokenized(tiny("bart")), tmp_path / "classifier"
+    settings = sections(params, engine=engine, max_train_samples=64)
+    train(data, tiny("bart"), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
+    scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=8)
+    predict(data, model, tmp_path / "predictions", tmp_path / "metrics", scoring, "fp32", None)
+    predicted = pq.read_table(tmp_path / "predictions" / "test.parquet")
+    stock = AutoModelForSequenceClassification.from_pretrained(model).eval()
+    examples = load_split(data, "test", "tokenize").select(range(8))
+    for number, example in enumerate(examples):
+        with torch.no_grad():
+            logits = stock(**{name: torch.tensor([example[name]]) for name in ("input_ids", "attention_mask")}).logits
+        expected = [predicted[f"logit_{column}"][number].as_py() for column in range(2)]
+        assert np.allclose(logits[0], expected, atol=1e-5)
+
+
 def require_text_after_an_end_of_text_token_is_read(model: Path) -> None:
     classifier = Classifier(model, 64)
     texts = ["Boston <|endoftext|> sued", "a firm <|endoftext|>", "a much longer text , which has to be padded to"]

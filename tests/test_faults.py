@@ -262,7 +262,8 @@ def test_a_second_signal_stops_the_run_immediately(stage_directory: Path) -> Non
 @pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("cli.py", True)])
 def test_a_run_resumes_only_with_the_same_training_code(edited: str, resumes: bool, stage_directory: Path) -> None:
     shutil.copytree(ROOT / "pipeline", stage_directory / "pipeline")  # the working directory comes first on sys.path
-    shutil.copy(ROOT / "compute.lock", stage_directory)
+    for name in ("compute.lock", "dvc.yaml"):
+        shutil.copy(ROOT / name, stage_directory)
     edit(stage_directory / "params.yaml", "train.epochs", 2)
     process = launch_until_checkpoint(stage_directory)
     process.kill()

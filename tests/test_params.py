@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import PARAMS, ROOT, committed, params_file
+from conftest import PARAMS, ROOT, committed, data_params, params_file
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +59,7 @@ def test_a_learning_rate_is_read_as_a_number_in_every_notation(tmp_path: Path, t
         ("data.text_column_names", "[1]", "a list of strings", "1 for entry 0"),
         ("data.split", "null", "a section of keys", "null"),
         ("model.checkpoint", "null", "a string", "null"),
+        ("evaluate.metrics", "[]", "a non-empty list of strings or null", "[]"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str, expected: str, value: str) -> None:
@@ -302,3 +303,9 @@ def test_ambiguous_yaml_is_rejected(tmp_path: Path, text: str, message: str) -> 
     (tmp_path / "params.yaml").write_text(text)
     with pytest.raises(UserError, match=rf"params\.yaml cannot be read: {message}"):
         load_params(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("column", ["labels", "prediction"])
+def test_a_column_with_a_name_that_a_stage_needs_is_rejected(column: str) -> None:
+    with pytest.raises(UserError, match=rf"data\.text_column_names must not contain any of .*{column}.*rename"):
+        data_params(task="custom", text_column_names=[column], label_column_name="category")

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,20 +11,20 @@ from typing import Any
 
 from pipeline.core.messages import log
 from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
+from pipeline.core.yaml12 import read_yaml
 
 _STALE_SECONDS = 7 * 24 * 3600
 _RETRY_SECONDS = 0.5
 _FINISHED = "finished"
 COMPLETE = "complete"  # an empty file in each complete checkpoint
-_PACKAGE = Path(__file__).parents[1]
-# Every command imports these modules, and no stage depends on them. The parameters are part of the key anyway.
-_FOUNDATIONS = {_PACKAGE / name for name in ("__init__.py", "cli.py", "params.py")}
+_ROOT = Path(__file__).parents[2]
 
 
 def code_digest() -> str:
-    """Hash the imported modules of this package, except those that no stage depends on."""
-    modules = {Path(getattr(module, "__file__", None) or "") for module in sys.modules.values()}
-    return _digest(b"", [file for file in modules - _FOUNDATIONS if file.is_relative_to(_PACKAGE)])
+    """Hash the code that the train stage depends on, according to dvc.yaml."""
+    dependencies = read_yaml(_ROOT / "dvc.yaml")["stages"]["train"]["deps"]
+    paths = [_ROOT / path for path in dependencies if path.startswith("pipeline/")]
+    return _digest(b"", [file for path in paths for file in (path.glob("*.py") if path.is_dir() else [path])])
 
 
 def run_key(provenance: dict[str, Any], directories: list[Path]) -> str:

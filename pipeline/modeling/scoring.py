@@ -33,8 +33,9 @@ def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Devi
     )
     use_one_gpu(arguments)
     trainer = Trainer(
-        model=model, args=arguments, processing_class=tokenizer, data_collator=collator(tokenizer, device)
-    )
+        model=model, args=arguments, processing_class=tokenizer, data_collator=collator(tokenizer, device),
+        preprocess_logits_for_metrics=only_logits,
+    )  # fmt: skip
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -43,6 +44,11 @@ def collator(tokenizer: PreTrainedTokenizerBase, device: Device) -> DataCollator
     """Return the collator that pads a batch to its longest example."""
     # Tensor cores multiply shapes that are multiples of 8. On a CPU, the extra padding costs more than it gains.
     return DataCollatorWithPadding(tokenizer, pad_to_multiple_of=None if device.type == "cpu" else 8)
+
+
+def only_logits(outputs: Any, labels: Any) -> Any:
+    """Return the logits alone. Encoder-decoder models such as BART also return hidden states."""
+    return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 def longest_first(examples: Dataset) -> NDArray[np.intp]:

@@ -18,7 +18,7 @@ from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
 from pipeline.modeling.failures import out_of_memory, require_finite
-from pipeline.modeling.scoring import collator
+from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
 from pipeline.training.checkpointing import complete, newest, saved_step, saving
@@ -58,6 +58,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         eval_dataset=inputs.validation,
         processing_class=inputs.tokenizer,
         compute_metrics=lambda scored: validation_scores(task, scored.predictions, scored.label_ids),
+        preprocess_logits_for_metrics=only_logits,
         summed_loss=inputs.loss,
         sampler=inputs.sampler,
     )
