@@ -73,7 +73,7 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
         code.write("# a change\n")
     assert project.repro() == ["evaluate"]
 
-    card = project.root / "pipeline" / "reporting" / "model_card.py"
+    card = project.root / "pipeline" / "reporting" / "model_card.md.jinja"
     card.write_text(card.read_text().replace("## Limits", "## Its limits"))
     assert project.repro() == ["report"], "an edit to the model card does not retrain the model"
     assert "## Its limits" in (project.root / "metrics" / "model_card.md").read_text()
