@@ -6,18 +6,18 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # "make setup TORCH=cpu" installs the CPU build of torch, and TORCH=installed uses the torch that PYTHON already has, as on
 # Colab: docs/colab_and_kaggle.md. The choice is kept in .venv/torch for later updates.
 TORCH ?= $(shell cat .venv/torch 2>/dev/null)
-$(if $(filter-out cpu installed,$(TORCH)),$(error TORCH is "$(TORCH)"; it must be "cpu" or "installed", or left out))
+$(if $(filter-out cpu installed,$(TORCH)),$(error TORCH must be "cpu", "installed" or unset, got "$(TORCH)"))
 
 MINILM := sentence-transformers/all-MiniLM-L6-v2
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 13
 
-setup: .venv/ready ## Install the locked versions into .venv, once
+setup: .venv/ready ## Install the locked versions into .venv, once (TORCH=cpu: without CUDA; PYTHON=python3.11)
 
 .venv/ready: requirements.lock compute.lock
-	@"$(PYTHON)" -c 'import sys; sys.exit("error: Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name one with: make PYTHON=python3.11 setup" if sys.version_info < (3, 11) else 0)'
-	@echo 'Installing the locked packages into .venv. This takes a minute or more, once.'
+	@"$(PYTHON)" -c 'import sys; sys.exit("error: Python 3.11 or newer is required, but this is " + sys.version.split()[0] + ". Choose another one: make setup PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	@echo 'Installing the locked packages into .venv. This takes one to five minutes, and only happens once.'
 ifeq ($(TORCH),installed)
 	"$(PYTHON)" setup/installed_torch.py .venv compute.lock
 	@# All of the locked packages but torch, and no dependencies: torch's may be pinned to other versions.
@@ -51,8 +51,8 @@ lock: ## Update requirements.lock and compute.lock to the newest versions that p
 	{ grep '^[#-]' requirements.lock; grep -v -f .lock/names .lock/all; } > .lock/rest
 	mv .lock/compute compute.lock && mv .lock/rest requirements.lock && rm -rf .lock
 
-demo: setup ## Run the pipeline in demo/, a clone of HEAD: embedded corpus, small model, no Hub needed
-	@# With the lock file that .venv has, because "make setup TORCH=installed" changes it. DVC needs a git identity.
+demo: setup ## Run the pipeline in demo/, a clone of HEAD, with a small model and a generated corpus; it does not need the Hub
+	@# Use the lock file that matches .venv, because "make setup TORCH=installed" changes it. DVC needs a git identity.
 	rm -rf demo && git clone --quiet . demo && cp compute.lock demo
 	git -C demo config user.name demo && git -C demo config user.email demo@localhost
 	@# The small model needs a higher learning rate and more epochs than the default one. Settings for your own data, such
@@ -63,9 +63,9 @@ demo: setup ## Run the pipeline in demo/, a clone of HEAD: embedded corpus, smal
 	    --set-param evaluate.metrics=null
 	@cat demo/metrics/evaluation.json
 	@echo 'Open demo/metrics/report.html in a browser. The classifier is in demo/models/classifier.'
-	@echo 'Next, the real run: . .venv/bin/activate && dvc repro'
+	@echo 'Next, the full run: . .venv/bin/activate && dvc repro'
 
-repro: setup ## Run dvc repro: the stages that have changed
+repro: setup ## Run the stages whose inputs have changed (dvc repro)
 	dvc repro
 
 table: setup ## List the experiments: what changed between them, and their scores
