@@ -4,6 +4,7 @@ The comments in params.yaml become the tables in parameters.md. The stages in dv
 pipeline.md. Each generated part is between `<!-- name -->` and `<!-- end -->`. The rest of a page is written by people.
 """
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ def parameters(params: str) -> str:
     """
     lines = []
     comment: list[str] = []
+    values = yaml.safe_load(params)
     section = group = ""
     for line in params.splitlines():
         if comment_line := re.fullmatch(r" *# (.*)", line):
@@ -34,14 +36,21 @@ def parameters(params: str) -> str:
             lines += ["", f"## `{section}`", ""]
             lines += [" ".join(comment), ""] if comment else []
             lines += ["| key | default | meaning |", "|---|---|---|"]
-        elif key := re.fullmatch(r"  (  )?(\w+):(.*?)(?:\s# (.*))?", line):
-            nested, name, value, trailing_comment = key.groups()
-            group = f"{group.partition('.')[0]}.{name}" if nested else name
+        elif key := re.fullmatch(r"  (  )?(\w+):.*?(?:\s# (.*))?", line):
+            nested, name, trailing_comment = key.groups()
+            group = name if not nested else group
+            value = values[section][group][name] if nested else values[section][name]
             meaning = " ".join([*comment, *([trailing_comment] if trailing_comment else [])])
-            default = "" if not nested and not value.strip() else f"`{value.strip() or 'null'}`"
-            lines.append(_row(f"`{section}.{group}`", default, meaning))
+            path = f"{section}.{group}.{name}" if nested else f"{section}.{name}"
+            default = "" if isinstance(value, dict) and value else f"`{_yaml(value)}`"
+            lines.append(_row(f"`{path}`", default, meaning))
         comment = []
     return "\n".join(lines).strip()
+
+
+def _yaml(value: Any) -> str:
+    """Format a value in a single line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
 
 
 def stages(pipeline: dict[str, Any]) -> str:

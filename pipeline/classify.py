@@ -82,7 +82,7 @@ def classify(
                 truncated += batch_truncated
         if not classified:
             remedy = "Run without --on-error skip to see why." if skip_errors else "Add rows to it."
-            raise UserError(f"The input has no row that can be used. {remedy}")
+            raise UserError(f"The input has no usable rows. {remedy}")
         if errors_path:
             with _writing(errors_path) as write_errors:
                 errors = {name: [getattr(error, name) for error in row_errors] for name in ("where", "why", "row")}
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument(
         "--precision", choices=("auto", *get_args(Precision)),
         help="precision to compute in; auto is the fastest one on this machine (default: the precision in which the "
-        "scores of the model were measured, if this machine has it)",
+        "scores of the model were measured, if this machine supports it)",
     )  # fmt: skip
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):

@@ -7,7 +7,7 @@ Examples:
   python -m pipeline.compare seeds-ee493559 seeds-87cc67dd
   # Print the comparison for a pull request:
   python -m pipeline.compare main my-branch --md
-  # In CI, fail unless a loss of one point or more is ruled out:
+  # In CI, fail unless a drop of one point or more is ruled out:
   python -m pipeline.compare main --gate --margin 1
 
 More: docs/compare.md
@@ -23,14 +23,14 @@ from pipeline.experiments.revisions import WORKSPACE
 
 _EXIT_STATUS = f"""\
 exit status with --gate (without it, 0 instead of 3 and 4):
-  0  passes: the 95% interval of the difference rules out a loss of the margin
+  0  passes: the 95% interval of the difference rules out a drop of the margin
      or more, or B gives exactly the same predictions as A
   1  an error, and no verdict
   2  wrong arguments, and no verdict
-  3  undecided: the interval contains both such a loss and 0, or
+  3  undecided: the interval contains both -margin and 0, or
      fewer than {FEWEST_CHANGED} examples changed
-  4  fails: B is worse than A, and the loss may reach the margin
-With several candidates B, the highest status counts.
+  4  fails: B is worse than A, and the drop may reach the margin
+With several candidates, the exit status is the highest one.
 """
 
 
@@ -48,19 +48,19 @@ def main() -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--md", dest="form", action="store_const", const=as_markdown,
-        help="print Markdown, for a pull request (default: text)",
+        help="print Markdown, for a pull request; with a single B (default: text)",
     )  # fmt: skip
     form.add_argument(
         "--json", dest="form", action="store_const", const=as_json,
-        help="print JSON, for scripts (default: text)",
+        help="print JSON, for scripts; with a single B (default: text)",
     )  # fmt: skip
     parser.add_argument(
         "--gate", action="store_true",
-        help="report in the exit status whether B is good enough (see below) (default: off)",
+        help="make the exit status say whether B is good enough; see below (default: off)",
     )  # fmt: skip
     parser.add_argument(
         "--margin", metavar="POINTS", type=float, default=0.5,
-        help="the smallest loss that --gate does not accept, in points of the score, or in the units of an error such "
+        help="the smallest drop that --gate rejects, in points of the score, or in the units of an error such "
         "as RMSE (default: %(default)s)",
     )  # fmt: skip
     arguments = parser.parse_args()

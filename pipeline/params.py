@@ -72,8 +72,8 @@ class Section(BaseModel):
 class SplitParams(Section):
     type: Literal["fixed", "random", "stratify", "group", "datetime", "hash"]
     column: str | None
-    fractions: list[float]
     seed: Seed
+    fractions: list[float]
 
 
 class DataParams(Section):
@@ -87,9 +87,9 @@ class DataParams(Section):
     problem_type: ProblemType | None
     id2label: dict[str, str] | list[str] | None
     split: SplitParams
-    slice_columns: list[str]
     on_missing: Literal["error", "drop"]
     on_leakage: Literal["error", "warn", "drop"]
+    slice_columns: list[str]
 
     @property
     def title(self) -> str:

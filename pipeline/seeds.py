@@ -29,7 +29,7 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument(
         "--jobs", metavar="NUMBER", type=int, default=1,
-        help="number of runs at the same time (default: %(default)s)",
+        help="number of runs to execute at the same time (default: %(default)s)",
     )  # fmt: skip
     arguments = parser.parse_args()
     with as_command():

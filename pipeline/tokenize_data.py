@@ -28,6 +28,7 @@ from pipeline.modeling.loading import load_tokenizer
 from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
 
 _MOST_UNKNOWN = 0.02  # as a proportion of the tokens
+_MOST_TRUNCATED = 0.05
 _MOST_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 
@@ -108,6 +109,9 @@ def _log_lengths(split: str, tokenized: Dataset, task: Task) -> dict[str, float]
         split, f"{len(lengths):,}", task.noun, summary["mean"], summary["longest"],
         f"{summary['truncated']:,}", 100 * truncated.mean(),
     )  # fmt: skip
+    if truncated.mean() > _MOST_TRUNCATED:
+        log.warning("%s: many %s are truncated. Raise tokenize.max_length to read more of them.", split, task.noun)
+
     return summary
 
 

@@ -157,8 +157,8 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
     if changes:
         raise UserError(
             f"HEAD does not match its dvc.lock: {', '.join(sorted(changes))}. "
-            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If you have done so, git may have changed '
-            'line endings: see "git ls-files --eol" and core.autocrlf.'
+            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If you have already done so, git may have '
+            'changed line endings: see "git ls-files --eol" and core.autocrlf.'
         )
 
 
@@ -215,8 +215,9 @@ def compare(committed: Result, reproduced: Result) -> None:
             f"{len(different)} of {len(rows)} outputs differ from the committed dvc.lock in the same environment. "
             'Run "dvc repro" and commit the result, or find out what is not deterministic.'
         )
-    print("\nThe data, the base model and the tokens are byte for byte the same. Another environment rounds sums in a")
-    print(f"different order, which changes training like another seed. So scores may differ by {TOLERANCE:g} points:\n")
+    print("\nThe data, the base model and the tokens are identical byte for byte. A different environment adds numbers")
+    print("in a different order. The rounding differences change training about as much as a different seed does, so")
+    print(f"scores may differ by up to {TOLERANCE:g} points:\n")
     _compare_scores(committed.evaluation, reproduced.evaluation)
 
 
@@ -236,7 +237,7 @@ def _compare_scores(committed: dict[str, Any], reproduced: dict[str, Any]) -> No
     print("\n".join(aligned([["", "committed", "reproduced", "difference"], *rows], "right")))
     if failures:
         raise UserError(
-            f"{', '.join(failures)}, but a different environment explains at most {TOLERANCE:g} points "
+            f"{', '.join(failures)}, but a different environment explains a difference of at most {TOLERANCE:g} points "
             "(percent of an error). Verify the "
             'result in the environment of the committed result, or run "dvc repro" and commit the result.'
         )

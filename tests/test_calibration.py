@@ -71,6 +71,11 @@ def test_the_highest_of_equally_good_thresholds_is_best() -> None:
     assert best_threshold(labels, probability) == 0.9
 
 
+def test_the_usual_threshold_stays_if_no_other_one_is_better() -> None:
+    labels, probability = np.array([1, 1, 0, 0]), np.array([0.9, 0.8, 0.2, 0.1])
+    assert best_threshold(labels, probability) == 0.5
+
+
 def test_a_bin_holds_the_predictions_between_its_edges() -> None:
     bins = reliability(np.array([0.51, 0.52, 0.6, 0.61, 1.0]), np.array([True, False, True, True, True]))
     assert [(row.n, row.accuracy) for row in bins] == [(2, 0.5), (1, 1.0), (1, 1.0), (1, 1.0)], (

@@ -112,6 +112,7 @@ def test_a_package_whose_version_is_not_the_locked_one_is_rejected(
             "TrainingArguments rejects a value",
         ),
         ("train", {"engine": "loop", "torch_compile": True}, r"torch_compile must be false with .*loop, got true"),
+        ("runtime", {"launcher": "torchrun --nproc-per-node 2"}, "runtime.launcher must end with -m"),
         ("runtime", {"report_to": "dvclive"}, r"runtime\.report_to must not be dvclive"),
         ("train", {"precision": "fp16"}, r"train\.precision must be auto, (bf16|fp32) or .*, got fp16"),
         ("model", {"checkpoint": "gpt2"}, r'model\.checkpoint is "gpt2", .*NAME@'),
@@ -121,6 +122,11 @@ def test_bad_params_are_rejected(valid_params: Params, section: str, values: dic
     with pytest.raises(UserError, match=message) as error:
         check(changed(valid_params, section, **values))
     assert str(error.value).startswith("params.yaml: ")
+
+
+def test_columns_without_custom_data_are_warned_about(valid_params: Params, caplog: pytest.LogCaptureFixture) -> None:
+    check(changed(valid_params, "data", text_column_names=["question"]))
+    assert "set data.task=custom" in caplog.text
 
 
 def test_a_metric_that_does_not_fit_the_task_is_rejected(valid_params: Params) -> None:

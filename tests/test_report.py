@@ -852,7 +852,8 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     confusion = page.locator("#confusion")
     expect(confusion).to_contain_text(
         f"{matrix[0, 1]} of the {matrix[0].sum()} pairs labeled “not equivalent” are wrongly classified as "
-        f"“equivalent”, and {matrix[1, 0]} of the {matrix[1].sum()} labeled “equivalent” as “not equivalent”"
+        f"“equivalent”, and {matrix[1, 0]} of the {matrix[1].sum()} pairs labeled “equivalent” are wrongly "
+        "classified as “not equivalent”"
     )
     probability = 1 / (1 + np.exp(np.asarray(table["logit_0"]) - np.asarray(table["logit_1"])))
     threshold = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())["threshold"]
@@ -866,6 +867,7 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     expect(page.get_by_role("region", name="Table of other metrics")).to_contain_text(f"{roc_auc:.1f}")
     expect(page.get_by_role("columnheader", name=f"recall at {threshold:.3f}")).to_be_visible()
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
+    expect(page.get_by_role("note", name="Warnings about the data")).to_contain_text("test: 7 of")
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()
     parameters = page.get_by_role("region", name="Training parameters", include_hidden=True)
     expect(parameters).to_contain_text(re.compile(r'training_args\s*{"label_smoothing_factor": 0\.1}'))

@@ -159,7 +159,7 @@ def test_experiments_are_not_reused_if_code_in_a_subpackage_has_changed(toy: Pro
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.lrr=1", r"^-S train\.lrr=1: .* key=value with a key of params\.yaml\. "),
+        ("train.lrr=1", r'^params\.yaml with train\.lrr=1: train\.lrr is not a parameter\. Did you mean "train\.lr"\?'),
         ("train.lr", r"^-S train\.lr: .* key=value with a key of params\.yaml\. "),
         ("train.lr=1e-5,2e-5", r"^-S train\.lr=1e-5,2e-5: .* key=value with a key of params\.yaml\. "),
         ("train.batch_size=range(1,4)", r"^-S train\.batch_size=range\(1,4\): .* key=value "),

@@ -69,6 +69,7 @@ def test_truncation_is_counted_and_reported(
         tokenize(raw, tiny(), tmp_path / "out", params(limit), 1)
     assert f"test: 240 pairs, mean {sum(min(n, limit) for n in lengths) / 240:.1f}" in caplog.text
     assert f"longest {limit}, {too_long} truncated" in caplog.text
+    assert "Raise tokenize.max_length" in caplog.text
     reported = json.loads((tmp_path / "out" / "lengths.json").read_text())["test"]
     assert (reported["rows"], reported["longest"], reported["truncated"]) == (240, limit, too_long)
     assert max(len(ids) for ids in load_split(tmp_path / "out", "test", "tokenize")["input_ids"][:]) == limit

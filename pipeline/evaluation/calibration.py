@@ -31,7 +31,7 @@ def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, 
 
 
 def best_threshold(labels: Ints, probability: Floats) -> float:
-    """Return the threshold with the highest F1, and the highest one in a tie.
+    """Return the threshold with the highest F1: 0.5 if no other one is better, or else the highest one in a tie.
 
     Args:
         labels: Shape (n,), 0 or 1.
@@ -39,7 +39,9 @@ def best_threshold(labels: Ints, probability: Floats) -> float:
     """
     true_positives, false_positives, thresholds = (counts[1:] for counts in threshold_counts(labels, probability))
     f1 = 2 * true_positives / (true_positives + false_positives + labels.sum())
-    return float(thresholds[f1.argmax()])
+    usual = probability > 0.5
+    usual_f1 = 2 * np.sum(usual & (labels == 1)) / max(usual.sum() + labels.sum(), 1)
+    return 0.5 if usual_f1 >= f1.max() else float(thresholds[f1.argmax()])
 
 
 class Bin(NamedTuple):

@@ -19,21 +19,22 @@ def decide(comparison: Comparison, margin: float) -> Decision:
     """Judge B by the 95% confidence interval of the difference that the verdict is about.
 
     Args:
-        margin: The loss to accept, in points, or in the units of an error.
+        margin: The smallest drop to reject, in points, or in the units of an error.
     """
     metric, changed = comparison.metric, comparison.judged.changed
     low, high = comparison.difference.low, comparison.difference.high
     if metric.sign < 0:  # Lower is better, so the gain is minus the difference.
         low, high = -high, -low
-    accepted = margin if metric.scale == "error" else margin / 100
-    loss = f"{margin:g}{'' if metric.scale == 'error' else ' points'} or more"
+    rejected = margin if metric.scale == "error" else margin / 100
+    unit = "" if metric.scale == "error" else " point" if margin == 1 else " points"
+    drop = f"{margin:g}{unit} or more"
     if comparison.identical:
         return Decision("passes", "its predictions are identical to those of A")
     if changed < FEWEST_CHANGED:
         counts = f"{changed}, but at least {FEWEST_CHANGED} are needed"
         return Decision("undecided", f"too few {comparison.task.noun} changed to judge it ({counts})")
-    if low > -accepted:
-        return Decision("passes", "it is better" if low > 0 else f"it is not worse by {loss}")
+    if low > -rejected:
+        return Decision("passes", "it is better" if low > 0 else f"it is not worse by {drop}")
     if high < 0:
         return Decision("fails", "it is worse")
-    return Decision("undecided", f"it may be worse by {loss}")
+    return Decision("undecided", f"it may be worse by {drop}")

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.core.messages import UserError
@@ -75,19 +76,23 @@ def overridden(overrides: list[str]) -> Params:
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, PARAMS)
         shutil.copyfile(PARAMS, copy)
-        for override in overrides:
-            if re.match(rf"\+*{re.escape(SEED)}=", override):
-                raise UserError(f"{override}: {SEED} is chosen for each run. Remove it.")
-            try:
-                apply_overrides(copy, [override])
-            except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
-                reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
-                raise UserError(
-                    f"-S {override}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual text, "
-                    "and a plus before a new key, such as +train.training_args.NAME=value."
-                ) from None
         try:
+            for override in overrides:
+                if re.match(rf"\+*{re.escape(SEED)}=", override):
+                    raise UserError(f"{override}: {SEED} is chosen for each run. Remove it.")
+                try:
+                    apply_overrides(copy, [override])
+                except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
+                    reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
+                    with suppress(Exception):  # If the key is misspelled, `load_params` says which one is meant.
+                        apply_overrides(copy, [f"+{override}"])
+                    load_params(copy)
+                    raise UserError(
+                        f"-S {override}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual "
+                        "text, and a plus before a new key, such as +train.training_args.NAME=value."
+                    ) from None
             return load_params(copy)
+
         except UserError as error:
             raise UserError(str(error).replace(f"{copy}", f"{PARAMS} with {' '.join(overrides)}")) from None
 

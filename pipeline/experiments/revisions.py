@@ -232,8 +232,8 @@ class _Revision(NamedTuple):
         current = _by_key(self._yaml(PARAMS))
         if edited := [key for key, value in parameters.items() if current.get(key) != value]:
             log.warning(
-                "%s: %s differs in %s from the run recorded in %s, which made these predictions",
-                self.name, PARAMS, ", ".join(edited), _LOCK,
+                "%s: the predictions come from the run in %s, but %s now has other values for %s",
+                self.name, _LOCK, PARAMS, ", ".join(edited),
             )  # fmt: skip
 
     def _texts(self, task: Task, split: str, predictions: Predictions) -> list[tuple[str, ...]]:

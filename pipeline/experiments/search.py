@@ -100,8 +100,9 @@ class Study:
         if begun != current:
             raise UserError(
                 f"{self._record}: the study began with --jobs {begun['jobs']} and optuna {begun['optuna']}. With "
-                f"--jobs {self._jobs} and optuna {optuna.__version__} it may propose other trials. Continue with the "
-                f"original values, or remove {self._record} to begin a new study, which reuses the finished trials."
+                f"--jobs {self._jobs} and optuna {optuna.__version__} the search may propose different trials. "
+                f"Continue with the original values, or remove {self._record} to begin a new study, which reuses the "
+                "finished trials."
             )
         write_json(self._record, current)
 

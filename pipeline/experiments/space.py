@@ -69,7 +69,10 @@ def read_space(path: Path) -> list[Parameter]:
     # The results go to a directory that has the name of the file without its suffix.
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"{path} must be a YAML file, such as {path}.yaml.")
+    if not path.exists():
+        raise UserError(f"{path} does not exist.")
     content = read_yaml(path)
+
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} must have a line for each parameter, such as train.lr: log(1e-5, 1e-4). {_SYNTAX}")
     return [_parameter(path, str(key), value) for key, value in sorted(content.items())]

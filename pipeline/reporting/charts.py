@@ -104,15 +104,14 @@ def reliability(bins: pd.DataFrame, splits: Sequence[str], lowest: float) -> Spe
         bins: The rows of reliability.csv.
         lowest: The lowest possible confidence.
     """
-    lines = _lines(bins, splits, "confidence", "accuracy", "n").encode(
+    points = _lines(bins, splits, "confidence", "accuracy", "n").encode(
         x=alt.X("confidence:Q", title="confidence", axis=_PERCENT, scale=alt.Scale(domain=[lowest, 1])),
         y=alt.Y("accuracy:Q", title="accuracy", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
+        size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500])),
         tooltip=["split:N", _percent("confidence"), _percent("accuracy"), alt.Tooltip("n:Q", title="predictions")],
     )
-    points = lines.mark_point(filled=True, opacity=0.9).encode(
-        size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500]))
-    )
-    return _layered(_diagonal("confidence", "accuracy", lowest, 1), lines, points)
+    # A line would connect groups of a single prediction, which are right on 0% or 100%.
+    return _layered(_diagonal("confidence", "accuracy", lowest, 1), points.mark_point(filled=True, opacity=0.9))
 
 
 def precision_recall(points: pd.DataFrame, splits: Sequence[str]) -> Spec:

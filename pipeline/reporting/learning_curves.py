@@ -94,7 +94,7 @@ def judge(
         )
         verdicts = [CurveVerdict("One answer", text)]
     elif len(epochs) == 1:
-        text = "A single epoch does not show where the curves go. Train for more epochs to see it."
+        text = "A single epoch shows no trend. Train for more epochs to see one."
         verdicts = [CurveVerdict("Too short", text)]
     else:
         verdicts = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
@@ -140,12 +140,12 @@ def _erratic(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
     swings = []
     if name != "loss" and _swings(epochs, name):
         much = "10%" if _is_error(name) else "2 points"
-        swings.append(f"validation {SCORES[name].title} gets worse and then better by more than {much}")
+        swings.append(f"the validation {SCORES[name].title} gets worse and then better by more than {much}")
     if _swings(epochs, "loss"):
-        swings.append("validation loss rises and then falls by more than 10%")
+        swings.append("the validation loss rises and then falls by more than 10%")
     if not swings:
         return []
-    text = f"From one epoch to the next, {' and '.join(swings)}. Try a lower learning rate or a longer warm-up."
+    text = f"Between epochs, {' and '.join(swings)}. Try a lower learning rate or a longer warm-up."
     return [CurveVerdict("Erratic", text)]
 
 
@@ -174,7 +174,7 @@ def _stopped_early(epochs: Sequence[Epoch], name: str, planned: int) -> list[Cur
     best = _best(epochs, name).number
     text = (
         f"Early stopping ended the training after epoch {len(epochs)} of {planned}, because the validation "
-        f"{SCORES[name].title} was best after epoch {best}. To train longer, raise early_stopping_patience."
+        f"{SCORES[name].title} had not improved since epoch {best}. To train longer, raise early_stopping_patience."
     )
     return [CurveVerdict("Stopped early", text)]
 

@@ -78,14 +78,22 @@ def model_card(results: Results) -> str:
 def _score_table(results: Results, metrics: list[str]) -> list[str]:
     """Return the rows of a table of scores. The metrics by which models are compared have 95% confidence intervals."""
     task, rows = results.task, []
+    splits = sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
+
+    guesses = {"majority": "majority class", "mean": "mean of the labels"}[task.baseline]
     for name in metrics:
         title = f"F1 for {code(task.labels[1])}" if name == "f1" else METRICS[name].title
         row = [title]
-        for split in task.scored_splits:
+        for split in splits:
             score, interval = results.diagnostics[split]["scores"][name], results.intervals[split].get(name)
-            row.append(f"{score:.4f}" + (f" ({interval['low']:.4f} to {interval['high']:.4f})" if interval else ""))
+            show = METRICS[name].format
+            row.append(show(score) + (f" ({show(interval['low'])} to {show(interval['high'])})" if interval else ""))
         rows.append(row)
-    evaluations = [results.evaluation[split] for split in task.scored_splits]
+        if name in task.metrics:
+            baseline = [results.evaluation[split][f"{task.baseline}_{name}"] for split in splits]
+            rows.append([f"{title} of the {guesses}", *map(METRICS[name].format, baseline)])
+
+    evaluations = [results.evaluation[split] for split in splits]
     rows.append([LOSSES[task.problem_type], *(f"{evaluation['loss']:.4f}" for evaluation in evaluations)])
     rows.append([task.noun, *(str(evaluation["n"]) for evaluation in evaluations)])
-    return table(["", *task.scored_splits], rows)
+    return table(["", *splits], rows)

@@ -26,6 +26,8 @@ from pipeline.reporting.slices import Slice
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
+_MOST_TRUNCATED = 0.05  # As in pipeline/tokenize_data.py.
+
 _BASELINES = {"majority": "majority class", "mean": "mean of the labels"}
 
 
@@ -76,6 +78,7 @@ def page(results: Results) -> str:
             if task.binary
             else None,
             unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
+            warnings=[*results.card.warnings, *_truncation_warnings(results)],
             versions={
                 "The data": results.provenance["data"],
                 "The base model": results.provenance["checkpoint"],
@@ -178,6 +181,16 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
             title = f"{split.removeprefix('validation_')} {METRICS[name].title.removesuffix(' correlation')}"
             rows += [{"score": title, "model": model, **values} for model, values in models.items()]
     return rows
+
+
+def _truncation_warnings(results: Results) -> list[str]:
+    return [
+        f"{split}: {counts['truncated']:,} of {counts['rows']:,} {results.task.noun} "
+        f"({counts['truncated'] / counts['rows']:.1%}) are longer than {results.max_length} tokens, and the model does "
+        "not read the rest. Raise tokenize.max_length."
+        for split, counts in results.lengths.items()
+        if counts["truncated"] > _MOST_TRUNCATED * counts["rows"]
+    ]
 
 
 def _guess(task: Task, predictions: Predictions) -> str | float | None:

@@ -224,8 +224,8 @@ def needed(present: Collection[str], where: str) -> list[str]:
         pickles = sorted(name for name in present if _PICKLES.fullmatch(name))
         if pickles:
             raise UserError(
-                f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run any code, so only "
-                "safetensors files are accepted. Save the model again with save_pretrained."
+                f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run arbitrary code, so "
+                "only safetensors files are accepted. Save the model again with save_pretrained."
             )
         raise UserError(f"{where} has no model.safetensors. Save the model again with save_pretrained, or use another.")
     for name in _REQUIRED:
@@ -246,7 +246,9 @@ def _require_shards(checkpoint: Path, where: str) -> None:
         raise UserError(f"{where}: {index.name} has no valid weight_map. Save the model again.") from None
     for shard in sorted(map(str, shards)):
         if not (_WEIGHTS.fullmatch(shard) and (checkpoint / shard).is_file()):
-            raise UserError(f"{where}: {index.name} names {shard}, which is not next to it. Save the model again.")
+            raise UserError(
+                f"{where}: {index.name} names {shard}, which is not in the same directory. Save the model again."
+            )
 
 
 def _names(directory: Path) -> set[str]:

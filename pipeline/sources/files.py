@@ -35,9 +35,12 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
         if len(by_name) > 1:
             raise UserError(f"{directory} has several candidates for {split}: {listing(by_name)}. Keep only one.")
     if TRAIN not in candidates:
+        if not directory.is_dir():
+            raise UserError(f"data.directory: {directory} does not exist, or is not a directory.")
         names = f" It contains: {listing(ignored)}." if ignored else ""
+        *others, last = (f"train{suffix}" for suffix in FORMATS)
         raise UserError(
-            f"data.directory: {directory} has no train file.{names} Name your file train{', train'.join(FORMATS)}. If "
+            f"data.directory: {directory} has no train file.{names} Call your file {', '.join(others)} or {last}. If "
             'there is a train.csv.dvc, run "dvc pull".'
         )
     if ignored := [name for name in ignored if not name.endswith(".dvc")]:
