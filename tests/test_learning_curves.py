@@ -65,7 +65,7 @@ def test_early_stopping_is_reported_next_to_the_verdict() -> None:
     assert overfitting.name == names[0]
     assert stopped.name == "Stopped early"
     assert "after epoch 4 of 10" in stopped.text
-    assert "best after epoch 2" in stopped.text
+    assert "not improved since epoch 2" in stopped.text
 
 
 def test_a_degenerate_model_gets_no_other_verdict() -> None:
@@ -110,7 +110,7 @@ def test_lower_is_better_for_errors_and_for_the_loss(name: str, title: str) -> N
     assert verdict.name == "Still improving"
     assert re.search(rf"best validation {title}, by 0\.\d{{3}}", verdict.text)
     *_, stopped = findings(CURVES["loss climbs from its minimum"][0], name, 9)
-    assert f"validation {title} was best after epoch 2" in stopped.text
+    assert f"validation {title} had not improved since epoch 2" in stopped.text
 
 
 def test_swings_of_an_error_are_relative_to_its_lowest_value() -> None:

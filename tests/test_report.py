@@ -112,7 +112,7 @@ def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> No
     page = make_report(tmp_path)
     assert "of 30 test pairs</h1>" in page
     assert f"the first 30 of {PAIRS['test']} test pairs" in page
-    assert "metrics/baseline.json was computed on different pairs" in visible_text(page)
+    assert "metrics/baseline.json is not shown, because it was computed on different pairs" in visible_text(page)
     assert "| pairs |" in (tmp_path / METRICS_DIR / "model_card.md").read_text()
 
 
@@ -136,14 +136,13 @@ def test_the_model_card_has_the_scores_of_both_splits_in_the_hubs_format(inputs:
         assert result.metric_value == evaluation[split].get(name, result.metric_value)
         assert result.dataset_type == "demo"
     assert card.data.pipeline_tag == "text-classification"
-    for name in ("accuracy", "f1", "loss"):
-        limits = [intervals[split].get(name) for split in TASK.scored_splits]
-        ranges = [f" \\({interval['low']:.4f} to {interval['high']:.4f}\\)" if interval else "" for interval in limits]
-        cells = [
-            rf"\| {evaluation[split][name]:.4f}{interval} "
-            for split, interval in zip(TASK.scored_splits, ranges, strict=True)
-        ]
-        assert re.search("".join(cells), text)
+    for name in ("accuracy", "f1"):
+        cells = []
+        for split in ("test", "validation"):
+            score, limits = evaluation[split][name], intervals[split][name]
+            cells.append(f"| {100 * score:.1f} ({100 * limits['low']:.1f} to {100 * limits['high']:.1f}) ")
+        assert "".join(cells) in text, "test comes first"
+    assert f"| {evaluation['test']['loss']:.4f} | {evaluation['validation']['loss']:.4f} |" in text
     assert "truncation=True, max_length=96)" in text
     assert json.loads(text.split("```json")[1].split("```")[0]) == json.loads(
         (inputs / CLASSIFIER / "provenance.json").read_text()
@@ -155,12 +154,13 @@ def test_the_card_has_the_never_predicted_class_the_training_size_the_license_an
 ) -> None:
     before, card = (page.with_name("model_card.md").read_text() for page in (file, constant_page))
     assert "never predicts" not in before
-    assert "the first" not in before
+    assert "the first of" not in before
     entries = ModelCard(card).data
     assert (entries.license, entries.language) == ("apache-2.0", "en")
     n = pq.read_table(inputs / PREDICTIONS / "test.parquet")["label"].to_pylist().count(0)
     assert f"never predicts <code>not_equivalent</code> (0 of {n} pairs)" in card
-    assert "on the first 20 training pairs of" in card
+    assert "on 20 training pairs of" in card
+    assert ", the first of 60" in card
 
 
 def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metric(inputs: Path, tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metri
     assert f"ROC AUC of {100 * scores['roc_auc']:.1f}% on 60 test pairs" in visible_text(page)
     assert re.findall("accuracy|F1", page.split("Table of other metrics")[1].split("</thead>")[0])
     card = (tmp_path / METRICS_DIR / "model_card.md").read_text()
-    assert re.search(r"^\| ROC AUC \| 0\.\d{4} \(0\.\d{4} to ", card, re.M), "a chosen metric has its interval"
-    assert re.search(r"^\| accuracy \| 0\.\d{4} \| 0\.\d{4} \|", card, re.M), "another metric has no interval"
+    assert re.search(r"^\| ROC AUC \| \d\d\.\d \(\d\d\.\d to ", card, re.M), "a chosen metric has its interval"
+    assert re.search(r"^\| accuracy \| \d\d\.\d \| \d\d\.\d \|", card, re.M), "another metric has no interval"
 
 
 def test_a_baseline_from_different_data_is_not_compared(inputs: Path, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_baseline_from_different_data_is_not_compared(inputs: Path, tmp_path: 
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
-    assert "metrics/baseline.json was computed on different pairs" in visible_text(page)
+    assert "metrics/baseline.json is not shown, because it was computed on different pairs" in visible_text(page)
     assert "ompared with the committed baseline" not in page
     assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
 
@@ -226,7 +226,7 @@ def test_confidence_is_judged_against_chance(
     page = make_report(tmp_path)
     verdicts = re.findall("overconfident|underconfident|no sign of over- or underconfidence", page)
     assert verdicts == [verdict] * 2, "in the summary and in its section"
-    assert f"right on {100 * low:.1f}% to {100 * high:.1f}% of these pairs" in findings(page)
+    assert f"right on {100 * low:.1f}% to {100 * high:.1f}%. Do not" in findings(page)
     assert re.search(rf"between\s+{100 * low:.1f}% and {100 * high:.1f}%", page)
     floor = re.search(r"chance alone would make it ([\d.]+) points on average, and less than ([\d.]+) points", page)
     assert floor
@@ -253,10 +253,9 @@ def test_the_report_lists_the_settings_of_the_run_and_the_resulting_values(file:
 
 def test_download_warnings_are_at_the_top_and_contradictions_have_a_column(file: Path, other_page: Path) -> None:
     page, other = file.read_text(), other_page.read_text()
-    assert [html.unescape(text) for text in re.findall("<li>(.*?)</li>", page.split("</header>")[0])] == WARNINGS
+    assert [html.unescape(text) for text in re.findall("<li>(.*?)</li>", page.split("</header>")[0])][:-3] == WARNINGS
     assert visible_text(page).count("with a different label") == 1, "only in the table of duplicates"
-    assert "<li>" not in other.split("</header>")[0]
-    assert "download found nothing to warn about" in other
+    assert other.split("</header>")[0].count("<li>") == 3, "only the truncation of each split"
     assert re.search(r"with a different label.*4,321\s+1,234", visible_text(other), re.DOTALL)
 
 
@@ -353,7 +352,7 @@ def test_a_report_uses_the_terms_of_its_type_of_task(case: str, files: dict[str,
     assert heading
     assert visible_text(heading[1]) == HEADLINES[case].format(METRICS[metric].format(scores[metric]))
     text = visible_text(page.replace(ATTACK, ""))
-    assert ("whether train contains the text, too" in text) == (not task.pairs)
+    assert ("whether train also contains the text" in text) == (not task.pairs)
     card = files[case].with_name("model_card.md").read_text()
     assert not re.search("paraphras|sentences", text + card, re.IGNORECASE)
     assert bool(re.search(r"\bpairs?\b", text + card)) == task.pairs
@@ -385,7 +384,7 @@ def test_if_all_metrics_are_errors_the_chart_of_the_scores_is_left_out(files: di
     evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR, ["rmse"])
     for page, has_chart in ((file.read_text(), True), (make_report(tmp_path), False)):
         assert ("headline-specification" in page) == has_chart
-        assert ("An interval covers the random choice of the pairs" in visible_text(page)) == has_chart
+        assert ("An interval accounts for the random choice of the pairs" in visible_text(page)) == has_chart
 
 
 def test_every_slice_column_has_its_rows(files: dict[str, Path]) -> None:
@@ -402,7 +401,10 @@ def test_sentences_are_separated_by_spaces(files: dict[str, Path]) -> None:
         body = re.sub(r"<(script|style|article)\b.*?</\1>", "", file.read_text(), flags=re.DOTALL)
         for element in re.findall(r"<(p|li|figcaption)\b[^>]*>(.*?)</\1>", body, re.DOTALL):
             text = html.unescape(re.sub("<[^>]*>", "", re.sub("<code>.*?</code>", "", element[1], flags=re.DOTALL)))
-            assert not re.search(r"[a-z)%”][.:;,][A-Za-z“]", text.replace(ATTACK, "")), (case, text)
+            assert not re.search(r"[a-z)%”][.:;,][A-Za-z“]", text.replace(ATTACK, "").replace("tokenize.max", "")), (
+                case,
+                text,
+            )
 
 
 def test_a_class_that_is_never_predicted_is_named_with_its_number_of_examples(
@@ -476,7 +478,7 @@ def test_a_single_mistake_is_reported_in_the_singular(inputs: Path, tmp_path: Pa
 
 
 def test_the_effect_of_the_best_threshold_has_an_interval(file: Path, constant_page: Path) -> None:
-    assert "it would not change any answer" in visible_text(file.read_text()), (
+    assert "it would not change any prediction" in visible_text(file.read_text()), (
         "no prediction lies between 0.5 and the best threshold"
     )
     diagnostics = parse_details(constant_page.with_name("diagnostics.json").read_text())
@@ -496,7 +498,7 @@ def test_with_several_labels_the_calibration_finding_is_about_answers(files: dic
     diagnostics = parse_details((tmp_path / METRICS_DIR / "diagnostics.json").read_text())
     diagnostics["validation"]["if_calibrated"] |= {"accuracy_low": 0.98, "accuracy_high": 0.99}
     write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
-    assert "right on 98.0% to 99.0% of these answers" in findings(make_report(tmp_path))
+    assert "right on 98.0% to 99.0%. Do not" in findings(make_report(tmp_path))
 
 
 def test_a_rise_in_loss_is_compared_with_its_standard_error(inputs: Path, tmp_path: Path) -> None:
@@ -569,7 +571,7 @@ def test_the_report_names_the_loss_and_the_metric_of_the_run(files: dict[str, Pa
     assert "squared error" in page
     assert "cross-entropy" not in page
     assert "best validation loss, by 0.100" in visible_text(page)
-    assert "which has the best validation loss" in visible_text(page)
+    assert "because it has the best validation loss" in visible_text(page)
 
 
 def test_mistakes_say_what_is_wrong(files: dict[str, Path]) -> None:
@@ -877,4 +879,4 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     expect(page.locator("#versions")).to_contain_text("0f" * 32)
     mistake = page.locator(".mistake").first
     expect(mistake).to_contain_text("Row 0: the model is 99.9% sure of “equivalent”.")
-    expect(mistake).to_contain_text("With the texts swapped, it gives the other answer, which is right.")
+    expect(mistake).to_contain_text("With the texts swapped, it predicts the other class, which is right.")

@@ -190,7 +190,12 @@ def run(project: Project, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("text", "n", "sampler", "message"),
     [
-        ("train.learning_rate: [1, 2]", 2, "tpe", r"-S train\.learning_rate=1: "),
+        (
+            "train.learning_rate: [1, 2]",
+            2,
+            "tpe",
+            r"train\.learning_rate is not a parameter\. Did you mean \"train\.lr\"",
+        ),
         ("train.seed: [1, 2]", 2, "tpe", r"train\.seed is chosen for each run"),
         ("train.lr: log(1e-5, 1e-4)", 2, "grid", r"train\.lr has a range, but a grid needs values to choose from"),
         ("train.lr: log(1e-5, 1e-4)", 1, "tpe", r"--n must be at least 2 .*, got 1 and 1"),

@@ -29,7 +29,7 @@ def commands(page: str, start: str) -> list[str]:
 def test_the_commands_in_the_readme_are_in_the_guide() -> None:
     """The test below runs the commands of the guide."""
     guide = commands("docs/your_data.md", ". .venv/bin/activate")
-    for command in commands("README.md", "cp my.csv"):
+    for command in commands("README.md", "cp ~/my.csv"):
         assert any(line.startswith(command) for line in guide), command
 
 
@@ -58,7 +58,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
 
     run("git", "config", "user.name", "A")
     run("git", "config", "user.email", "a@example.org")
-    with (root / "my.csv").open("w", newline="") as file:
+    with (tmp_path / "home" / "my.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["question", "answer", "category"])
         rows.writerows((first, second, ["no", "yes"][label]) for first, second, label in demo.pairs(ROWS))

@@ -84,9 +84,13 @@ def overridden(overrides: list[str]) -> Params:
                     apply_overrides(copy, [override])
                 except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
                     reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
-                    with suppress(Exception):  # If the key is misspelled, `load_params` says which one is meant.
+                    shutil.copyfile(PARAMS, copy)
+                    added = False
+                    with suppress(Exception):
                         apply_overrides(copy, [f"+{override}"])
-                    load_params(copy)
+                        added = True
+                    if added:
+                        load_params(copy)  # If the key is misspelled, its error says which one is meant.
                     raise UserError(
                         f"-S {override}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual "
                         "text, and a plus before a new key, such as +train.training_args.NAME=value."

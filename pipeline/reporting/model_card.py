@@ -6,7 +6,7 @@ from pathlib import Path
 import jinja2
 
 from pipeline.core.messages import printable
-from pipeline.core.text import code, table
+from pipeline.core.text import code, percent, table
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES
@@ -61,7 +61,7 @@ def model_card(results: Results) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"code": code, "thousands": "{:,}".format}
+    environment.filters |= {"code": code, "percent": percent, "thousands": "{:,}".format}
     return environment.get_template("model_card.md.jinja").render(
         **vars(results),
         front_matter=front_matter.to_yaml(),
