@@ -244,7 +244,7 @@ INVALID: dict[str, tuple[tuple[str, str] | list[str], str, str]] = {
     "an unknown output": (("in.csv", "text\na\n"), "out.xlsx", r"out\.xlsx has an unsupported suffix\. Use .* \.csv"),
     "an unknown input": (("in.txt", "text\na\n"), "out.csv", r"in\.txt has an unsupported suffix\. Save .* \.csv"),
     "a missing file": (("nwe.csv", ""), "out.csv", r"nwe\.csv cannot be read: "),
-    "no rows": (("in.csv", "text\n"), "out.csv", r"The input has no row that can be used\. Add"),
+    "no rows": (("in.csv", "text\n"), "out.csv", r"The input has no usable rows\. Add"),
     "an empty text": ([" "], "out.csv", r'command line row 0 has no text in column "text"\. Fill it in'),
     "two texts": (["a", "b"], "out.csv", r"needs one text \(text\), but you gave 2"),
 }
@@ -272,7 +272,7 @@ def test_an_invalid_input_or_output_is_reported_in_one_line(fault: str, trained:
 def test_an_output_without_rows_is_not_written(trained: Trained, tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("text\n \ngood,\n")
-    with pytest.raises(UserError, match=r"no row that can be used\. Run without"):
+    with pytest.raises(UserError, match=r"no usable rows\. Run without"):
         classify(trained("classes") / CLASSIFIER, source, tmp_path / "out.csv", True, 64)
     assert list(tmp_path.iterdir()) == [source]
 

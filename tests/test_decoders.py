@@ -28,6 +28,7 @@ def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_ev
     tmp_path: Path, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     data, model = tokenized(tiny(model_type)), tmp_path / "classifier"
+    caplog.clear()  # Another test may have left the logger at a lower level.
     with caplog.at_level(logging.INFO, logger="pipeline"):
         settings = sections(params, engine=engine, max_train_samples=64, lr=3e-3)
         train(data, tiny(model_type), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)

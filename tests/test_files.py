@@ -161,9 +161,9 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
     ),
     "no train file": (
         {"my.csv": CSV},
-        r"data\.directory: .* no train file\. It contains: my\.csv\. Name your file train\.csv",
+        r"data\.directory: .* no train file\. It contains: my\.csv\. Call your file train\.csv",
     ),
-    "an empty directory": ({}, r"data\.directory: data/custom has no train file\. Name your file train\.csv"),
+    "a missing directory": ({}, r"data\.directory: data/custom does not exist"),
     "an unsupported suffix": ({"train.xlsx": "x"}, r"train\.xlsx has an unsupported suffix\. Save .* \.csv"),
     "Windows-1252": (
         {"train.csv": CSV.encode() + "café,good\n".encode("cp1252")},

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
-from pipeline.core.data_card import DataCard
+from pipeline.core.data_card import DataCard, SplitCard
 from pipeline.core.text import aligned, code
 from pipeline.evaluation.metrics import applicable_metrics
 from pipeline.evaluation.predictions import Predictions
@@ -47,7 +47,8 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         "checkpoint": source,
         "parameters": {"keep": "best", "seed": f"```{HOSTILE}", "max_train_samples": None},
     }
-    scores = {split: {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10} for split in task.scored_splits}
+    entries = {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "majority_accuracy": 0.6, "majority_f1": 0.7, "n": 10}
+    scores = dict.fromkeys(task.scored_splits, entries)
     limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored_splits}
     diagnostics: dict[str, Any] = {
         split: {"scores": dict.fromkeys(applicable_metrics(task), 0.9)} for split in task.scored_splits
@@ -66,7 +67,7 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         training={},
         max_length=128,
         provenance=provenance,
-        card=DataCard(splits={}, leakage=[], shifts={}, warnings=[]),
+        card=DataCard(splits={"train": SplitCard(rows=10)}, leakage=[], shifts={}, warnings=[]),
         rows={},
         predictions=dict.fromkeys(task.scored_splits, never_yes),
         plots={},
@@ -78,7 +79,14 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     assert {result.metric_name for result in card.data.eval_results} >= {"accuracy", "F1", "ROC AUC"}
     assert f"never predicts {code(labels[1])} (0 of 2 pairs)" in card.text
     body = re.sub(r"^```.*?^```$", "", card.text, flags=re.M | re.S)  # a fenced block has no markup
-    assert set(re.findall("<[^>]*>", body)) == {"<code>", "</code>"}
+    assert set(re.findall("<[^>]*>", body)) == {
+        "<code>",
+        "</code>",
+        "<details>",
+        "</details>",
+        "<summary>",
+        "</summary>",
+    }
     assert not re.search(r"[\[\]@]|__|https:|^---|a heading$", body, re.M)
     assert {len(row.strip("|").split("|")) for row in re.findall(r"^\|.*\|$", body, re.M)} == {3}
     for name in (*labels, source["checkpoint"], f"pairs {HOSTILE}"):
