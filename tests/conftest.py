@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,14 @@ def _exempt_imports_from_garbage_collection() -> None:
     """The Trainer collects garbage in every run. Scanning all imported objects would take half of that run."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _survive_closed_pipes() -> Iterator[None]:
+    """A command that ran in this process lets a closed pipe end it, which must not end the worker in a later test."""
+    handler = signal.getsignal(signal.SIGPIPE)
+    yield
+    signal.signal(signal.SIGPIPE, handler)
 
 
 @pytest.fixture(scope="session")
