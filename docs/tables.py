@@ -18,7 +18,8 @@ def parameters(params: str) -> str:
     """Return a table for each section, with its keys, their values and their comments.
 
     The comment of a key is above it or at the end of its line. A comment above a section introduces its table.
-    Comments before an empty line are skipped.
+    Comments before an empty line are skipped. A key below a list has its comment at the end of its line, because DVC drops
+    a comment between the two.
 
     Args:
         params: The text of params.yaml.
@@ -31,8 +32,9 @@ def parameters(params: str) -> str:
         if comment_line := re.fullmatch(r" *# (.*)", line):
             comment.append(comment_line[1])
             continue
-        if section_line := re.fullmatch(r"(\w+):", line):
-            section = section_line[1]
+        if section_line := re.fullmatch(r"(\w+):(?: # (.*))?", line):
+            section, trailing_comment = section_line.groups()
+            comment += [f"{trailing_comment}."] if trailing_comment else []
             lines += ["", f"## `{section}`", ""]
             lines += [" ".join(comment), ""] if comment else []
             lines += ["| key | default | meaning |", "|---|---|---|"]

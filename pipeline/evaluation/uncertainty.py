@@ -202,7 +202,8 @@ def _wilson(hits: int, n: int) -> Interval:
     proportion, spread = hits / n, _Z**2 / n
     center = (proportion + spread / 2) / (1 + spread)
     reach = sqrt(spread * (proportion * (1 - proportion) + spread / 4)) / (1 + spread)
-    return Interval(center - reach, min(center + reach, 1))  # Rounding may move the bound of a perfect score above 1.
+    # With rounding, a perfect score could lie outside its own interval.
+    return Interval(0 if hits == 0 else center - reach, 1 if hits == n else center + reach)
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

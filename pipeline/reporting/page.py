@@ -74,6 +74,7 @@ def page(results: Results) -> str:
             slice_names=slices.slice_metrics(task),
             slices=sliced,
             splits=splits,
+            tied=_has_tie(results, epochs),
             threshold_effects=_threshold_effects(predictions[main], results.diagnostics["threshold"])
             if task.binary
             else None,
@@ -124,6 +125,12 @@ def _curve_verdicts(results: Results, epochs: Sequence[Epoch]) -> list[CurveVerd
         f"{validated:,} {task.noun}",
         _loss_error(task, results.predictions["validation"], validated),
     )
+
+
+def _has_tie(results: Results, epochs: Sequence[Epoch]) -> bool:
+    """Return whether another epoch has the same score as the one that was kept."""
+    scores = [epoch.scores[results.training["metric_for_best_model"]] for epoch in epochs]
+    return scores.count(scores[results.training["kept_epoch"] - 1]) > 1
 
 
 def _charts(

@@ -110,7 +110,8 @@ def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
     """Divide the rows into thirds, by the number of words in all their texts."""
     lengths = np.sum([[len(words(text)) for text in column] for column in texts], axis=0)
     low, high = np.quantile(lengths, (1 / 3, 2 / 3), method="lower").tolist()
-    names = (f"up to {low} words", f"{low + 1} to {high} words", f"over {high} words")
+    middle = f"{high}" if high == low + 1 else f"{low + 1} to {high}"
+    names = (f"up to {low} words", f"{middle} words", f"over {high} words")
     return names, np.searchsorted([low, high], lengths)
 
 
