@@ -17,9 +17,9 @@ DOCS = Path(__file__).parent
 def parameters(params: str) -> str:
     """Return a table for each section, with its keys, their values and their comments.
 
-    The comment of a key is above it or at the end of its line. A comment above a section introduces its table.
-    Comments before an empty line are skipped. A key below a list has its comment at the end of its line, because DVC drops
-    a comment between the two.
+    The comment of a key is above it or at the end of its line. A comment in one of these places of a section introduces
+    its table. Comments before an empty line are skipped. A key below a list has its comment at the end of its line,
+    because DVC drops a comment between the two.
 
     Args:
         params: The text of params.yaml.

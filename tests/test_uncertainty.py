@@ -162,6 +162,14 @@ def test_the_interval_of_f1_follows_from_a_wilson_interval(true_positives: int, 
     assert result.low <= f1_score(labels, predictions) <= result.high + 1e-12
 
 
+def test_a_perfect_score_and_a_score_of_0_lie_in_their_intervals() -> None:
+    """Rounding must not move a bound past the score. With 60 examples, the upper one was slightly below 1."""
+    for n in range(1, 200):
+        labels = np.ones(n, int)
+        assert score_intervals(["accuracy"], labels, labels)["accuracy"].high == 1
+        assert score_intervals(["accuracy"], labels, 1 - labels)["accuracy"].low == 0
+
+
 def test_without_positives_the_interval_of_f1_is_0_to_1() -> None:
     assert score_intervals(SCORES, np.zeros(9, dtype=int), np.zeros(9, dtype=int))["f1"] == (0, 1)
 
