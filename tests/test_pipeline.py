@@ -20,7 +20,7 @@ def evaluation(project: Project) -> dict[str, dict[str, float]]:
 
 def find_commit(project: Project, page: str) -> str:
     """Return the subject of the commit that the command in the report finds for its result."""
-    command = re.search(r"<code>(git log -S [0-9a-f]{32} --oneline -- dvc\.lock)</code>", page)
+    command = re.search(r"<code>(git log --all -S [0-9a-f]{32} --oneline -- dvc\.lock)</code>", page)
     assert command
     return project.run(*command[1].split()).splitlines()[-1].partition(" ")[2]
 
@@ -74,7 +74,7 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
     assert project.repro() == ["evaluate"]
 
     card = project.root / "pipeline" / "reporting" / "model_card.md.jinja"
-    card.write_text(card.read_text().replace("## Limits", "## Its limits"))
+    card.write_text(card.read_text().replace("## Limitations", "## Its limits"))
     assert project.repro() == ["report"], "an edit to the model card does not retrain the model"
     assert "## Its limits" in (project.root / "metrics" / "model_card.md").read_text()
 
