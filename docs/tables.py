@@ -32,7 +32,7 @@ def parameters(params: str) -> str:
         if comment_line := re.fullmatch(r" *# (.*)", line):
             comment.append(comment_line[1])
             continue
-        if section_line := re.fullmatch(r"(\w+):(?: # (.*))?", line):
+        if section_line := re.fullmatch(r"(\w+):(?:  # (.*))?", line):
             section, trailing_comment = section_line.groups()
             comment += [f"{trailing_comment}."] if trailing_comment else []
             lines += ["", f"## `{section}`", ""]
@@ -40,10 +40,11 @@ def parameters(params: str) -> str:
             lines += ["| key | default | meaning |", "|---|---|---|"]
         elif key := re.fullmatch(r"  (  )?(\w+):.*?(?:\s# (.*))?", line):
             nested, name, trailing_comment = key.groups()
-            group = name if not nested else group
-            value = values[section][group][name] if nested else values[section][name]
+            if nested:
+                path, value = f"{section}.{group}.{name}", values[section][group][name]
+            else:
+                path, value, group = f"{section}.{name}", values[section][name], name
             meaning = " ".join([*comment, *([trailing_comment] if trailing_comment else [])])
-            path = f"{section}.{group}.{name}" if nested else f"{section}.{name}"
             default = "" if isinstance(value, dict) and value else f"`{_yaml(value)}`"
             lines.append(_row(f"`{path}`", default, meaning))
         comment = []

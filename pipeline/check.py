@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from pipeline.cli import run
-from pipeline.core.messages import UserError, log
+from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import choosing_by, compared_by, require_known
 from pipeline.modeling.device import usable_device
-from pipeline.params import LOCAL, PARAMS, Params, load_params
+from pipeline.params import LOCAL, Params, load_params
 from pipeline.sources.checkpoints import find
 from pipeline.sources.glue import task_of
 from pipeline.training.arguments import check_training
@@ -34,11 +34,6 @@ def check(params: Params) -> None:
                 params.data.task,
             )
     find(params.model.checkpoint)
-    if params.runtime.launcher.split()[-1:] != ["-m"]:
-        raise UserError(
-            f'{PARAMS}: runtime.launcher must end with -m, such as "{LOCAL}", got "{params.runtime.launcher}".'
-        )
-
     if params.runtime.launcher == LOCAL:
         if params.train.precision not in ("auto", "fp32"):  # Every device supports both of these.
             usable_device(params.train.precision)

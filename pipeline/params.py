@@ -54,6 +54,12 @@ def _check_path(path: str) -> str:
     return path
 
 
+def _check_launcher(command: str) -> str:
+    if command.split()[-1:] != ["-m"]:
+        raise ValueError(f'must end with -m, such as "{LOCAL}"')
+    return command
+
+
 PathText = Annotated[str, AfterValidator(_check_path)]  # The operating system's error would not name the key.
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # the range of numpy's seeds
 # Larger numbers are mistakes. They would fail later, with an overflow or for lack of memory or processes.
@@ -209,9 +215,11 @@ class EvaluateParams(Section):
 
 
 class RuntimeParams(Section):
-    """Keys that cannot change a result. No stage depends on them, except check, which depends on all of params.yaml."""
+    """Keys that say how to run, not what to compute. Only check depends on them, because it depends on all keys."""
 
-    launcher: str  # dvc.yaml inserts it into the commands of train and predict. No stage reads it.
+    launcher: Annotated[
+        str, AfterValidator(_check_launcher)
+    ]  # dvc.yaml inserts it into the commands of train and predict. No stage reads it.
     timeout: Count
     num_proc: Processes
     save_steps: Count

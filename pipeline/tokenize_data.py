@@ -111,7 +111,6 @@ def _log_lengths(split: str, tokenized: Dataset, task: Task) -> dict[str, float]
     )  # fmt: skip
     if truncated.mean() > _MOST_TRUNCATED:
         log.warning("%s: many %s are truncated. Raise tokenize.max_length to read more of them.", split, task.noun)
-
     return summary
 
 

@@ -112,7 +112,6 @@ def test_a_package_whose_version_is_not_the_locked_one_is_rejected(
             "TrainingArguments rejects a value",
         ),
         ("train", {"engine": "loop", "torch_compile": True}, r"torch_compile must be false with .*loop, got true"),
-        ("runtime", {"launcher": "torchrun --nproc-per-node 2"}, "runtime.launcher must end with -m"),
         ("runtime", {"report_to": "dvclive"}, r"runtime\.report_to must not be dvclive"),
         ("train", {"precision": "fp16"}, r"train\.precision must be auto, (bf16|fp32) or .*, got fp16"),
         ("model", {"checkpoint": "gpt2"}, r'model\.checkpoint is "gpt2", .*NAME@'),

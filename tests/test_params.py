@@ -51,6 +51,11 @@ def test_params_yaml_has_the_same_keys_as_the_params_yaml_of_the_tests() -> None
     }
 
 
+def test_a_launcher_without_m_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'runtime\.launcher must end with -m, .* got "torchrun --nproc-per-node 2"'):
+        load_params(params_file(tmp_path, {"runtime.launcher": "torchrun --nproc-per-node 2"}))
+
+
 @pytest.mark.parametrize("text", ["3e-05", "3e-5", "3.0e-5", "0.00003", ".3e-4"])
 def test_a_learning_rate_is_read_as_a_number_in_every_notation(tmp_path: Path, text: str) -> None:
     assert load_params(params_file(tmp_path, {"train.lr": text})).train.lr == pytest.approx(3e-5, rel=1e-12)

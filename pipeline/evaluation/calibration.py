@@ -39,9 +39,9 @@ def best_threshold(labels: Ints, probability: Floats) -> float:
     """
     true_positives, false_positives, thresholds = (counts[1:] for counts in threshold_counts(labels, probability))
     f1 = 2 * true_positives / (true_positives + false_positives + labels.sum())
-    usual = probability > 0.5
-    usual_f1 = 2 * np.sum(usual & (labels == 1)) / max(usual.sum() + labels.sum(), 1)
-    return 0.5 if usual_f1 >= f1.max() else float(thresholds[f1.argmax()])
+    predicted = probability > 0.5
+    f1_at_half = 2 * np.sum(predicted & (labels == 1)) / max(predicted.sum() + labels.sum(), 1)
+    return 0.5 if f1_at_half >= f1.max() else float(thresholds[f1.argmax()])
 
 
 class Bin(NamedTuple):

@@ -9,13 +9,12 @@ import json
 import re
 import shutil
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 from pipeline.core.yaml12 import read_yaml
-from pipeline.params import PARAMS, Params, load_params
+from pipeline.params import PARAMS, Params, load_params, parse_params
 
 SEED = "train.seed"
 _PIPELINE, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
@@ -76,29 +75,34 @@ def overridden(overrides: list[str]) -> Params:
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, PARAMS)
         shutil.copyfile(PARAMS, copy)
+        for override in overrides:
+            if re.match(rf"\+*{re.escape(SEED)}=", override):
+                raise UserError(f"{override}: {SEED} is chosen for each run. Remove it.")
+            try:
+                apply_overrides(copy, [override])
+            except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
+                _require_known_key(override)
+                reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
+                raise UserError(
+                    f"-S {override}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual text, "
+                    "and a plus before a new key, such as +train.training_args.NAME=value."
+                ) from None
         try:
-            for override in overrides:
-                if re.match(rf"\+*{re.escape(SEED)}=", override):
-                    raise UserError(f"{override}: {SEED} is chosen for each run. Remove it.")
-                try:
-                    apply_overrides(copy, [override])
-                except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
-                    reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
-                    shutil.copyfile(PARAMS, copy)
-                    added = False
-                    with suppress(Exception):
-                        apply_overrides(copy, [f"+{override}"])
-                        added = True
-                    if added:
-                        load_params(copy)  # If the key is misspelled, its error says which one is meant.
-                    raise UserError(
-                        f"-S {override}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual "
-                        "text, and a plus before a new key, such as +train.training_args.NAME=value."
-                    ) from None
             return load_params(copy)
-
         except UserError as error:
             raise UserError(str(error).replace(f"{copy}", f"{PARAMS} with {' '.join(overrides)}")) from None
+
+
+def _require_known_key(override: str) -> None:
+    """Raise UserError if an override has a key that params.yaml cannot have, and say which one may be meant."""
+    *sections, name = override.partition("=")[0].split(".")
+    content = section = read_yaml(PARAMS)
+    for key in sections:
+        section = section.setdefault(key, {})
+        if not isinstance(section, dict):
+            return
+    section.setdefault(name, None)
+    parse_params(content, Path(f"{PARAMS} with {override}"))
 
 
 def _code() -> list[Path]:

@@ -72,7 +72,6 @@ def read_space(path: Path) -> list[Parameter]:
     if not path.exists():
         raise UserError(f"{path} does not exist.")
     content = read_yaml(path)
-
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path} must have a line for each parameter, such as train.lr: log(1e-5, 1e-4). {_SYNTAX}")
     return [_parameter(path, str(key), value) for key, value in sorted(content.items())]

@@ -10,7 +10,7 @@ from pipeline.core.text import code, percent, table
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES
-from pipeline.reporting.results import Results, never_predicted
+from pipeline.reporting.results import BASELINES, Results, never_predicted
 
 _MOST_LABELS = 20  # in a list
 
@@ -79,20 +79,17 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
     """Return the rows of a table of scores. The metrics by which models are compared have 95% confidence intervals."""
     task, rows = results.task, []
     splits = sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
-
-    guesses = {"majority": "majority class", "mean": "mean of the labels"}[task.baseline]
     for name in metrics:
         title = f"F1 for {code(task.labels[1])}" if name == "f1" else METRICS[name].title
+        show = METRICS[name].format
         row = [title]
         for split in splits:
             score, interval = results.diagnostics[split]["scores"][name], results.intervals[split].get(name)
-            show = METRICS[name].format
             row.append(show(score) + (f" ({show(interval['low'])} to {show(interval['high'])})" if interval else ""))
         rows.append(row)
         if name in task.metrics:
             baseline = [results.evaluation[split][f"{task.baseline}_{name}"] for split in splits]
-            rows.append([f"{title} of the {guesses}", *map(METRICS[name].format, baseline)])
-
+            rows.append([f"{title} of the {BASELINES[task.baseline]}", *map(show, baseline)])
     evaluations = [results.evaluation[split] for split in splits]
     rows.append([LOSSES[task.problem_type], *(f"{evaluation['loss']:.4f}" for evaluation in evaluations)])
     rows.append([task.noun, *(str(evaluation["n"]) for evaluation in evaluations)])

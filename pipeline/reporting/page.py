@@ -21,14 +21,12 @@ from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.reporting import learning_curves, mistakes, slices
 from pipeline.reporting.learning_curves import CurveVerdict, Epoch
-from pipeline.reporting.results import Results, never_predicted
+from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import Slice
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
 _MOST_TRUNCATED = 0.05  # As in pipeline/tokenize_data.py.
-
-_BASELINES = {"majority": "majority class", "mean": "mean of the labels"}
 
 
 def page(results: Results) -> str:
@@ -105,7 +103,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= _FILTERS
     environment.globals |= {
-        "baseline_names": _BASELINES,
+        "baseline_names": BASELINES,
         "few": slices.FEW,
         "most_classes": _MOST_CLASSES,
         "negations": slices.NEGATIONS,
@@ -180,7 +178,7 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
                 continue
             models = {
                 "this model": {"value": evaluation[name], **intervals[name]},
-                _BASELINES[results.task.baseline]: {"value": evaluation[f"{results.task.baseline}_{name}"]},
+                BASELINES[results.task.baseline]: {"value": evaluation[f"{results.task.baseline}_{name}"]},
             }
             if results.baseline:
                 models["committed baseline"] = {"value": results.baseline[split][name]}
@@ -191,6 +189,7 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _truncation_warnings(results: Results) -> list[str]:
+    """Return a warning for each split of which the model does not read a considerable part."""
     return [
         f"{split}: {counts['truncated']:,} of {counts['rows']:,} {results.task.noun} "
         f"({counts['truncated'] / counts['rows']:.1%}) are longer than {results.max_length} tokens, and the model does "

@@ -19,6 +19,7 @@ from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import Ints, class_counts
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
+BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # how people call `Task.baseline`
 _PLOTS = {
     "history": "train",
     "precision_recall": "evaluate",
