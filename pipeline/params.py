@@ -3,12 +3,14 @@
 The comments in `params.yaml` explain what each key means.
 """
 
+import codecs
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.messages import UserError, printable
@@ -60,6 +62,33 @@ def _check_launcher(command: str) -> str:
     return command
 
 
+def _check_encoding(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except (LookupError, ValueError):
+        raise ValueError('must be an encoding that Python knows, such as "utf-8", "cp1252" or "utf-16"') from None
+    return name
+
+
+def _pairs_to_mapping(value: Any) -> Any:
+    """Turn a list such as ["bad=2", "good=1"] into a mapping, because `dvc exp run -S` cannot replace a mapping."""
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and "=" in item for item in value):
+        return value
+    mapping = dict(item.split("=", 1) for item in value)
+    return mapping if len(mapping) == len(value) else value
+
+
+def _weights(value: Any) -> Any:
+    """Turn a list of weights, such as ["bad=2", "good=1"], into a mapping to numbers."""
+    mapping = _pairs_to_mapping(value)
+    if mapping is value:
+        return value
+    try:
+        return {name: float(weight) for name, weight in mapping.items()}
+    except ValueError:
+        return value
+
+
 PathText = Annotated[str, AfterValidator(_check_path)]  # The operating system's error would not name the key.
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # the range of numpy's seeds
 # Larger numbers are mistakes. They would fail later, with an overflow or for lack of memory or processes.
@@ -83,15 +112,21 @@ class SplitParams(Section):
 
 
 class DataParams(Section):
-    """All keys except `task`, `name`, `on_missing` and `on_leakage` describe the user's own files."""
+    """All keys except `task`, `name`, `on_missing` and `on_leakage` describe the user's files or a dataset of the Hub."""
 
-    task: Literal["custom", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
+    task: Literal["custom", "hub", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
     name: Annotated[str, Field(min_length=1, max_length=80)] | None
+    dataset: str | None
+    config: str | None
+    splits: dict[Literal["train", "validation", "test"], str] | None
     directory: PathText
+    delimiter: Literal[",", ";", "|", "\t"] | None
+    encoding: Annotated[str, AfterValidator(_check_encoding)]
+    header: bool
     text_column_names: list[str]
     label_column_name: str | list[str]
     problem_type: ProblemType | None
-    id2label: dict[str, str] | list[str] | None
+    id2label: Annotated[dict[str, str] | list[str] | None, BeforeValidator(_pairs_to_mapping)]
     split: SplitParams
     on_missing: Literal["error", "drop"]
     on_leakage: Literal["error", "warn", "drop"]
@@ -102,6 +137,8 @@ class DataParams(Section):
         """The name of the data in the report and the model card."""
         if self.name is not None:
             return self.name
+        if self.task == "hub":
+            return str(self.dataset).partition("@")[0]
         return Path(self.directory).name if self.task == "custom" else self.task
 
     @property
@@ -110,12 +147,24 @@ class DataParams(Section):
         return [self.label_column_name] if isinstance(self.label_column_name, str) else self.label_column_name
 
     @model_validator(mode="after")
-    def _check_custom_data(self) -> Self:
-        if self.task == "custom":
+    def _check_data(self) -> Self:
+        if self.task == "hub":
+            self._check_hub()
+        if self.task in ("custom", "hub"):
             self._check_columns()
             self._check_labels()
             self._check_split()
         return self
+
+    def _check_hub(self) -> None:
+        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?@[0-9a-f]{40}", self.dataset or ""):
+            form = (
+                'must be NAME@<40-hex commit> if data.task is "hub", as printed by '
+                '"python -m pipeline.pin --dataset NAME"'
+            )
+            raise _mistake("data.dataset", form, self.dataset)
+        if self.splits is not None and "train" not in self.splits:
+            raise _mistake("data.splits", "must name the split of the dataset that is train", self.splits)
 
     def _check_columns(self) -> None:
         texts = self.text_column_names
@@ -198,7 +247,7 @@ class TrainParams(Section):
     torch_compile: bool
     deterministic: bool
     metric_for_best_model: str | None
-    class_weights: Literal["balanced"] | dict[str, Positive] | None
+    class_weights: Annotated[Literal["balanced"] | dict[str, Positive] | None, BeforeValidator(_weights)]
     max_train_samples: Count | None
     num_threads: Processes | None
     training_args: dict[str, Any]
