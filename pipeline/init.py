@@ -1,0 +1,258 @@
+"""Start with your own data: look at it, and write it into params.yaml.
+
+Examples:
+  # Describe the file, copy it to data/custom, and edit the section "data":
+  python -m pipeline.init reviews.csv
+  # Only describe it, and show what would change in params.yaml:
+  python -m pipeline.init reviews.csv --dry-run
+  # Name the columns, here of pairs of texts, and a kind of task:
+  python -m pipeline.init faq.csv --text question --text answer \\
+      --label quality --kind regression
+  # A directory with the files train, validation and test:
+  python -m pipeline.init my_data/
+  # In a fresh clone, also remove the committed results of the example:
+  python -m pipeline.init reviews.csv --fresh
+
+More: docs/your_data.md
+"""
+
+import difflib
+import shutil
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pipeline.cli import as_command, command_parser
+from pipeline.core.data_card import read_data_card
+from pipeline.core.messages import UserError, printable
+from pipeline.core.output import write_text
+from pipeline.core.paths import METRICS_DIR, RAW
+from pipeline.core.task import ProblemType, read_task
+from pipeline.core.yaml12 import load_yaml
+from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
+from pipeline.onboarding.params_file import edit_values
+from pipeline.onboarding.placement import all_or_nothing
+from pipeline.onboarding.profile import choose_columns, profile
+from pipeline.onboarding.stale_keys import stale_data_keys, stale_keys
+from pipeline.onboarding.trial import run_stage
+from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, require_room
+from pipeline.params import PARAMS, Params, load_params, parse_params
+from pipeline.tabular.file_format import FileFormat
+
+_SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+_BASELINE = METRICS_DIR / "baseline.json"
+_LOCK = Path("dvc.lock")
+
+
+def init(source: str, options: Namespace) -> None:
+    """Describe the data, try them out in a temporary directory, and write them into the repository.
+
+    Raises:
+        UserError: The data cannot be used, or files are in the way. Nothing is written then.
+    """
+    before = load_params()
+    _print(f"Looking at {source}")
+    data = read_files(Path(source), FileFormat())
+    replaced = require_room(data.files, options.force)
+    values = data.values | _choose_columns(source, data, options)
+    values |= {"problem_type": options.kind, "id2label": None} | stale_data_keys(before.data, data.train.columns)
+    if options.name:
+        values["name"] = options.name
+    with tempfile.TemporaryDirectory(prefix="init-") as temporary:
+        text = _try(Path(temporary), source, data, values, options.estimate)
+    _print_diff(PARAMS.read_text(encoding="utf-8"), text)
+    if options.dry_run:
+        _print("", "Nothing was written, because of --dry-run.")
+        return
+    _write(text, data, replaced, options)
+    _print_next_steps(before, options)
+
+
+def _print(*lines: str) -> None:
+    """Print lines, which may contain text of the user's files."""
+    for line in lines:
+        print(printable(line), flush=True)
+
+
+def _choose_columns(source: str, data: UserData, options: Namespace) -> dict[str, Any]:
+    """Print the columns, and return the keys that name the texts and the labels."""
+    columns = [profile(str(name), data.train[name]) for name in data.train]
+    _print("", *describe_columns(columns), "")
+    try:
+        texts, labels = choose_columns(columns, options.text, options.label)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+    for title, choice, option in (("Text", texts, "--text"), ("Label", labels, "--label")):
+        names = " and ".join(f'"{name}"' for name in choice.columns)
+        _print(f"{title}: {names}, because {choice.reason}. Choose another with {option}.")
+    label = labels.columns[0] if len(labels.columns) == 1 else labels.columns
+    return {"text_column_names": texts.columns, "label_column_name": label}
+
+
+def _try(directory: Path, source: str, data: UserData, values: dict[str, Any], with_estimate: bool) -> str:
+    """Run the stage download on the data in a temporary directory, and return the new text of params.yaml."""
+    for target, path in data.files.items():
+        (directory / target).parent.mkdir(parents=True, exist_ok=True)
+        (directory / target).symlink_to(path.absolute())
+
+    def with_sources(message: str) -> str:
+        for target, path in data.files.items():
+            message = message.replace(str(target), str(path))
+        return message
+
+    trial_params = _edit({f"data.{key}": value for key, value in {**values, "on_missing": "drop"}.items()})
+    write_text(directory / PARAMS, trial_params)
+    try:
+        log = run_stage("download", directory)
+    except UserError as error:
+        raise UserError(with_sources(str(error))) from None
+    task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
+    _print("", "The first stages of a run will say:", *(f"  {with_sources(line)}" for line in log))
+    _print("", describe_splits(data.splits, card), "", *describe_labels(task, card))
+    if any(": dropped rows without a" in warning for warning in card.warnings):
+        values["on_missing"] = "drop"
+        _print("", "Rows without a text or a label will be dropped (data.on_missing: drop), see the warning above.")
+    new_values = {f"data.{key}": value for key, value in values.items()}
+    for key in stale_keys(load_params(), task):
+        new_values[key] = None
+        _print("", f"{key} names classes or metrics that these data do not have, so it is set to null.")
+    if with_estimate:
+        _print("", _estimate(directory, parse_params(load_yaml(_edit(new_values)))))
+    return _edit(new_values)
+
+
+def _edit(values: dict[str, Any]) -> str:
+    """Return the text of params.yaml with new values. Raises UserError if a value is not allowed."""
+    text = edit_values(PARAMS.read_text(encoding="utf-8"), values)
+    parse_params(load_yaml(text))
+    return text
+
+
+def _estimate(directory: Path, params: Params) -> str:
+    """Measure a few training steps, and describe the costs of a run."""
+    from pipeline.onboarding.estimate import estimate  # This import takes seconds.
+
+    try:
+        costs = estimate(directory, params)
+    except UserError as error:
+        return f"The time of a run is not estimated: {error}"
+    return (
+        f"A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
+        f"{costs.step_seconds:.2g} seconds each, and scoring. It needs {costs.peak / 1e9:.1f} GB of disk space for "
+        f"models and checkpoints, of which {costs.remaining / 1e9:.1f} GB remain afterwards; {costs.free / 1e9:.0f} GB "
+        "are free."
+    )
+
+
+def _print_diff(before: str, after: str) -> None:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(PARAMS), str(PARAMS), n=1, lineterm="")
+    _print("", *lines)
+
+
+def _write(text: str, data: UserData, replaced: Sequence[Path], options: Namespace) -> None:
+    """Put the files into data/custom, write params.yaml, and remove the example if the user wants that."""
+    entries = sorted({CUSTOM / target.relative_to(CUSTOM).parts[0] for target in data.files})
+    tracked = [] if options.link else entries  # DVC would replace a link with a copy. Git tracks it.
+    removed = [*replaced]
+    if replaced:
+        removed.append(CUSTOM / ".gitignore")
+    if options.fresh:
+        removed += [_LOCK, *_metric_files()]
+    written = [PARAMS, CUSTOM / ".gitignore", *entries, *(Path(f"{entry}.dvc") for entry in tracked)]
+    if options.fresh:
+        written.append(_BASELINE)
+    with all_or_nothing(removed, written):
+        for target, path in data.files.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if options.link:
+                target.symlink_to(path.resolve())
+            else:
+                shutil.copyfile(path, target)
+        write_text(PARAMS, text)
+        if options.fresh:
+            write_text(_BASELINE, "{}\n")
+        if tracked:
+            _dvc_add(tracked)
+
+
+def _metric_files() -> list[Path]:
+    """Return the files in metrics that stages have written."""
+    kept = {_BASELINE, METRICS_DIR / ".gitignore"}
+    return [path for path in sorted(METRICS_DIR.rglob("*")) if path.is_file() and path not in kept]
+
+
+def _dvc_add(paths: Sequence[Path]) -> None:
+    command = [sys.executable, "-m", "dvc", "add", "--quiet", *map(str, paths)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[:1] or [f"status {done.returncode}"]
+        raise UserError(f'"dvc add {paths[0]}" failed: {reason[0]}')
+
+
+def _print_next_steps(before: Params, options: Namespace) -> None:
+    if options.fresh:
+        _print("", "Removed the committed results of the example. The report will compare with no baseline.")
+    elif _LOCK.exists() and before.data.task not in ("custom", "hub"):
+        _print("", "The committed results of the example are still here. With --fresh, init removes them.")
+    _print(
+        "", "Next:",
+        f'  git add {CUSTOM} && git commit -am "My data"',
+        "  dvc repro",
+    )  # fmt: skip
+    if before.model.checkpoint != _SMALL_MODEL:
+        _print(
+            "", "For a first look, a small model is about ten times faster:",
+            f"  dvc exp run -S model.checkpoint={_SMALL_MODEL} -S train.lr=1e-4",
+        )  # fmt: skip
+
+
+def _parser() -> ArgumentParser:
+    parser = command_parser("init", __doc__)
+    parser.add_argument(
+        "source", metavar="SOURCE",
+        help="a CSV, TSV, JSON, JSON Lines or Parquet file, or a directory with train, validation and test files",
+    )  # fmt: skip
+    parser.add_argument(
+        "--text", metavar="COLUMN", action="append", default=[],
+        help="the column with the texts; twice for pairs (default: chosen by its name, or else the longest texts)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--label", metavar="COLUMN", action="append", default=[],
+        help="the column with the labels; repeat it if each label has a column of 0 and 1 (default: chosen by its "
+        "name, or else by its few distinct values)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kind", choices=get_args(ProblemType),
+        help="the kind of task, data.problem_type (default: inferred from the labels)",
+    )  # fmt: skip
+    parser.add_argument("--name", help="what reports call the data (default: the name of the file)")
+    parser.add_argument(
+        "--link", action="store_true", help="put symbolic links into data/custom instead of copies (default: copies)"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace files in data/custom (default: stop if there are any)"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true",
+        help="also remove the committed results: dvc.lock and the files in metrics (default: keep them)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-estimate", dest="estimate", action="store_false",
+        help="do not measure how long a run will take (default: measure it)",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="only print, and write nothing (default: write)")
+    return parser
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    with as_command():
+        init(options.source, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Describe data, classes and costs for a terminal."""
+
+import shutil
+from collections.abc import Sequence
+
+from pipeline.core.data_card import DataCard
+from pipeline.core.task import Task
+from pipeline.core.text import aligned, listing
+from pipeline.onboarding.params_file import format_value
+from pipeline.onboarding.profile import ColumnProfile
+
+_MOST_CLASSES = 20
+
+
+def count(number: int, total: int) -> str:
+    return f"{number:,} ({number / max(total, 1):.1%})"
+
+
+def describe_columns(columns: Sequence[ColumnProfile]) -> list[str]:
+    """Return a table with a row for each column."""
+    rows = [
+        [
+            column.name,
+            column.type,
+            f"{column.distinct:,}",
+            count(column.missing, column.rows),
+            ", ".join(column.examples),
+        ]
+        for column in columns
+    ]
+    width = shutil.get_terminal_size((120, 0)).columns
+    return [line[:width] for line in aligned([["column", "type", "distinct", "missing", "examples"], *rows], "left")]
+
+
+def describe_labels(task: Task, card: DataCard) -> list[str]:
+    """Return a table with the number of rows of each class or label, or the range of the numbers."""
+    scored = {split: counts for split, counts in card.splits.items() if counts.labels or counts.numbers}
+    if not task.labels:
+        header = ["", *scored]
+        statistics = [
+            [name, *(f"{counts.numbers[name]:.4g}" for counts in scored.values())]
+            for name in ("mean", "std", "min", "max")
+        ]
+        return aligned([header, *statistics], "right")
+    rows = [
+        [name, *(count(counts.labels[number], counts.rows) for counts in scored.values())]
+        for number, name in enumerate(task.labels[:_MOST_CLASSES])
+    ]
+    lines = aligned([["class" if task.problem_type.startswith("single") else "label", *scored], *rows], "right")
+    if len(task.labels) > _MOST_CLASSES:
+        lines.append(f"and {len(task.labels) - _MOST_CLASSES} more")
+    if task.binary:
+        swapped = format_value([f"{name}={name}" for name in reversed(task.labels)])
+        lines += [
+            f'The positive class is "{task.labels[1]}", the second one. F1 is computed for it.',
+            f"To make it the other one, write into params.yaml: id2label: {swapped}",
+        ]
+    return lines
+
+
+def describe_splits(existing: Sequence[str], card: DataCard) -> str:
+    """Say where each split comes from."""
+    made = [split for split in card.splits if split not in existing]
+    rows = listing(f"{split} has {counts.rows:,} rows" for split, counts in card.splits.items())
+    taken = f" {' and '.join(made)} will be taken from the rows of train (data.split)." if made else ""
+    return f"{rows}.{taken}"

@@ -1,0 +1,163 @@
+"""Estimate the time and the disk space of a run from a few training steps on this machine."""
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.core.data_card import read_data_card
+from pipeline.core.dataset_files import read_parquet
+from pipeline.core.messages import UserError, log
+from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZED
+from pipeline.core.task import TRAIN, Task, read_task
+from pipeline.modeling.device import set_up_device
+from pipeline.onboarding.trial import run_stage
+from pipeline.params import Params
+from pipeline.sources.checkpoints import find, parse_name
+from pipeline.training.history import History
+from pipeline.training.inputs import load_inputs
+from pipeline.training.trainer import fit
+
+_STEPS = 10
+_SECONDS = 10  # After this time, the measurement ends, even if it has fewer steps.
+_FORWARD = 1 / 3  # A forward pass is about a third of a training step.
+_START = 60  # seconds, to start the stages and to write their outputs
+_CHECKPOINTS = 3  # at most, each with the weights and two values of AdamW for each weight
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run needs.
+
+    Attributes:
+        seconds: The time of a run.
+        steps: The number of optimizer steps.
+        step_seconds: The time of an optimizer step.
+        peak, remaining: The disk space during and after the run, in bytes.
+        free: The free disk space, in bytes.
+    """
+
+    seconds: float
+    steps: int
+    step_seconds: float
+    peak: int
+    remaining: int
+    free: int
+
+    @property
+    def duration(self) -> str:
+        """The time of a run, rounded for people."""
+        minutes = self.seconds / 60
+        return f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
+
+
+class _Measured(Exception):
+    """Ends the measurement."""
+
+
+def estimate(directory: Path, params: Params) -> Estimate:
+    """Time a few training steps with rows of the data.
+
+    Args:
+        directory: A directory in which the stage download ran. Other files are written there, too.
+
+    Raises:
+        UserError: The base model is not on this machine, or the run would fail.
+    """
+    task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
+    pretrained = _local_model(directory, params)
+    tokenized = _tokenize_sample(directory, pretrained, params)
+    step_seconds = _time_steps(directory, tokenized, pretrained, task, params)
+    train, model = params.train, sum(path.stat().st_size for path in pretrained.glob("model*.safetensors"))
+    examples = min(card.splits[TRAIN].rows, train.max_train_samples or card.splits[TRAIN].rows)
+    batch = train.batch_size * train.gradient_accumulation_steps
+    steps = -(-examples // batch) * train.epochs
+    orders = 2 if task.pairs and params.predict.score_swapped_pairs else 1
+    predicted = sum(card.splits[split].rows for split in task.predicted_splits)
+    scored = train.epochs * card.splits["validation"].rows + orders * predicted
+    return Estimate(
+        seconds=_START + step_seconds * (steps + _FORWARD * scored / batch),
+        steps=steps,
+        step_seconds=step_seconds,
+        # The base model and the fine-tuned model are in the workspace and in DVC's cache.
+        peak=(4 + 3 * _CHECKPOINTS) * model,
+        remaining=4 * model,
+        free=shutil.disk_usage(Path()).free,
+    )
+
+
+def _local_model(directory: Path, params: Params) -> Path:
+    """Return the directory of the base model, without a download. Raises UserError if it is not on this machine."""
+    origin = find(params.model.checkpoint)
+    if not isinstance(origin, Path) and (PRETRAINED / SOURCE).exists():
+        source = json.loads((PRETRAINED / SOURCE).read_text(encoding="utf-8"))
+        name, _ = parse_name(params.model.checkpoint)
+        if (source.get("checkpoint"), source.get("revision")) == (name, origin.revision):
+            return PRETRAINED
+    try:
+        run_stage("pretrained", directory, HF_HUB_OFFLINE="1", DVC_ROOT=str(Path().absolute()))
+    except UserError as error:
+        if isinstance(origin, Path) or "could not be fetched" not in str(error):
+            raise
+        raise UserError(
+            f'the base model {params.model.checkpoint} is not on this machine. "dvc repro" downloads it.'
+        ) from None
+    return directory / PRETRAINED
+
+
+def _tokenize_sample(directory: Path, pretrained: Path, params: Params) -> Path:
+    """Tokenize some rows of train, and return the directory for `load_inputs`.
+
+    The validation split is only there because `load_inputs` needs one.
+    """
+    sample = directory / "sample"
+    (sample / "models").mkdir(parents=True)
+    (sample / PRETRAINED).symlink_to(pretrained.absolute())
+    shutil.copytree(directory / RAW, sample / RAW, ignore=shutil.ignore_patterns("*.parquet"))
+    shutil.copy(directory / "params.yaml", sample)
+    # With one batch more than steps to measure, no epoch ends, so nothing is scored and no checkpoint is saved.
+    count = (_STEPS + 1) * params.train.batch_size * params.train.gradient_accumulation_steps
+    for path in (directory / RAW).glob("*.parquet"):
+        rows = read_parquet(directory / RAW, path.stem, "download", sample / "cache")
+        chosen = np.random.default_rng(0).integers(len(rows), size=count if path.stem == TRAIN else 1)
+        rows.select(chosen).to_parquet(sample / RAW / path.name)
+    run_stage("tokenize_data", sample)
+    return sample / TOKENIZED
+
+
+def _time_steps(directory: Path, tokenized: Path, pretrained: Path, task: Task, params: Params) -> float:
+    """Return the seconds per optimizer step."""
+    times: list[float] = []
+
+    def record(history: History) -> None:
+        times.append(time.perf_counter())
+        if len(times) > _STEPS or times[-1] - times[0] > _SECONDS:
+            raise _Measured
+
+    settings = params.train.model_copy(update={"logging_steps": 1, "max_train_samples": None, "class_weights": None})
+    with _quiet():
+        device = set_up_device(settings.precision, settings.num_threads)
+        inputs = load_inputs(task, tokenized, pretrained, settings, device)
+        runtime = params.runtime.model_copy(update={"report_to": "none", "dataloader_num_workers": 0})
+        times.append(time.perf_counter())
+        with suppress(_Measured):
+            fit(inputs, directory / "checkpoints", settings, runtime, record)
+    steps = np.diff(times)
+    return float(np.mean(steps[1:] if len(steps) > 1 else steps))  # The first step is slower.
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the log of training."""
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
