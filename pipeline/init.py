@@ -112,7 +112,7 @@ def _try(directory: Path, source: str, data: UserData, values: dict[str, Any], w
         raise UserError(with_sources(str(error))) from None
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
     _print("", "The first stages of a run will say:", *(f"  {with_sources(line)}" for line in log))
-    _print("", describe_splits(data.splits, card), "", *describe_labels(task, card))
+    _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
     if any(": dropped rows without a" in warning for warning in card.warnings):
         values["on_missing"] = "drop"
         _print("", "Rows without a text or a label will be dropped (data.on_missing: drop), see the warning above.")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pipeline.core.data_card import DataCard
 from pipeline.core.task import Task
-from pipeline.core.text import aligned, listing
+from pipeline.core.text import aligned
 from pipeline.onboarding.params_file import format_value
 from pipeline.onboarding.profile import ColumnProfile
 
@@ -34,19 +34,19 @@ def describe_columns(columns: Sequence[ColumnProfile]) -> list[str]:
 
 def describe_labels(task: Task, card: DataCard) -> list[str]:
     """Return a table with the number of rows of each class or label, or the range of the numbers."""
-    scored = {split: counts for split, counts in card.splits.items() if counts.labels or counts.numbers}
+    labeled = {split: card.splits[split] for split in task.splits if split not in task.unlabeled_splits}
     if not task.labels:
-        header = ["", *scored]
+        header = ["", *labeled]
         statistics = [
-            [name, *(f"{counts.numbers[name]:.4g}" for counts in scored.values())]
+            [name, *(f"{counts.numbers[name]:.4g}" for counts in labeled.values())]
             for name in ("mean", "std", "min", "max")
         ]
         return aligned([header, *statistics], "right")
     rows = [
-        [name, *(count(counts.labels[number], counts.rows) for counts in scored.values())]
+        [name, *(count(counts.labels[number], counts.rows) for counts in labeled.values())]
         for number, name in enumerate(task.labels[:_MOST_CLASSES])
     ]
-    lines = aligned([["class" if task.problem_type.startswith("single") else "label", *scored], *rows], "right")
+    lines = aligned([["class" if task.problem_type.startswith("single") else "label", *labeled], *rows], "right")
     if len(task.labels) > _MOST_CLASSES:
         lines.append(f"and {len(task.labels) - _MOST_CLASSES} more")
     if task.binary:
@@ -58,9 +58,8 @@ def describe_labels(task: Task, card: DataCard) -> list[str]:
     return lines
 
 
-def describe_splits(existing: Sequence[str], card: DataCard) -> str:
-    """Say where each split comes from."""
-    made = [split for split in card.splits if split not in existing]
-    rows = listing(f"{split} has {counts.rows:,} rows" for split, counts in card.splits.items())
-    taken = f" {' and '.join(made)} will be taken from the rows of train (data.split)." if made else ""
-    return f"{rows}.{taken}"
+def describe_splits(existing: Sequence[str], task: Task) -> str:
+    """Say which splits the data have, and which ones are made from the rows of train."""
+    made = [split for split in task.splits if split not in existing]
+    taken = f". The run takes {' and '.join(made)} from its rows (see data.split)" if made else ""
+    return f"The data have a split {' and '.join(existing)}{taken}."

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 # Text that means the same with and without quotes, whichever version of YAML reads it.
-_PLAIN = re.compile(r"[^\W\d_][\w.@/-]*(?: [\w.@/-]+)*")
+_PLAIN = re.compile(r"[^\W\d_][\w.@/=-]*(?: [\w.@/=-]+)*")
 _WORDS_WITH_A_MEANING = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 

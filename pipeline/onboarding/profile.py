@@ -67,15 +67,16 @@ def profile(name: str, column: pd.Series) -> ColumnProfile:
     texts = values.map(str)
     distinct = texts.drop_duplicates()
     numbers = pd.to_numeric(distinct, errors="coerce")
+    column_type = _type(values, distinct, numbers)
     return ColumnProfile(
         name=name,
-        type=_type(values, distinct, numbers),
+        type=column_type,
         rows=len(column),
         distinct=len(distinct),
         missing=len(column) - len(values),
         length=float(texts.str.len().mean()) if len(texts) else 0.0,
         has_fractions=bool((numbers % 1 > 0).any()),
-        examples=[literal(value) if isinstance(value, str) else str(value) for value in distinct.iloc[:_EXAMPLES]],
+        examples=[literal(text) if column_type == "text" else text[:40] for text in distinct.iloc[:_EXAMPLES]],
     )
 
 
