@@ -28,16 +28,11 @@ from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabi
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
 from pipeline.params import Precision
-from pipeline.tabular.reading import (
-    Batch,
-    ColumnSelection,
-    OnError,
-    RowError,
-    check_file,
-    raise_row_error,
-    read_file,
-    read_standard_input,
-)
+from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
+from pipeline.tabular.format_options import add_format_options, chosen_format
+from pipeline.tabular.opening import data_stem
+from pipeline.tabular.reading import Batch, ColumnSelection, check_file, read_file, read_standard_input
+from pipeline.tabular.row_errors import OnError, RowError, raise_row_error
 from pipeline.tabular.writing import Write, writing_rows
 
 _STANDARD_INPUT = Path("-")
@@ -50,6 +45,7 @@ def classify(
     skip_errors: bool,
     batch_size: int,
     precision: Literal["auto", Precision] | None = None,
+    file_format: FileFormat = DEFAULT_FORMAT,
 ) -> None:
     """Write the rows of a file, or a single row of texts, with the predictions of the model.
 
@@ -59,6 +55,7 @@ def classify(
         skip_errors: Whether to continue after a row that cannot be used. Such rows are written to a file of errors.
         batch_size: The number of rows per forward pass.
         precision: None means the precision in which the scores of the model were measured.
+        file_format: How the file is written.
 
     Raises:
         UserError: The model does not load, the input cannot be read, or a row cannot be used and is not skipped.
@@ -66,14 +63,14 @@ def classify(
     errors_path = _errors_path(source, out) if skip_errors else None
     _require_outputs(source, [path for path in (out, errors_path) if path])
     if isinstance(source, Path) and source != _STANDARD_INPUT:
-        check_file(source)  # Report a missing file at once, because loading the model takes seconds.
+        check_file(source, file_format)  # Report a missing file at once, because loading the model takes seconds.
     classifier = Classifier(model, batch_size, precision)
     settings = classifier.settings
     row_errors: list[RowError] = []
     on_error: OnError = row_errors.append if skip_errors else raise_row_error
     classified = truncated = 0
     with _writing(out) as write:
-        for batch in _read(source, settings.text_columns, on_error):
+        for batch in _read(source, settings.text_columns, on_error, file_format):
             rows, texts = _usable_rows(batch, settings.text_columns, on_error)
             if rows.numbers:
                 logits, batch_truncated = classifier.score(texts)
@@ -97,7 +94,7 @@ def classify(
         )  # fmt: skip
 
 
-def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iterable[Batch]:
+def _read(source: list[str] | Path, names: list[str], on_error: OnError, file_format: FileFormat) -> Iterable[Batch]:
     if isinstance(source, list):
         if len(source) != len(names):
             needed = "two texts" if len(names) == 2 else "one text"
@@ -105,12 +102,14 @@ def _read(source: list[str] | Path, names: list[str], on_error: OnError) -> Iter
         row = {name: [text] for name, text in zip(names, source, strict=True)}
         return [Batch(Path("command line"), "row", [0], row)]
     columns = ColumnSelection(names, keep_rest=True, remedy=f"The model reads {' and '.join(names)}. Rename a column.")
-    return read_standard_input(columns, on_error) if source == _STANDARD_INPUT else read_file(source, columns, on_error)
+    if source == _STANDARD_INPUT:
+        return read_standard_input(columns, on_error, file_format)
+    return read_file(source, columns, on_error, file_format)
 
 
 def _errors_path(source: list[str] | Path, out: Path | None) -> Path:
     path = out or (source if isinstance(source, Path) and source != _STANDARD_INPUT else Path("standard_input"))
-    return path.parent / f"{path.stem}.errors.jsonl"
+    return path.parent / f"{data_stem(path)}.errors.jsonl"
 
 
 def _require_outputs(source: list[str] | Path, outputs: list[Path]) -> None:
@@ -172,6 +171,7 @@ def main() -> None:
         help="classify the rows of this CSV, TSV, JSON, JSON Lines or Parquet file, or of JSON Lines on standard input "
         "(-), instead of TEXT; other columns are copied to the output",
     )  # fmt: skip
+    add_format_options(parser)
     parser.add_argument(
         "--out", metavar="FILE", type=Path,
         help="write the predictions to this CSV, TSV, JSON Lines or Parquet file (default: JSON Lines on standard "
@@ -206,7 +206,7 @@ def main() -> None:
     with as_command(), distributed.process_group():
         classify(
             arguments.model, arguments.file or arguments.texts, arguments.out, arguments.on_error == "skip",
-            arguments.batch_size, arguments.precision,
+            arguments.batch_size, arguments.precision, chosen_format(arguments),
         )  # fmt: skip
 
 

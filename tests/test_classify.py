@@ -203,7 +203,7 @@ BAD_ROWS = {
         2,
     ),
     "invalid JSON": ("in.jsonl", b'{"text": "good"\n{"text": "fine"}\n', r"in\.jsonl line 1 cannot be read as JSON", 1),
-    "not UTF-8": ("in.jsonl", b'{"text": "caf\xe9"}\n{"text": "fine"}\n', r"line 1 cannot be read as JSON.*utf-8", 1),
+    "not UTF-8": ("in.jsonl", b'{"text": "caf\xe9"}\n{"text": "fine"}\n', r"line 1 is not UTF-8.*--encoding cp1252", 1),
     "a lone surrogate": (
         "in.jsonl",
         b'{"text": "\\ud83d"}\n{"text": "fine"}\n',

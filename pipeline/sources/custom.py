@@ -17,6 +17,7 @@ from pipeline.sources.files import find_files
 from pipeline.sources.label_values import label_values
 from pipeline.sources.labels import Labels, read_labels
 from pipeline.sources.splits import MADE, assign, made_fractions, split_keys
+from pipeline.tabular.file_format import FileFormat
 from pipeline.tabular.reading import ColumnSelection, read_file, texts
 
 
@@ -40,10 +41,11 @@ def load_custom(params: DataParams) -> Corpus:
     Raises:
         UserError: A file has an error, or the files do not fit the section `data` of params.yaml.
     """
-    files = find_files(Path(params.directory))
+    file_format = FileFormat(params.delimiter, params.encoding, params.header)
+    files = find_files(Path(params.directory), file_format)
     last_changes = {path: _last_change(path) for path in chain.from_iterable(files.values())}
     sha256 = {path.relative_to(params.directory).as_posix(): file_sha256(path) for path in last_changes}
-    rows = {split: _read(paths, split, params) for split, paths in files.items()}
+    rows = {split: _read(paths, split, params, file_format) for split, paths in files.items()}
     if changed := next((path for path, time in last_changes.items() if _last_change(path) != time), None):
         raise UserError(f"{changed} changed while it was being read. Run the command again.")
 
@@ -77,7 +79,7 @@ def _last_change(path: Path) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-def _read(paths: list[Path], split: str, params: DataParams) -> _FileRows:
+def _read(paths: list[Path], split: str, params: DataParams, file_format: FileFormat) -> _FileRows:
     names = [*params.text_column_names, *params.slice_columns]
     if split == TRAIN and params.split.column and params.split.column not in names:
         names.append(params.split.column)
@@ -88,7 +90,7 @@ def _read(paths: list[Path], split: str, params: DataParams) -> _FileRows:
     places: list[str] = []
     for path in paths:
         before = len(labels)
-        for batch in read_file(path, columns):
+        for batch in read_file(path, columns, file_format=file_format):
             parts.append(pa.table({name: texts(batch, name) for name in names}))
             labels += label_values(batch, params.label_columns)
             places += map(batch.where, range(len(batch.numbers)))

@@ -1,6 +1,7 @@
 """Find the files of each split in the user's directory."""
 
 import re
+from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 
@@ -8,23 +9,30 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
+from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
+from pipeline.tabular.opening import data_stem
 from pipeline.tabular.reading import FORMATS, check_file
 
 # The split that each file name means. The Hub uses the same names.
 NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
+# What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
+# .dvcignore has the same list, so that these files do not mark a run as outdated.
+_DROPPINGS = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
-def find_files(directory: Path) -> dict[str, list[Path]]:
+def find_files(directory: Path, file_format: FileFormat = DEFAULT_FORMAT) -> dict[str, list[Path]]:
     """Return the file of each split, or its shards in order. Train comes first.
 
     Raises:
         UserError: Train has no file, a split has several candidates, shards are missing, a file cannot be read, or
             the copy of the repository in which an experiment runs does not have a file because it is not tracked.
     """
-    candidates, ignored = _candidates(directory)
+    candidates, ignored = _candidates(directory, file_format)
     # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
-    missing = set() if directory.is_absolute() else _relative_paths(users_path(directory)) - _relative_paths(directory)
+    missing: set[Path] = set()
+    if not directory.is_absolute():
+        missing = _relative_paths(users_path(directory), file_format) - _relative_paths(directory, file_format)
     if missing:
         name = directory / min(missing)
         raise UserError(
@@ -53,7 +61,7 @@ def find_files(directory: Path) -> dict[str, list[Path]]:
     return {split: next(iter(candidates[split].values())) for split in splits if split in candidates}
 
 
-def _candidates(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list[str]]:
+def _candidates(directory: Path, file_format: FileFormat) -> tuple[dict[str, dict[str, list[Path]]], list[str]]:
     """Find the files that are named after a split.
 
     Returns:
@@ -63,8 +71,8 @@ def _candidates(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list
     candidates: dict[str, dict[str, list[Path]]] = {}
     ignored = []
     for path in _visible(directory) if directory.is_dir() else []:
-        shard = None if path.is_dir() else _SHARD.fullmatch(path.stem)
-        split = NAMES.get((shard[1] if shard else path.stem).lower())
+        shard = None if path.is_dir() else _SHARD.fullmatch(data_stem(path))
+        split = NAMES.get((shard[1] if shard else data_stem(path)).lower())
         files = [file for file in (_visible(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
         if split is None or not files:
             ignored.append(path.name)
@@ -74,8 +82,8 @@ def _candidates(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list
     shards: dict[Path, set[str]] = {}
     for by_name in candidates.values():
         for file in chain.from_iterable(by_name.values()):
-            check_file(file)
-            if _SHARD.fullmatch(file.stem):
+            check_file(file, file_format)
+            if _SHARD.fullmatch(data_stem(file)):
                 shards.setdefault(file.with_name(_pattern(file)), set()).add(file.name)
     for pattern, names in shards.items():
         _require_shards(pattern, names)
@@ -83,12 +91,13 @@ def _candidates(directory: Path) -> tuple[dict[str, dict[str, list[Path]]], list
 
 
 def _pattern(shard: Path) -> str:
-    return _SHARD.sub(r"\1-*-of-\2", shard.stem) + shard.suffix
+    stem = data_stem(shard)
+    return _SHARD.sub(r"\1-*-of-\2", stem) + shard.name.removeprefix(stem)
 
 
 def _require_shards(pattern: Path, names: set[str]) -> None:
     """Raise UserError if the shards `train-*-of-00003.csv` do not have exactly the numbers 0 to 2."""
-    total = int(pattern.stem[-5:])
+    total = int(data_stem(pattern)[-5:])
     expected = {pattern.name.replace("*", f"{number:05}") for number in range(total)}
     if names != expected:
         raise UserError(
@@ -98,9 +107,14 @@ def _require_shards(pattern: Path, names: set[str]) -> None:
 
 
 def _visible(directory: Path) -> list[Path]:
-    return [path for path in sorted(directory.iterdir()) if not path.name.startswith(".")]
+    return [path for path in sorted(directory.iterdir()) if not _is_dropping(path.name)]
 
 
-def _relative_paths(directory: Path) -> set[Path]:
-    files = chain.from_iterable(chain.from_iterable(by_name.values()) for by_name in _candidates(directory)[0].values())
+def _is_dropping(name: str) -> bool:
+    return name.startswith(".") or any(fnmatchcase(name.lower(), pattern) for pattern in _DROPPINGS)
+
+
+def _relative_paths(directory: Path, file_format: FileFormat) -> set[Path]:
+    by_split = _candidates(directory, file_format)[0]
+    files = chain.from_iterable(chain.from_iterable(by_name.values()) for by_name in by_split.values())
     return {path.relative_to(directory) for path in files}

@@ -10,7 +10,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.text import listing, literal
 from pipeline.sources.label_column import LabelColumn
 from pipeline.sources.label_values import has_value, is_integer, is_minus_one, is_number, is_quoted_list, text_of
-from pipeline.tabular.reading import LONE_SURROGATE
+from pipeline.tabular.opening import LONE_SURROGATE
 
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 MOST_CLASSES = 1000

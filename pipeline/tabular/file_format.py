@@ -1,6 +1,19 @@
-"""How the text files of a user are written."""
+"""How the text files of a user are written: the delimiter, the encoding and the header."""
 
+import csv
+import re
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from statistics import median
 from typing import NamedTuple
+
+from pipeline.tabular.opening import data_suffix, decoded_lines, open_text
+
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
+_HEAD = 100  # lines that the guesses are based on
+_LONG_NAME = 40  # in characters; longer "names" are texts if the rest of the column is as long
+_SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)  # Excel's own first line
 
 
 class FileFormat(NamedTuple):
@@ -9,10 +22,122 @@ class FileFormat(NamedTuple):
     Attributes:
         delimiter: The character between the columns of CSV and TSV files. None means that the first lines decide.
         encoding: The name of a Python codec.
-        header: Whether the first row of CSV and TSV files contains the names of the columns. If it does not, the columns
-            are called column_1, column_2 and so on.
+        header: Whether the first row of CSV and TSV files contains the names of the columns. If it does not, the
+            columns are called column_1, column_2 and so on.
     """
 
     delimiter: str | None = None
     encoding: str = "utf-8"
     header: bool = True
+
+
+DEFAULT_FORMAT = FileFormat()
+
+
+class Head(NamedTuple):
+    """The start of a CSV or TSV file.
+
+    Attributes:
+        lines: The first lines, without Excel's line `sep=;`.
+        skipped: The number of lines before `lines`.
+        delimiter: The delimiter that the user has set, or the one that the lines use.
+    """
+
+    lines: list[str]
+    skipped: int
+    delimiter: str
+
+    def rows(self) -> list[list[str]]:
+        """Return the rows that can be read."""
+        return [fields for fields in _split(self.lines, self.delimiter) if fields]
+
+
+def take_head(path: Path, lines: Iterable[str], file_format: FileFormat) -> Head:
+    """Take the first lines of a CSV or TSV file, and determine the delimiter."""
+    head = list(islice(lines, _HEAD))
+    usual = "\t" if data_suffix(path) == ".tsv" else ","
+    if head and (separator := _SEPARATOR_LINE.fullmatch(head[0])):
+        return Head(head[1:], 1, file_format.delimiter or separator[1])
+    return Head(head, 0, file_format.delimiter or detect_delimiter(head, usual))
+
+
+def read_head(path: Path, file_format: FileFormat) -> Head:
+    """Read the start of a CSV or TSV file. Raises UserError if it cannot be read."""
+    with open_text(path, file_format.encoding, newline="") as file:
+        return take_head(path, decoded_lines(path, file, file_format.encoding), file_format)
+
+
+def detect_format(path: Path, file_format: FileFormat) -> FileFormat:
+    """Return the format with the delimiter that a CSV or TSV file uses. For other files, it stays as it is."""
+    if data_suffix(path) not in (".csv", ".tsv"):
+        return file_format
+    return file_format._replace(delimiter=read_head(path, file_format).delimiter)
+
+
+def detect_delimiter(lines: list[str], usual: str) -> str:
+    """Return the delimiter that splits the most rows into as many fields as the first row, which must be at least two.
+
+    `usual` wins ties. It is also returned if no delimiter fits most of the rows, as in a file with a single column.
+    """
+    best, best_fit = usual, 0.5
+    for delimiter in [usual, *DELIMITERS]:
+        fit = _fit(_split(lines, delimiter))
+        if fit > best_fit:
+            best, best_fit = delimiter, fit
+    return best
+
+
+def guess_header(rows: list[list[str]]) -> bool:
+    """Guess from the first rows of a file whether the first one contains the names of the columns.
+
+    It does not if a name is a number, occurs again as a value of its column, or is a long text like the values. pandas
+    numbers columns without names from 0, so these numbers are names. Empty names say nothing.
+    """
+    names = [name.strip() for name in rows[0]] if rows else []
+    if not any(names):
+        return False
+    if names == [str(number) for number in range(len(names))]:
+        return True
+    for column, name in enumerate(names):
+        values = [row[column].strip() for row in rows[1:] if len(row) == len(names)]
+        long = len(name) > _LONG_NAME and len(values) > 0 and median(map(len, values)) > _LONG_NAME
+        if name and (_is_number(name) or name in values or long):
+            return False
+    return True
+
+
+def _split(lines: list[str], delimiter: str) -> list[list[str]]:
+    """Split lines into rows of fields. Blank lines are left out, and a row that cannot be read has no fields."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    rows: list[list[str]] = []
+    while True:
+        try:
+            if fields := next(reader):
+                rows.append(fields)
+        except StopIteration:
+            return rows
+        except csv.Error:
+            if reader.line_num == len(lines):  # A quoted field may continue after the last of these lines.
+                return rows
+            rows.append([])
+
+
+def _fit(rows: list[list[str]]) -> float:
+    """Return the proportion of the rows that have as many fields as the first row, or 0 if it has only one.
+
+    All rows may also have one field more: R writes the names of the rows without a name of their column.
+    """
+    if not rows or len(rows[0]) < 2:
+        return 0
+    widths = [len(row) for row in rows]
+    if len(rows) > 1 and set(widths[1:]) == {widths[0] + 1}:
+        return 1
+    return widths.count(widths[0]) / len(widths)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

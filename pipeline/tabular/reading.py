@@ -1,10 +1,11 @@
 """Read rows of CSV, TSV, JSON and Parquet files in batches. Every error names the file and the line."""
 
-import csv
-import json
+import codecs
+import io
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,47 +16,41 @@ from datasets import ClassLabel, Features
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import closest_match, listing, literal
+from pipeline.tabular.csv_rows import csv_rows
+from pipeline.tabular.file_format import DEFAULT_FORMAT, DELIMITERS, FileFormat
+from pipeline.tabular.json_rows import document_rows, is_document, json_lines
+from pipeline.tabular.opening import (
+    LONE_SURROGATE,
+    data_suffix,
+    is_compressed,
+    open_bytes,
+    open_text,
+    text_codec,
+)
+from pipeline.tabular.row_errors import OnError, RowError, raise_row_error
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")  # suffixes of the files that can be read
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
+_SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _ROWS = 1 << 15  # rows per batch
-_LONGEST_FIELD = 10_000_000  # in characters, because a quote that is never closed would take the rest of the file
+_HEAD = 1 << 16  # bytes that show what a file contains
 _TEXT = "UTF-8 text"
 # How files start. The patterns allow for CSV files whose first column has a name such as <q>, [q], {q} or PAR1.
-_CONTENTS = {
-    "a Parquet file": rb"PAR1(?![,\t])",
+_BINARY_CONTENTS = {
+    "a Parquet file": rb"PAR1(?![,;|\t])",
     "a zip or Excel file": rb"PK\x03\x04",
     "a gzip file": rb"\x1f\x8b",
     "a PDF": rb"%PDF",
-    "UTF-16 text": rb"\xff\xfe|\xfe\xff",
-    "an HTML or XML page": rb"<!doctype|<!--|<\?xml|<(html|head|body|table)(\s|>(?![,\t]))",
-    "JSON": rb"""[\[{][\s\[{]*\"""",
-    "a Git LFS pointer": rb"version https://git-lfs",
 }
+_TEXT_CONTENTS = {
+    "an HTML or XML page": r"<!doctype|<!--|<\?xml|<(html|head|body|table)(\s|>(?![,;|\t]))",
+    "JSON": r"""[\[{][\s\[{]*\"""",
+    "a Git LFS pointer": r"version https://git-lfs",
+}
+# A column without a name, such as an index that pandas or R has written, or what trailing delimiters separate.
+_UNNAMED = re.compile(r"|__index_level_\d+__")
+
 
 Rows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
-
-
-class RowError(UserError):
-    """A row that cannot be used.
-
-    Attributes:
-        where: The file and the line. The message starts with it.
-        why: The rest of the message: what was found and what to do.
-        row: The part of the row that could be read.
-    """
-
-    def __init__(self, where: str, why: str, row: Any) -> None:
-        super().__init__(f"{where} {why}")
-        self.where, self.why, self.row = where, why, row
-
-
-OnError = Callable[[RowError], None]
-
-
-def raise_row_error(error: RowError) -> None:
-    """Raise the error, to stop at the first row that cannot be used."""
-    raise error
 
 
 class Batch(NamedTuple):
@@ -122,190 +117,182 @@ class ColumnSelection(NamedTuple):
     keep_rest: bool = False
     remedy: str = "Name one of these columns in params.yaml."
 
-    def select(self, path: Path, names: list[str]) -> list[str]:
-        """Choose the columns to read from a file. Raises UserError if one is missing or occurs more than once."""
-        selected = dict.fromkeys([*self.wanted, *(names if self.keep_rest else [])])
+    def select(self, path: Path, names: list[str], nested: Sequence[str] = ()) -> list[str]:
+        """Choose the columns to read from a file. Raises UserError if one is missing or occurs more than once.
+
+        Args:
+            names: The columns of the file. Those without a name are left out, unless they are wanted.
+            nested: The names of fields inside the columns, such as "review.text".
+        """
+        rest = [name for name in names if not _UNNAMED.fullmatch(name)] if self.keep_rest else []
+        selected = dict.fromkeys([*self.wanted, *rest])
         for name in selected:
             if names.count(name) > 1:
                 raise UserError(f'{path} has {names.count(name)} columns named "{name}". Rename all but one.')
-            if name not in names and name not in self.optional:
-                raise self._missing_column(path, name, names)
-        return [name for name in names if name in selected]
+            if name not in names and name not in nested and name not in self.optional:
+                raise self._missing_column(path, name, [*names, *nested])
+        return [name for name in dict.fromkeys([*names, *nested]) if name in selected]
 
-    def _missing_column(self, path: Path, name: str, names: list[str]) -> UserError:
+    def _missing_column(self, path: Path, missing: str, names: list[str]) -> UserError:
+        names = [name for name in names if not _UNNAMED.fullmatch(name)]
         by_lowercase = {candidate.lower(): candidate for candidate in names}
-        similar = closest_match(name.lower(), by_lowercase)
+        similar = closest_match(missing.lower(), by_lowercase)
         remedy = (f'Did you mean "{by_lowercase[similar]}"? ' if similar else "") + self.remedy
-        if len(names) == 1 and path.suffix in (".csv", ".tsv") and (separator := re.search(r"[;\t,|]", names[0])):
+        is_delimited = len(names) == 1 and data_suffix(path) in (".csv", ".tsv")
+        if is_delimited and (delimiter := next((mark for mark in DELIMITERS if mark in names[0]), None)):
             remedy = (
-                f"The fields seem to be separated by {separator[0]!r}. Separate them with commas in a .csv file, and "
-                "with tabs in a .tsv file."
+                f"The fields seem to be separated by {delimiter!r}. Set data.delimiter to it (in a command, "
+                "--delimiter)."
             )
-        return UserError(f'{path} has no column "{name}". Its columns are: {listing(names, 20)}. {remedy}')
+        return UserError(f'{path} has no column "{missing}". Its columns are: {listing(names, 20)}. {remedy}')
 
 
-def read_file(path: Path, columns: ColumnSelection, on_error: OnError = raise_row_error) -> Iterator[Batch]:
+def read_file(
+    path: Path,
+    columns: ColumnSelection,
+    on_error: OnError = raise_row_error,
+    file_format: FileFormat = DEFAULT_FORMAT,
+) -> Iterator[Batch]:
     """Yield the rows of a file in batches, and call `on_error` for each row that cannot be used.
 
     Raises:
-        UserError: The file is not what its suffix says, a column is missing, or the text is not UTF-8.
+        UserError: The file is not what its suffix says, a column is missing, or the text is in another encoding.
     """
-    head = check_file(path)
-    if path.suffix == ".parquet":
+    check_file(path, file_format)
+    encoding = file_format.encoding
+    if data_suffix(path) == ".parquet":
         yield from _read_parquet(path, columns)
-    elif path.suffix in (".csv", ".tsv"):
-        yield from _batches(path, "line", _csv_rows(path, columns, on_error), columns)
-    elif head.startswith(b"["):
-        yield from _json_batches(path, "row", _json_list(path), columns, on_error)
+    elif data_suffix(path) in (".csv", ".tsv"):
+        rows = csv_rows(path, file_format, partial(columns.select, path), on_error)
+        yield from _batches(path, "line", rows, columns)
+    elif is_document(path, encoding):
+        yield from _batches(path, "row", document_rows(path, file_format, on_error), columns)
     else:
-        with path.open("rb") as file:
-            yield from _json_batches(path, "line", _json_lines(path, file, on_error), columns, on_error)
+        with open_text(path, encoding, newline="\n") as lines:
+            yield from _batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
 
 
-def read_standard_input(columns: ColumnSelection, on_error: OnError = raise_row_error) -> Iterator[Batch]:
+def read_standard_input(
+    columns: ColumnSelection,
+    on_error: OnError = raise_row_error,
+    file_format: FileFormat = DEFAULT_FORMAT,
+) -> Iterator[Batch]:
     """Return the rows of standard input in batches. Each line must be a JSON object."""
+    encoding = file_format.encoding
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding=text_codec(encoding), errors="surrogateescape", newline="\n")
     path = Path("standard input")
-    return _json_batches(path, "line", _json_lines(path, sys.stdin.buffer, on_error), columns, on_error)
+    return _batches(path, "line", json_lines(path, sys.stdin, encoding, on_error), columns)
 
 
-def check_file(path: Path) -> bytes:
-    """Return the start of a file. Raises UserError if it cannot be read, is empty, or is not what its suffix says."""
-    if path.suffix not in FORMATS:
-        raise UserError(f"{path} has an unsupported suffix. Save it in one of these formats: {', '.join(FORMATS)}.")
-    try:
-        with path.open("rb") as file:
-            head = file.read(1000).removeprefix(b"\xef\xbb\xbf").lstrip()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    if not head:
+def check_file(path: Path, file_format: FileFormat = DEFAULT_FORMAT) -> None:
+    """Raise UserError if a file cannot be read, is empty, or is not what its suffix and `data.encoding` say."""
+    suffix = data_suffix(path)
+    if suffix in _SPREADSHEETS:
+        raise UserError(
+            f'{path} is a spreadsheet. In the program that made it, save it as "CSV UTF-8", or convert it with '
+            "pandas.read_excel(..., dtype=str).to_csv(..., index=False)."
+        )
+    if suffix not in FORMATS or (is_compressed(path) and suffix == ".parquet"):
+        raise UserError(
+            f"{path} has an unsupported suffix. Save it in one of these formats: {', '.join(FORMATS)}. All but "
+            ".parquet may be compressed (.csv.gz)."
+        )
+    head = _read_head(path)
+    if not head.strip():
         raise UserError(f"{path} is empty. Put rows into it, or remove it.")
-    content = next((name for name, start in _CONTENTS.items() if re.match(start, head, re.IGNORECASE)), _TEXT)
-    expected = {".parquet": "a Parquet file", ".json": "JSON", ".jsonl": "JSON"}.get(path.suffix, _TEXT)
+    expected = {".parquet": "a Parquet file", ".json": "JSON", ".jsonl": "JSON"}.get(suffix, _TEXT)
+    content = _match(_BINARY_CONTENTS, head)
+    if content is None and expected != "a Parquet file":
+        _check_encoding(path, head, file_format.encoding)
+        text = codecs.getincrementaldecoder(text_codec(file_format.encoding))("replace").decode(head).lstrip()
+        content = _match(_TEXT_CONTENTS, text)
+    content = content or _TEXT
     if content != expected and not (expected == "JSON" and content == _TEXT):  # The JSON parser will say more.
         raise UserError(
-            f"{path} is {content}, but the suffix {path.suffix} means {expected}. Save it as {expected}, or rename it."
+            f"{path} is {content}, but the suffix {suffix} means {expected}. Save it as {expected}, or rename it."
         )
-    if b"\0" in head and path.suffix != ".parquet":
-        raise UserError(f"{path} contains null bytes, so it is not UTF-8 text. Save it as UTF-8.")
-    return head
+
+
+def _read_head(path: Path) -> bytes:
+    """Return the start of a file, decompressed. Raises UserError if it is compressed and its suffix does not say so."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    if not is_compressed(path):
+        if head.startswith(b"\x1f\x8b"):
+            raise UserError(f"{path} is a gzip file. Rename it to {path.name}.gz.")
+        return head
+    if head and not head.startswith(b"\x1f\x8b"):
+        raise UserError(f"{path} is not a gzip file. Rename it to {path.stem}.")
+    with open_bytes(path) as decompressed:
+        return decompressed.read(_HEAD)
+
+
+def _match(contents: Mapping[str, Any], head: Any) -> str | None:
+    return next((content for content, start in contents.items() if re.match(start, head, re.IGNORECASE)), None)
+
+
+def _check_encoding(path: Path, head: bytes, encoding: str) -> None:
+    """Raise UserError if a file is certainly in another encoding. Other mistakes appear when its lines are decoded."""
+    codec = text_codec(encoding)
+    wide = codec.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    if not wide and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        actual = "utf-16"
+    elif not wide and max(even, odd) > 10 * min(even, odd):  # Half of the bytes of Latin letters are 0 in UTF-16.
+        actual = "utf-16-be" if even > odd else "utf-16-le"
+    elif not wide and even + odd:
+        raise UserError(f"{path} contains null bytes, so it is not text. Save it as UTF-8 text.")
+    elif codec != "utf-8-sig" and (_is_utf8(head) or (wide and not even + odd)):
+        actual = "utf-8"
+    else:
+        return
+    alternative = "" if actual == "utf-8" else ", or save it as UTF-8"
+    raise UserError(
+        f"{path} is {actual.upper()} text, not {encoding}. Set data.encoding={actual} (in a command, --encoding "
+        f"{actual}){alternative}."
+    )
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Return whether bytes are UTF-8 with other characters than ASCII, which is unlikely in any other encoding."""
+    try:
+        return not codecs.getincrementaldecoder("utf-8")().decode(head).isascii()
+    except UnicodeDecodeError:
+        return False
 
 
 def _batches(path: Path, unit: str, rows: Rows, columns: ColumnSelection) -> Iterator[Batch]:
     names: list[str] = []
     while chunk := list(islice(rows, _ROWS)):
         # A JSON object may omit a column. The first batch must have the column in some row, but later batches need not.
-        names = columns.select(path, list(dict.fromkeys([*names, *chain.from_iterable(row for _, row in chunk)])))
-        values = {name: [row.get(name) for _, row in chunk] for name in names}
+        keys = dict.fromkeys([*names, *chain.from_iterable(row for _, row in chunk)])
+        nested = [] if keys.keys() >= set(columns.wanted) else _nested_names(row for _, row in chunk)
+        names = columns.select(path, list(keys), nested)
+        values = {name: [nested_value(row, name) for _, row in chunk] for name in names}
         yield Batch(path, unit, [number for number, _ in chunk], values)
 
 
-def _csv_rows(path: Path, columns: ColumnSelection, on_error: OnError) -> Rows:
-    """Yield the rows of a CSV or TSV file, with the line on which each row starts.
-
-    Blank lines are skipped. In a file with only one column, a blank line before the last row is an empty field.
-    """
-    csv.field_size_limit(_LONGEST_FIELD)
-    delimiter, mark = ("\t", "tab") if path.suffix == ".tsv" else (",", "comma")
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = csv.reader(_require_utf8(path, file), delimiter=delimiter, strict=True)
-        header: list[str] = []
-        selected: set[str] = set()
-        blank_lines: list[int] = []
-        while True:
-            line = reader.line_num + 1
-            try:
-                fields = next(reader, None)
-            except csv.Error as error:
-                why = (
-                    f"cannot be read ({error}). If a field contains double quotes, enclose it in double quotes and "
-                    'double the quotes inside it: "He said ""yes""."'
-                )
-                row_error = RowError(f"{path} line {line}", why, None)
-                if not header:
-                    raise row_error from None
-                on_error(row_error)
-                continue
-            if fields is None:
-                return
-            if header and not fields:
-                blank_lines.append(line)
-                continue
-            if len(header) == 1:  # A blank line that is followed by another row is a row with an empty field.
-                yield from ((blank_line, {header[0]: ""}) for blank_line in blank_lines)
-                blank_lines.clear()
-            if fields and not header:
-                header = [name.strip() for name in fields]
-                selected.update(columns.select(path, header))
-            elif fields and len(fields) != len(header):
-                why = (
-                    f"must have as many fields as the header ({len(header)}), got {len(fields)}. Enclose a field that "
-                    f"contains a {mark} or a line break in double quotes."
-                )
-                on_error(RowError(f"{path} line {line}", why, fields))
-            elif fields:
-                yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
+def _nested_names(values: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the names of the fields inside the objects, such as "review.text"."""
+    names: dict[str, None] = {}
+    for value in values:
+        for key, inner in value.items():
+            if isinstance(inner, dict):
+                names |= dict.fromkeys(f"{key}.{name}" for name in [*inner, *_nested_names([inner])])
+    return list(names)
 
 
-def _require_utf8(path: Path, lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines that were decoded with `surrogateescape`. Raises UserError at the first line that is not UTF-8."""
-    for number, line in enumerate(lines, 1):
-        if escaped := LONE_SURROGATE.search(line):
-            byte = escaped[0].encode("utf-8", "surrogateescape")
-            raise UserError(
-                f"{path} line {number} is not UTF-8. It may be Windows-1252, in which the byte 0x{byte.hex()} is "
-                f'{byte.decode("cp1252", "replace")!r}. Save it as UTF-8, for example with "iconv -f WINDOWS-1252 '
-                f'-t UTF-8 {path} > utf8 && mv utf8 {path}".'
-            )
-        yield line
-
-
-def _json_batches(
-    path: Path, unit: str, values: Iterator[tuple[int, Any]], columns: ColumnSelection, on_error: OnError
-) -> Iterator[Batch]:
-    def objects() -> Rows:
-        for number, value in values:
-            if isinstance(value, dict):
-                yield number, value
-            else:
-                why = f"must be a JSON object with the columns as keys, got {literal(value)}."
-                on_error(RowError(f"{path} {unit} {number}", why, value))
-
-    return _batches(path, unit, objects(), columns)
-
-
-def _json_list(path: Path) -> Iterator[tuple[int, Any]]:
-    """Return the items of a list with their numbers from 0. The whole list is loaded into memory."""
-    try:
-        return enumerate(json.loads(path.read_bytes(), object_pairs_hook=_require_unique_keys))
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} cannot be read as JSON: {error}. Write a list of objects, or an object on each line."
-        ) from None
-
-
-def _json_lines(path: Path, file: Iterable[bytes], on_error: OnError) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(file, 1):
-        if line.strip():
-            try:
-                value = json.loads(line, object_pairs_hook=_require_unique_keys)
-            except (ValueError, RecursionError) as error:
-                text = line.decode(errors="replace").rstrip("\r\n")
-                why = f"cannot be read as JSON: {error}. Write an object on each line."
-                on_error(RowError(f"{path} line {number}", why, text))
-            else:
-                yield number, value
-
-
-def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a row from the keys and values of an object. Raises ValueError if a key occurs more than once.
-
-    By default, Python's reader keeps only the last value of a key.
-    """
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {literal(next(key for key in keys if keys.count(key) > 1))} occurs more than once")
-    return row
+def nested_value(row: dict[str, Any], name: str) -> Any:
+    """Return a value by its name. If the row does not have the name, dots lead into objects, as in "review.text"."""
+    if name in row:
+        return row[name]
+    key, _, inner_name = name.partition(".")
+    inner = row.get(key)
+    return nested_value(inner, inner_name) if inner_name and isinstance(inner, dict) else None
 
 
 def _read_parquet(path: Path, columns: ColumnSelection) -> Iterator[Batch]:
@@ -313,14 +300,31 @@ def _read_parquet(path: Path, columns: ColumnSelection) -> Iterator[Batch]:
     try:
         # By default, the reader keeps everything that it has read: https://github.com/apache/arrow/issues/39808
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-            names = columns.select(path, file.schema_arrow.names)
+            schema = file.schema_arrow
+            names = columns.select(path, schema.names, _nested_fields(schema))
             for batch in file.iter_batches(_ROWS, columns=names):
-                yield Batch(path, "row", range(start, start + len(batch)), batch.to_pydict(), file.schema_arrow)
+                values = batch.to_pydict()
+                for name in names:
+                    if name not in values:
+                        outer, _, inner_name = name.partition(".")
+                        values[name] = [nested_value(value or {}, inner_name) for value in values[outer]]
+                columns_of_batch = {name: values[name] for name in names}
+                yield Batch(path, "row", range(start, start + len(batch)), columns_of_batch, schema)
                 start += len(batch)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} contains text that is not UTF-8 ({error}). Write the file again.") from None
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} is not a complete Parquet file ({error}). Write the file again.") from None
+
+
+def _nested_fields(fields: Iterable[pa.Field]) -> list[str]:
+    """Return the names of the fields inside structs, such as "review.text"."""
+    names = []
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            inner = [*field.type.names, *_nested_fields(field.type.fields)]
+            names += [f"{field.name}.{name}" for name in inner]
+    return names
 
 
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
@@ -329,11 +333,17 @@ def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
         features = Features.from_arrow_schema(schema)
     except (AttributeError, KeyError, TypeError, ValueError):  # The schema is damaged, or a newer version wrote it.
         return {}
+    return _names_of_classes(features)
+
+
+def _names_of_classes(features: Mapping[str, Any]) -> dict[str, list[str]]:
     names = {}
     for name, feature in features.items():
         feature = getattr(feature, "feature", feature)  # for a list, the feature of its items
         if isinstance(feature, ClassLabel):
             names[name] = feature.names
+        elif isinstance(feature, dict):
+            names |= {f"{name}.{inner_name}": classes for inner_name, classes in _names_of_classes(feature).items()}
     return names
 
 

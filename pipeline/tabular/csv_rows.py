@@ -1,0 +1,87 @@
+"""Read the rows of CSV and TSV files. Every row must have as many fields as the header."""
+
+import csv
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.messages import log
+from pipeline.tabular.file_format import DELIMITERS, FileFormat, guess_header, take_head
+from pipeline.tabular.opening import decoded_lines, open_text
+from pipeline.tabular.row_errors import OnError, RowError
+
+_LONGEST_FIELD = 10_000_000  # in characters, because a quote that is never closed would take the rest of the file
+
+
+def csv_rows(
+    path: Path, file_format: FileFormat, select: Callable[[list[str]], list[str]], on_error: OnError
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a CSV or TSV file, with the line on which each row starts.
+
+    Blank lines are skipped. In a file with only one column, a blank line before the last row is an empty field.
+
+    Args:
+        select: Returns the names of the columns to read, given all names.
+    """
+    csv.field_size_limit(_LONGEST_FIELD)
+    with open_text(path, file_format.encoding, newline="") as file:
+        lines = decoded_lines(path, file, file_format.encoding)
+        head = take_head(path, lines, file_format)
+        if file_format.header and not guess_header(head.rows()):
+            log.warning(
+                "%s: the first row looks like data instead of names of columns. If so, set data.header=false (in a "
+                "command, --no-header).",
+                path,
+            )
+        reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
+        header: list[str] = []
+        selected: set[str] = set()
+        blank_lines: list[int] = []
+        has_rows = False
+        while True:
+            line = head.skipped + reader.line_num + 1
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                why = (
+                    f"cannot be read ({error}). If a field contains double quotes, enclose it in double quotes and "
+                    'double the quotes inside it: "He said ""yes""."'
+                )
+                row_error = RowError(f"{path} line {line}", why, None)
+                if not header:
+                    raise row_error from None
+                on_error(row_error)
+                continue
+            if fields is None:
+                return
+            if not fields:
+                if header:
+                    blank_lines.append(line)
+                continue
+            if not header:
+                header = _header(fields, file_format)
+                selected.update(select(header))
+                if file_format.header:
+                    continue
+            if len(header) == 1:  # A blank line that is followed by another row is a row with an empty field.
+                yield from ((blank_line, {header[0]: ""}) for blank_line in blank_lines)
+                blank_lines.clear()
+            if len(fields) == len(header):
+                yield line, {name: field for name, field in zip(header, fields, strict=True) if name in selected}
+            else:
+                first = "header" if file_format.header else "first row"
+                why = (
+                    f"must have as many fields as the {first} ({len(header)}), got {len(fields)}. Enclose a field that "
+                    f"contains a {DELIMITERS[head.delimiter]} or a line break in double quotes."
+                )
+                if not has_rows and file_format.header and len(fields) == len(header) + 1:
+                    why += " If the first fields are the names of R's rows, use write.table(..., col.names=NA)."
+                on_error(RowError(f"{path} line {line}", why, fields))
+            has_rows = True
+
+
+def _header(fields: list[str], file_format: FileFormat) -> list[str]:
+    if file_format.header:
+        return [name.strip() for name in fields]
+    return [f"column_{number}" for number in range(1, len(fields) + 1)]

@@ -1,0 +1,93 @@
+"""Open the data files of a user, whether they are compressed or not and in whichever encoding they are."""
+
+import codecs
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline.core.messages import UserError
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
+
+
+def data_suffix(path: Path) -> str:
+    """Return the suffix that says what a file contains: ".csv" for train.csv, TRAIN.CSV and train.csv.gz."""
+    return (Path(path.stem) if is_compressed(path) else path).suffix.lower()
+
+
+def data_stem(path: Path) -> str:
+    """Return the name of a file without its suffixes: "train" for train.csv and train.csv.gz."""
+    return Path(path.stem).stem if is_compressed(path) else path.stem
+
+
+def is_compressed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, and decompress it if its name ends with .gz. An error of the file in the block is a UserError."""
+    try:
+        opener: Callable[..., Any] = gzip.open if is_compressed(path) else open
+        with opener(path, "rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is not a complete gzip file ({error}). Write or download it again.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+@contextmanager
+def open_text(path: Path, encoding: str, newline: str) -> Iterator[Iterable[str]]:
+    """Open a file like `open_bytes`, and yield its lines. Bytes that cannot be decoded become lone surrogates."""
+    codec = text_codec(encoding)
+    try:
+        with open_bytes(path) as file, io.TextIOWrapper(file, codec, "surrogateescape", newline) as lines:
+            yield lines
+    except UnicodeError as error:
+        raise UserError(
+            f"{path} cannot be read as {encoding} ({error}). Set data.encoding to the encoding of the file (in a "
+            "command, --encoding)."
+        ) from None
+
+
+def text_codec(encoding: str) -> str:
+    """Return the codec that reads an encoding. For UTF-8, it removes a byte order mark."""
+    try:
+        "".encode(encoding)
+    except (LookupError, ValueError):
+        raise UserError(
+            f'"{encoding}" is not a text encoding that Python knows. Set data.encoding (in a command, --encoding) to '
+            "utf-8, cp1252 or utf-16, for example."
+        ) from None
+    return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+
+
+def explain_bytes(line: str, encoding: str) -> str | None:
+    """Return what is wrong with a line if some of its bytes could not be decoded."""
+    if not (escaped := LONE_SURROGATE.search(line)):
+        return None
+    byte = escaped[0].encode("utf-8", "surrogateescape")
+    if text_codec(encoding) != "utf-8-sig":
+        return (
+            f"contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Set data.encoding to the encoding of "
+            "the file (in a command, --encoding)."
+        )
+    return (
+        f"is not UTF-8. It may be Windows-1252, in which the byte 0x{byte.hex()} is "
+        f"{byte.decode('cp1252', 'replace')!r}. Set data.encoding=cp1252 (in a command, --encoding cp1252), or save "
+        "the file as UTF-8."
+    )
+
+
+def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[str]:
+    """Yield lines of `open_text`. Raises UserError at the first line that is not in the encoding."""
+    for number, line in enumerate(lines, 1):
+        if why := explain_bytes(line, encoding):
+            raise UserError(f"{path} line {number} {why}")
+        yield line

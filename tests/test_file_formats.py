@@ -1,0 +1,405 @@
+"""Files of other programs give the same rows, and a file in an unclear format is reported in one line."""
+
+import csv
+import gzip
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from conftest import ROOT
+from custom_files import jsonl, load_files, rows
+from datasets import ClassLabel, Dataset, Features, Value
+
+from pipeline.core.messages import UserError
+from pipeline.sources.files import find_files
+from pipeline.tabular.file_format import FileFormat, detect_delimiter, detect_format, guess_header, read_head
+from pipeline.tabular.reading import ColumnSelection, read_file
+from pipeline.tabular.row_errors import RowError
+
+TEXTS = ["Good; very good, really", 'He said "no" | and left', "Früh am Abend", "two\nlines", "NA", "It's 5 o'clock"]
+LABELS = ["good", "bad", "007", "bad", "good", "good"]
+FRAME = pd.DataFrame({"text": TEXTS, "label": LABELS})
+NO_HEADER = FileFormat(header=False)
+Write = Callable[[Path], Any]
+
+
+@pytest.fixture(autouse=True)
+def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def read(path: Path, file_format: FileFormat = FileFormat(), **selection: Any) -> list[dict[str, Any]]:  # noqa: B008
+    columns = ColumnSelection(**{"wanted": ["text", "label"], **selection})
+    batches = list(read_file(path, columns, file_format=file_format))
+    return [
+        dict(zip(batch.columns, row, strict=True))
+        for batch in batches
+        for row in zip(*batch.columns.values(), strict=True)
+    ]
+
+
+def excel(**options: Any) -> Write:
+    """Return a function that writes a file in the dialect of Excel."""
+
+    def write(path: Path) -> None:
+        with path.open("w", newline="", encoding=options.get("encoding", "utf-8-sig")) as file:
+            file.write(options.get("first_line", ""))
+            delimiter = options.get("delimiter", ",")
+            writer = csv.writer(file, dialect="excel", delimiter=delimiter, quoting=options.get("quoting", 0))
+            writer.writerows([["text", "label"], *zip(TEXTS, LABELS, strict=True)])
+
+    return write
+
+
+def add_separators(path: Path) -> None:
+    """Write what a spreadsheet program writes if cells to the right were in use."""
+    FRAME.assign(empty=None, empty_too=None).to_csv(path, index=False, header=["text", "label", "", ""], sep=";")
+
+
+def write_like_r(path: Path) -> None:
+    """Write what R's `write.csv2` writes: quoted texts, and the names of the rows in a column with an empty name."""
+    quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
+    lines = [f'"{number}";{text};"{label}"' for number, (text, label) in enumerate(zip(quoted, LABELS, strict=True), 1)]
+    path.write_text('"";"text";"label"\n' + "\n".join(lines) + "\n")
+
+
+def write_orient(orient: Any) -> Write:
+    return lambda path: FRAME.to_json(path, orient=orient)
+
+
+def as_dataset() -> Dataset:
+    features = Features({"text": Value("string"), "label": Value("string")})
+    return Dataset.from_pandas(FRAME, features=features, preserve_index=False)
+
+
+PROGRAMS: dict[str, tuple[str, Write]] = {
+    "pandas": ("a.csv", lambda path: FRAME.to_csv(path, index=False)),
+    "pandas with an index": ("a.csv", lambda path: FRAME.to_csv(path)),
+    "pandas with semicolons": ("a.csv", lambda path: FRAME.to_csv(path, index=False, sep=";")),
+    "pandas with tabs in a .csv": ("a.csv", lambda path: FRAME.to_csv(path, index=False, sep="\t")),
+    "pandas with bars": ("a.csv", lambda path: FRAME.to_csv(path, index=False, sep="|")),
+    "pandas with commas in a .tsv": ("a.tsv", lambda path: FRAME.to_csv(path, index=False)),
+    "pandas with an index and tabs": ("a.tsv", lambda path: FRAME.to_csv(path, sep="\t")),
+    "pandas, every field quoted": ("A.CSV", lambda path: FRAME.to_csv(path, index=False, quoting=csv.QUOTE_ALL)),
+    "pandas, compressed": ("a.csv.gz", lambda path: FRAME.to_csv(path, index=False, sep=";")),
+    "pandas, compressed tabs": ("a.TSV.GZ", lambda path: FRAME.to_csv(path, index=False, sep="\t", compression="gzip")),
+    "pandas, JSON lines": ("a.jsonl", lambda path: FRAME.to_json(path, orient="records", lines=True)),
+    "pandas, JSON lines in a .json": ("a.json", lambda path: FRAME.to_json(path, orient="records", lines=True)),
+    "pandas, compressed JSON lines": ("a.jsonl.gz", lambda path: FRAME.to_json(path, orient="records", lines=True)),
+    **{
+        f"pandas, {orient} in JSON": ("a.json", write_orient(orient))
+        for orient in ("records", "columns", "index", "split", "table")
+    },
+    "pandas, indented columns": ("a.Json", lambda path: FRAME.to_json(path, indent=2)),
+    "pandas, columns and a text index": (
+        "a.json",
+        lambda path: FRAME.set_axis([f"id{number}" for number in range(len(FRAME))]).to_json(path),
+    ),
+    "pandas, rows by a text index": (
+        "a.json",
+        lambda path: FRAME.set_axis([f"id{number}" for number in range(len(FRAME))]).to_json(path, orient="index"),
+    ),
+    "pandas, compressed JSON": ("a.json.gz", lambda path: FRAME.to_json(path, orient="split")),
+    "the answer of a web service": (
+        "a.json",
+        lambda path: path.write_text(json.dumps({"data": FRAME.to_dict("records"), "next": None}, indent=1)),
+    ),
+    "pandas, Parquet": ("a.parquet", lambda path: FRAME.to_parquet(path)),
+    "pandas, Parquet with an index": ("a.PARQUET", lambda path: FRAME.set_axis(list("abcdef")).to_parquet(path)),
+    "datasets, CSV": ("a.csv", lambda path: as_dataset().to_csv(path)),
+    "datasets, JSON": ("a.jsonl", lambda path: as_dataset().to_json(path)),
+    "datasets, a JSON list": ("a.json", lambda path: as_dataset().to_json(path, lines=False)),
+    "datasets, Parquet": ("a.parquet", lambda path: as_dataset().to_parquet(path)),
+    "polars": ("a.csv", lambda path: FRAME.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)),
+    "Excel": ("a.csv", excel()),
+    "Excel in Germany": ("a.csv", excel(delimiter=";")),
+    "Excel with its own first line": ("a.csv", excel(delimiter=";", first_line="sep=;\r\n")),
+    "trailing separators": ("a.csv", add_separators),
+    "R": ("a.csv", write_like_r),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_files_of_other_programs_give_the_same_rows(program: str, caplog: pytest.LogCaptureFixture) -> None:
+    name, write = PROGRAMS[program]
+    write(Path(name))
+    expected = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+    assert read(Path(name)) == expected
+    assert read(Path(name), keep_rest=True) == expected, "columns without a name are left out"
+    assert not caplog.messages, "no header is taken for data"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "write"),
+    [
+        ("cp1252", excel(encoding="cp1252", delimiter=";")),
+        ("windows-1252", lambda path: path.write_text(FRAME.to_json(orient="records", force_ascii=False), "cp1252")),
+        ("utf-16", excel(encoding="utf-16", delimiter="\t")),
+        ("utf-16-be", excel(encoding="utf-16-be")),
+        ("UTF-16", lambda path: path.write_text(FRAME.to_json(force_ascii=False), "utf-16")),
+    ],
+)
+def test_other_encodings_are_read_if_they_are_set(encoding: str, write: Write) -> None:
+    path = Path("a.csv")
+    write(path)
+    path = path.rename("a.json") if "{" in path.read_text(encoding) else path
+    assert [row["text"] for row in read(path, FileFormat(encoding=encoding))] == TEXTS
+    remedy = r"data\.encoding=(cp1252|utf-16|utf-16-be) \(in a command, --encoding (cp1252|utf-16|utf-16-be)\)"
+    with pytest.raises(UserError, match=rf"^a\.\S+ .*{remedy}"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "message"),
+    [
+        ("text,label\nFrüh,good\n".encode(), "cp1252", r"a\.csv is UTF-8 text, not cp1252\. Set data\.encoding=utf-8 "),
+        (b"\xef\xbb\xbftext,label\na,good\n", "cp1252", r"UTF-8 text, not cp1252"),
+        (b"text,label\na,good\n", "utf-16", r"UTF-8 text, not utf-16"),
+        (b"text,label\n\x81,good\n", "cp1252", r"a\.csv line 2 contains the byte 0x81, .* not valid in cp1252\."),
+        ("text,label\na,good\n".encode("utf-16")[:-1], "utf-16", r"a\.csv cannot be read as utf-16"),
+        (b"text,label\n", "base64", '"base64" is not a text encoding'),
+        (b"\x00\x01\x00\x00\x02\x00" * 50, "utf-8", r"null bytes"),
+    ],
+)
+def test_a_wrong_encoding_is_reported_in_one_line(content: bytes, encoding: str, message: str) -> None:
+    Path("a.csv").write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        read(Path("a.csv"), FileFormat(encoding=encoding))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("text,label\na;b,c\n", ","),
+        ("text;label\na, b;c\nd, e;f\n", ";"),
+        ('text;label\n"a;b";c\n"several\nlines;\n', ";"),
+        ("text\tlabel\na, b\tc;d\n", "\t"),
+        ("a|b|c\n1|2|3\n", "|"),
+        ("text\na; b\nc; d\n", ","),
+        ('text\n"a, b"\n"c, d, e"\n', ","),
+        ("a;b,c\nd;e,f\n", ","),
+        ("text,label\na,b,good\nc,d,e,good\nf,good\n", ","),
+        ("text;label\na;b;c\nd;e\nf;g\n", ";"),
+        ("", ","),
+    ],
+)
+def test_the_delimiter_is_the_one_that_splits_all_rows_alike(text: str, delimiter: str) -> None:
+    assert detect_delimiter(text.splitlines(keepends=True), ",") == delimiter
+    Path("a.csv").write_text(text)
+    if text:
+        expected = FileFormat(delimiter, "utf-8", header=False)
+        assert detect_format(Path("a.csv"), NO_HEADER) == expected, "the other settings are kept"
+
+
+def test_the_format_of_json_has_no_delimiter() -> None:
+    Path("a.jsonl").write_text('{"text": "a;b"}')
+    assert detect_format(Path("a.jsonl"), FileFormat()) == FileFormat()
+
+
+def test_the_users_delimiter_is_used(caplog: pytest.LogCaptureFixture) -> None:
+    Path("a.csv").write_text("sep=,\na,x;good\nb,y;bad\n")
+    assert read(Path("a.csv"), FileFormat(";", header=False), wanted=["column_1"]) == [
+        {"column_1": "a,x"}, {"column_1": "b,y"},
+    ]  # fmt: skip
+    with pytest.raises(UserError, match=r"separated by ','\. Set data\.delimiter .*--delimiter"):
+        Path("b.csv").write_text("text,label\na,good\n")
+        read(Path("b.csv"), FileFormat(";"))
+
+
+def test_an_error_after_excels_line_names_the_line_of_the_file() -> None:
+    Path("a.csv").write_text("sep=;\ntext;label\na;good\nb\n")
+    with pytest.raises(RowError, match=r"^a\.csv line 4 .* got 1\. .*semicolon"):
+        read(Path("a.csv"))
+
+
+@pytest.mark.parametrize(
+    ("content", "has_header"),
+    [
+        ("text,label\nGreat,good\nAwful,bad\n", True),
+        ("Great,good\nAwful,bad\nFine,good\n", False),
+        (
+            "I have rarely seen a film that was this good.\n"
+            + "The actors are bad; the music is even worse, really.\n" * 3,
+            False,
+        ),
+        ("What did you like the most about the course?\nAll\nNothing\n", True),
+        ("Great,5\nAwful,1\n", False),
+        ("0,1\nGreat,good\n", True),
+        (",text,label\n0,Great,good\n", True),
+        (",\nGreat,good\n", False),
+        ("text,label,,\nGreat,good,,\n", True),
+        ("text\n", True),
+    ],
+)
+def test_the_first_row_is_data_if_its_names_look_like_values(
+    content: str, has_header: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = Path("a.tsv" if content.startswith(("I ", "What")) else "a.csv")
+    path.write_text(content)
+    assert guess_header(read_head(path, FileFormat()).rows()) == has_header
+    list(read_file(path, ColumnSelection([], keep_rest=True)))
+    assert [message for message in caplog.messages if "looks like data" in message] == caplog.messages
+    assert len(caplog.messages) == (not has_header)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+def test_columns_without_names_are_numbered(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    FRAME.to_csv("a.csv", index=False, header=False, sep=";")
+    FRAME.to_json("a.json", orient="values")
+    found = read(Path(name), NO_HEADER, wanted=["column_2", "column_1"])
+    assert [(row["column_1"], row["column_2"]) for row in found] == list(zip(TEXTS, LABELS, strict=True))
+    assert not caplog.messages
+
+
+def test_an_unnamed_column_can_be_selected() -> None:
+    FRAME.to_csv("a.csv")
+    assert [row[""] for row in read(Path("a.csv"), wanted=[""])] == list("012345")
+
+
+NESTED = [{"id": 1, "review": {"text": "a", "by": {"name": "x"}}}, {"id": 2, "review": None}, {"id": 3}]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
+def test_a_dotted_name_selects_a_nested_field(name: str) -> None:
+    path = Path(name)
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist(NESTED), path)
+    elif name == "a.json":
+        path.write_text(json.dumps(NESTED))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in NESTED))
+    assert read(path, wanted=["review.text", "review.by.name", "id"]) == [
+        {"review.text": "a", "review.by.name": "x", "id": 1},
+        {"review.text": None, "review.by.name": None, "id": 2},
+        {"review.text": None, "review.by.name": None, "id": 3},
+    ]  # in another order of columns
+    kept = read(path, wanted=["review.text"], keep_rest=True)[0]
+    assert (kept["id"], kept["review"]["by"]["name"], kept["review.text"]) == (1, "x", "a")
+    with pytest.raises(
+        UserError, match=r"Its columns are: id, review, review\.text, review\.by.* mean \"review\.text\""
+    ):
+        read(path, wanted=["review.txet"])
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_column_with_a_dot_in_its_name_comes_before_a_nested_field(name: str) -> None:
+    row = {"a.b": "outer", "a": {"b": "inner"}}
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist([row]), name)
+    else:
+        Path(name).write_text(json.dumps(row))
+    assert read(Path(name), wanted=["a.b"]) == [{"a.b": "outer"}]
+
+
+def test_nested_class_labels_have_their_names() -> None:
+    features = Features({"text": Value("string"), "answer": {"label": ClassLabel(names=["no", "yes"])}})
+    Dataset.from_list([{"text": "a", "answer": {"label": 1}}], features=features).to_parquet("a.parquet")
+    [batch] = read_file(Path("a.parquet"), ColumnSelection(["answer.label"]))
+    assert batch.columns == {"answer.label": [1]}
+    assert batch.class_names["answer.label"] == ["no", "yes"]
+
+
+def truncated_gzip() -> bytes:
+    return gzip.compress(FRAME.to_csv(index=False).encode() * 100)[:-20]
+
+
+BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
+    "R without a name for the names of the rows": (
+        "a.csv",
+        '"text","label"\n"1","a","good"\n"2","b","bad"\n',
+        r"a\.csv line 2 .* header \(2\), got 3\. .*R's rows.* write\.table\(\.\.\., col\.names=NA\)\.$",
+    ),
+    "gzip without .gz": ("a.csv", truncated_gzip(), r"^a\.csv is a gzip file\. Rename it to a\.csv\.gz\.$"),
+    ".gz without gzip": ("a.csv.gz", "text,label\n", r"^a\.csv\.gz is not a gzip file\. Rename it to a\.csv\.$"),
+    "truncated gzip": ("a.csv.gz", truncated_gzip(), r"^a\.csv\.gz is not a complete gzip file .*again\.$"),
+    "damaged gzip": ("a.json.gz", b"\x1f\x8b\x08\x00" + b"x" * 50, r"^a\.json\.gz is not a complete gzip file .*again"),
+    "an empty file in gzip": ("a.csv.gz", gzip.compress(b""), r"a\.csv\.gz is empty"),
+    "compressed Parquet": ("a.parquet.gz", gzip.compress(b"PAR1"), r"a\.parquet\.gz has an unsupported suffix"),
+    "Excel": ("a.xlsx", b"PK\x03\x04", r"a\.xlsx is a spreadsheet\. .*CSV UTF-8.*read_excel"),
+    "LibreOffice": ("A.ODS", b"PK\x03\x04", r"A\.ODS is a spreadsheet\. .*CSV UTF-8"),
+    "a list of lists": ("a.json", FRAME.to_json(orient="values"), r"list of lists .*data\.header=false .*--no-header"),
+    "columns with different rows": (
+        "a.json",
+        '{"text": {"0": "a", "1": "b"}, "label": {"0": "x", "2": "y"}}',
+        r'a\.json: the columns "text" and "label" do not have the same keys\. Write',
+    ),
+    "a key twice in a column": (
+        "a.json",
+        '{"text": {"0": "a", "0": "b"}, "label": {"0": "x"}}',
+        r"the key '0' occurs more than once",
+    ),
+    "a column twice": ("a.json", '{"columns": ["text", "text"], "data": [["a", "b"]]}', r'2 columns named "text"'),
+    "a row with too few values": (
+        "a.json",
+        '{"columns": ["text", "label"], "data": [["a", "b"], ["c"]]}',
+        r"a\.json row 1 must be a list of 2 values.*got \['c'\]",
+    ),
+    "an ambiguous delimiter": ("a.csv", "text;label\na;b;c;good\nd;e;f;g;bad\n", r"separated by ';'\. Set data\.delim"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_FILES)
+def test_a_file_in_an_unclear_format_is_reported_in_one_line(fault: str) -> None:
+    name, content, message = BAD_FILES[fault]
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=message) as error:
+        read(Path(name))
+    assert "\n" not in str(error.value)
+
+
+def test_the_settings_of_params_yaml_reach_every_file() -> None:
+    few = rows(40, ["good", "bad"])
+    content = "".join(f"{text} é;{label}\n" for text, label in few).encode("cp1252")
+    shards = {f"Train-{number:05}-of-00002.CSV.gz": gzip.compress(content) for number in range(2)}
+    changes = {
+        "encoding": "cp1252",
+        "header": False,
+        "text_column_names": ["column_1"],
+        "label_column_name": "column_2",
+    }
+    corpus = load_files({**shards, "dev/1.csv": content}, **changes, split={"type": "fixed"})
+    assert {split: len(table) for split, table in corpus.splits.items()} == {"train": 80, "validation": 40}
+    assert corpus.splits["train"]["column_1"].tolist() == [f"{text} é" for text, _ in few] * 2
+
+
+DROPPINGS = [
+    ".DS_Store", "Thumbs.db", "desktop.ini", ".~lock.train.csv#", "~$train.csv", "train.csv~", ".train.csv.swp",
+    "train.csv.swp", ".ipynb_checkpoints/train-checkpoint.csv",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("directory", ["data/custom", "data/custom/train"])
+def test_droppings_of_systems_and_editors_are_not_data(directory: str, caplog: pytest.LogCaptureFixture) -> None:
+    data = jsonl(rows(40, ["good", "bad"]))
+    load_files({"train/a.jsonl": data, **{f"../../{directory}/{name}": "\0" for name in DROPPINGS}})
+    assert find_files(Path("data/custom")) == {"train": [Path("data/custom/train/a.jsonl")]}
+    assert not any("ignored" in message for message in caplog.messages)
+
+
+def test_droppings_do_not_mark_a_stage_as_outdated(tmp_path: Path) -> None:
+    def dvc(*arguments: str) -> str:
+        return subprocess.check_output(["dvc", *arguments], text=True)
+
+    stage = {"cmd": "python -c \"open('out', 'w')\"", "deps": ["data/custom"], "outs": ["out"]}
+    shutil.copy(ROOT / ".dvcignore", tmp_path)
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": {"read": stage}}))
+    Path("data/custom/train").mkdir(parents=True)
+    Path("data/custom/train/a.csv").write_text("text,label\n")
+    dvc("init", "--quiet", "--no-scm")
+    dvc("repro", "--quiet")
+    for name in DROPPINGS:
+        for path in (Path("data/custom", name), Path("data/custom/train", name)):
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+    assert "up to date" in dvc("status")
+    Path("data/custom/train/b.csv").touch()
+    assert "data/custom" in dvc("status")
