@@ -41,7 +41,7 @@ from pipeline.onboarding.stale_keys import stale_data_keys, stale_keys
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, require_room
 from pipeline.params import PARAMS, Params, load_params, parse_params
-from pipeline.tabular.file_format import FileFormat
+from pipeline.tabular.format_options import add_format_options, chosen_format
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _BASELINE = METRICS_DIR / "baseline.json"
@@ -56,7 +56,7 @@ def init(source: str, options: Namespace) -> None:
     """
     before = load_params()
     _print(f"Looking at {source}")
-    data = read_files(Path(source), FileFormat())
+    data = read_files(Path(source), chosen_format(options))
     replaced = require_room(data.files, options.force)
     values = data.values | _choose_columns(source, data, options)
     values |= {"problem_type": options.kind, "id2label": None} | stale_data_keys(before.data, data.train.columns)
@@ -156,7 +156,8 @@ def _print_diff(before: str, after: str) -> None:
 def _write(text: str, data: UserData, replaced: Sequence[Path], options: Namespace) -> None:
     """Put the files into data/custom, write params.yaml, and remove the example if the user wants that."""
     entries = sorted({CUSTOM / target.relative_to(CUSTOM).parts[0] for target in data.files})
-    tracked = [] if options.link else entries  # DVC would replace a link with a copy. Git tracks it.
+    # DVC would replace a link with a copy, and it rejects files that git tracks.
+    tracked = [entry for entry in entries if not (options.link or _is_in_git(entry))]
     removed = [*replaced]
     if replaced:
         removed.append(CUSTOM / ".gitignore")
@@ -185,12 +186,16 @@ def _metric_files() -> list[Path]:
     return [path for path in sorted(METRICS_DIR.rglob("*")) if path.is_file() and path not in kept]
 
 
+def _is_in_git(path: Path) -> bool:
+    return bool(subprocess.check_output(["git", "ls-files", "--", path]))
+
+
 def _dvc_add(paths: Sequence[Path]) -> None:
-    command = [sys.executable, "-m", "dvc", "add", "--quiet", *map(str, paths)]
+    command = [sys.executable, "-m", "dvc", "add", *map(str, paths)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
-        reason = done.stderr.strip().splitlines()[:1] or [f"status {done.returncode}"]
-        raise UserError(f'"dvc add {paths[0]}" failed: {reason[0]}')
+        reason = next((line for line in done.stderr.splitlines() if line.startswith("ERROR: ")), done.stderr)
+        raise UserError(f'"dvc add {paths[0]}" failed: {reason.removeprefix("ERROR: ")}')
 
 
 def _print_next_steps(before: Params, options: Namespace) -> None:
@@ -229,6 +234,7 @@ def _parser() -> ArgumentParser:
         "--kind", choices=get_args(ProblemType),
         help="the kind of task, data.problem_type (default: inferred from the labels)",
     )  # fmt: skip
+    add_format_options(parser)
     parser.add_argument("--name", help="what reports call the data (default: the name of the file)")
     parser.add_argument(
         "--link", action="store_true", help="put symbolic links into data/custom instead of copies (default: copies)"

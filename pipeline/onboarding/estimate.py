@@ -16,7 +16,7 @@ from pipeline.core.dataset_files import read_parquet
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZED
 from pipeline.core.task import TRAIN, Task, read_task
-from pipeline.modeling.device import set_up_device
+from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.onboarding.trial import run_stage
 from pipeline.params import Params
 from pipeline.sources.checkpoints import find, parse_name
@@ -141,6 +141,7 @@ def _time_steps(directory: Path, tokenized: Path, pretrained: Path, task: Task, 
             raise _Measured
 
     settings = params.train.model_copy(update={"logging_steps": 1, "max_train_samples": None, "class_weights": None})
+    warn_if_busy()
     with _quiet():
         device = set_up_device(settings.precision, settings.num_threads)
         inputs = load_inputs(task, tokenized, pretrained, settings, device)

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from pipeline.core.messages import UserError
+from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.sources.files import NAMES, find_files
-from pipeline.tabular.file_format import FileFormat
+from pipeline.tabular.file_format import FileFormat, detect_format
+from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import ColumnSelection, check_file, read_file
 
 CUSTOM = Path("data/custom")
@@ -37,24 +39,24 @@ def read_files(source: Path, file_format: FileFormat) -> UserData:
         UserError: The source does not exist, cannot be read, or is a directory without a train file.
     """
     if source.is_dir():
-        paths = find_files(source)
+        paths = find_files(source, file_format)
         files = {CUSTOM / path.relative_to(source): path for shards in paths.values() for path in shards}
     else:
-        check_file(source)
-        paths = {"train": [source]}
-        is_compressed = source.suffix.lower() == ".gz"
-        suffix = "".join(source.suffixes[-2:]) if is_compressed else source.suffix
-        files = {CUSTOM / f"train{suffix.lower()}": source}
+        check_file(source, file_format)
+        paths = {TRAIN: [source]}
+        suffix = data_suffix(source) + (".gz" if is_compressed(source) else "")
+        files = {CUSTOM / f"{TRAIN}{suffix}": source}
     columns = ColumnSelection([], keep_rest=True)
-    batches = [batch for path in paths["train"] for batch in read_file(path, columns)]
+    batches = [batch for path in paths[TRAIN] for batch in read_file(path, columns, file_format=file_format)]
     if not batches:
-        raise UserError(f"{paths['train'][0]} has no rows. Add some.")
+        raise UserError(f"{paths[TRAIN][0]} has no rows. Add some.")
     rows = pd.concat([pd.DataFrame(dict(batch.columns), dtype=object) for batch in batches], ignore_index=True)
+    delimiters = {detect_format(path, file_format).delimiter for path in files.values()}
     values = {
         "task": "custom",
-        "name": source.absolute().name.partition(".")[0],
+        "name": data_stem(source.absolute()),
         "directory": CUSTOM.as_posix(),
-        "delimiter": file_format.delimiter,
+        "delimiter": delimiters.pop() if len(delimiters) == 1 else None,
         "encoding": file_format.encoding,
         "header": file_format.header,
     }
