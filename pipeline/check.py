@@ -22,7 +22,7 @@ def check(params: Params) -> None:
     The stages themselves check values that depend on the data or the weights, such as a max_length that is too long for
     the model.
     """
-    if params.data.task == "custom":
+    if params.data.task in ("custom", "hub"):
         require_known(params.evaluate.metrics or [])
     else:
         task = task_of("mrpc" if params.data.task == "demo" else params.data.task)

@@ -25,6 +25,7 @@ from pipeline.sources.corpus import Corpus, describe_rows, drop_incomplete
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
+from pipeline.sources.hub_data import load_hub
 from pipeline.sources.published import load_glue
 from pipeline.sources.survey import survey
 
@@ -75,6 +76,8 @@ def _load(params: DataParams) -> Corpus:
     """Load the rows. Rows without a text or a label are dropped or an error, depending on `on_missing`."""
     if params.task == "custom":
         return load_custom(params)
+    if params.task == "hub":
+        return load_hub(params)
     corpus = load_demo() if params.task == "demo" else load_glue(params.task)
     warnings: list[str] = []
     splits = {

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -56,6 +58,7 @@ class Hub:
 
     def connect(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Point the client in this process to this server, with an empty cache."""
+        import datasets
         from huggingface_hub import close_session, constants
 
         close_session()  # The client keeps connections open, even to the server of an earlier test.
@@ -66,6 +69,23 @@ class Hub:
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", self.url)
+        monkeypatch.setattr(
+            datasets.config, "HUB_DATASETS_URL", self.url + "/datasets/{repo_id}/resolve/{revision}/{path}"
+        )
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
+        monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", home / "datasets/downloads")
+
+
+def _entries(sizes: dict[str, int], folder: str, recursive: bool) -> list[dict[str, Any]]:
+    """Return the files and directories in a directory of a repository, as the Hub lists them."""
+    paths = [name.removeprefix(folder) for name in sizes if name.startswith(folder)]
+    directories = {str(parent) for path in paths for parent in PurePosixPath(path).parents} - {"."}
+    files = [{"type": "file", "path": folder + path, "size": sizes[folder + path]} for path in paths]
+    entries = [*files, *({"type": "directory", "path": folder + path} for path in sorted(directories))]
+    entries = [{**entry, "oid": "0" * 40} for entry in entries]
+    return entries if recursive else [entry for entry in entries if "/" not in entry["path"].removeprefix(folder)]
 
 
 @contextmanager
@@ -87,15 +107,8 @@ def serve() -> Iterator[Hub]:
             path = self.path.split("?")[0].lstrip("/")
             if hub.status:
                 self.reply(hub.status, b"", {})
-            elif path.startswith("api/models/"):
-                repo, _, branch = path.removeprefix("api/models/").partition("/revision/")
-                if repo in hub.renamed:
-                    return self.reply(307, b"", {"Location": self.path.replace(repo, hub.renamed[repo])})
-                branch = unquote(branch) or "main"
-                commit = hub.branches.get(f"{repo}/{branch}", branch)
-                names = [key.split("/", 3)[3] for key in hub.files if key.startswith(f"{repo}/{commit}/")]
-                listing = {"id": repo, "sha": commit, "siblings": [{"rfilename": name} for name in names]}
-                self.reply(200 if names else 404, json.dumps(listing).encode(), {"Content-Type": "application/json"})
+            elif path.startswith(("api/models/", "api/datasets/")):
+                self.describe(path.removeprefix("api/").removeprefix("models/"))
             elif (content := hub.files.get(path.replace("/resolve/", "/"))) is not None:
                 revision = path.split("/resolve/")[1].split("/")[0]
                 etag = hashlib.sha256(content).hexdigest()
@@ -103,6 +116,27 @@ def serve() -> Iterator[Hub]:
                 self.reply(200, sent, {"ETag": f'"{etag}"', "X-Repo-Commit": revision}, body)
             else:
                 self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
+
+        def describe(self, path: str) -> None:
+            """Reply with the commit and the files of a repository, or with the entries of one of its directories."""
+            repo, action, rest = re.fullmatch("(.+?)(?:/(revision|tree)/(.+))?", path).groups("")  # type: ignore[union-attr]
+            earlier = repo.removeprefix("datasets/")
+            if earlier in hub.renamed:
+                return self.reply(307, b"", {"Location": self.path.replace(earlier, hub.renamed[earlier])})
+            branch, _, folder = (rest or "main").partition("/") if action == "tree" else (rest or "main", "", "")
+            branch = unquote(branch)
+            commit = hub.branches.get(f"{repo}/{branch}", branch)
+            start = f"{repo}/{commit}/"
+            sizes = {key.removeprefix(start): len(hub.files[key]) for key in hub.files if key.startswith(start)}
+            content: Any = {"id": repo.removeprefix("datasets/"), "sha": commit}
+            content["siblings"] = [{"rfilename": name} for name in sizes]
+            if action == "tree":
+                content = _entries(
+                    sizes, f"{unquote(folder)}/" if folder else "", "recursive=true" in self.path.lower()
+                )
+            self.reply(
+                200 if sizes and content else 404, json.dumps(content).encode(), {"Content-Type": "application/json"}
+            )
 
         def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool = True) -> None:
             self.send_response(status)

@@ -68,7 +68,7 @@ def drop_incomplete(
 
 def published_origin(splits: dict[str, pd.DataFrame], **origin: str) -> dict[str, Any]:
     """Return the entries of source.json for a published corpus, with a checksum of the rows of each split."""
-    return {**origin, "language": "en", "sha256": {split: rows_sha256(rows) for split, rows in splits.items()}}
+    return {**origin, "sha256": {split: rows_sha256(rows) for split, rows in splits.items()}}
 
 
 def rows_sha256(rows: pd.DataFrame) -> str:

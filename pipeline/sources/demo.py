@@ -188,4 +188,4 @@ def load_demo() -> Corpus:
     table = pd.DataFrame(pairs(SIZE), columns=[*DEMO.text_columns, "label"]).assign(idx=range(SIZE))
     bounds = [0, int(0.64 * SIZE), int(0.76 * SIZE), SIZE]
     splits = {split: table[start:end] for split, (start, end) in zip(DEMO.splits, pairwise(bounds), strict=True)}
-    return Corpus(DEMO, splits, published_origin(splits))
+    return Corpus(DEMO, splits, published_origin(splits, language="en"))

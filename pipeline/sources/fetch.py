@@ -13,7 +13,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import ModelInfo
+    from huggingface_hub.hf_api import DatasetInfo, ModelInfo
 
 _ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
 
@@ -114,6 +114,18 @@ def hub_model(repo: str, revision: str | None) -> "ModelInfo":
         info = HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS)
     if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):
         raise Unavailable(f"{model}: the Hub's answer has no commit")
+    return info
+
+
+def hub_dataset(repo: str, revision: str | None) -> "DatasetInfo":
+    """Look up a dataset on the Hub. The arguments and errors are those of `hub_model`."""
+    from huggingface_hub import HfApi
+
+    dataset = f"{repo} at {revision}" if revision else repo
+    with _hub_errors(dataset):
+        info = HfApi().dataset_info(repo, revision=revision, timeout=_ANSWER_SECONDS)
+    if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):
+        raise Unavailable(f"{dataset}: the Hub's answer has no commit")
     return info
 
 

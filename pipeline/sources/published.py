@@ -65,7 +65,7 @@ def _corpus(task: Task, splits: dict[str, pd.DataFrame]) -> Corpus:
                 f"the rows of {split} are not the published ones: their sha256 starts with {sha256:.12}, not "
                 f"{MRPC_SHA256[split]:.12}"
             )
-    origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION)
+    origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION, language="en")
     return Corpus(task, tables, origin)
 
 

@@ -30,7 +30,7 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
     """Return which fraction of train's rows goes to train, and to each other split that is made from them.
 
     Args:
-        files: The splits that have files.
+        files: The splits that have files, or are in the dataset on the Hub.
         keys: The result of `split_keys` for the rows of train; None without data.split.column.
 
     Raises:
@@ -46,9 +46,10 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
             )
     made = {name: value for name, value in fractions.items() if name == TRAIN or (name not in files and value)}
     if "validation" not in {*files, *made}:
+        source, unit = (params.dataset, "split") if params.task == "hub" else (params.directory, "file")
         raise UserError(
-            f"data.split: {params.directory} has no validation file, and test is never used for validation. Add a "
-            "validation file, or set data.split.type=stratify and a fraction for validation in data.split.fractions."
+            f"data.split: {source} has no validation {unit}, and test is never used for validation. Add one, or set "
+            "data.split.type=stratify and a fraction for validation in data.split.fractions."
         )
     return {name: value / sum(made.values()) for name, value in made.items()}
 
