@@ -10,6 +10,8 @@ Examples:
       --label quality --kind regression
   # A directory with the files train, validation and test:
   python -m pipeline.init my_data/
+  # A dataset of the Hub, pinned to its newest commit:
+  python -m pipeline.init hf://dair-ai/emotion
   # In a fresh clone, also remove the committed results of the example:
   python -m pipeline.init reviews.csv --fresh
 
@@ -39,13 +41,14 @@ from pipeline.onboarding.placement import all_or_nothing
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.stale_keys import stale_data_keys, stale_keys
 from pipeline.onboarding.trial import run_stage
-from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, require_room
+from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, read_hub, require_room
 from pipeline.params import PARAMS, Params, load_params, parse_params
 from pipeline.tabular.format_options import add_format_options, chosen_format
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _BASELINE = METRICS_DIR / "baseline.json"
 _LOCK = Path("dvc.lock")
+_HUB = "hf://"
 
 
 def init(source: str, options: Namespace) -> None:
@@ -56,7 +59,10 @@ def init(source: str, options: Namespace) -> None:
     """
     before = load_params()
     _print(f"Looking at {source}")
-    data = read_files(Path(source), chosen_format(options))
+    if source.startswith(_HUB):
+        data = read_hub(source.removeprefix(_HUB), options.config, _parse_splits(options.splits))
+    else:
+        data = read_files(Path(source), chosen_format(options))
     replaced = require_room(data.files, options.force)
     values = data.values | _choose_columns(source, data, options)
     values |= {"problem_type": options.kind, "id2label": None} | stale_data_keys(before.data, data.train.columns)
@@ -70,6 +76,17 @@ def init(source: str, options: Namespace) -> None:
         return
     _write(text, data, replaced, options)
     _print_next_steps(before, options)
+
+
+def _parse_splits(text: str | None) -> dict[str, str] | None:
+    """Read the value of --splits, such as "train=train,test=validation"."""
+    if text is None:
+        return None
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    splits = {split.strip(): name.strip() for split, _, name in pairs}
+    if not all(splits.values()) or not splits.keys() <= {"train", "validation", "test"}:
+        raise UserError(f'--splits must be such as train=train,validation=dev,test=test, got "{text}".')
+    return splits
 
 
 def _print(*lines: str) -> None:
@@ -107,7 +124,8 @@ def _try(directory: Path, source: str, data: UserData, values: dict[str, Any], w
     trial_params = _edit({f"data.{key}": value for key, value in {**values, "on_missing": "drop"}.items()})
     write_text(directory / PARAMS, trial_params)
     try:
-        log = run_stage("download", directory)
+        # The path of a mirror may be relative to this directory.
+        log = run_stage("download", directory, **({} if data.files else {"DVC_ROOT": str(Path.cwd())}))
     except UserError as error:
         raise UserError(with_sources(str(error))) from None
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
@@ -203,11 +221,7 @@ def _print_next_steps(before: Params, options: Namespace) -> None:
         _print("", "Removed the committed results of the example. The report will compare with no baseline.")
     elif _LOCK.exists() and before.data.task not in ("custom", "hub"):
         _print("", "The committed results of the example are still here. With --fresh, init removes them.")
-    _print(
-        "", "Next:",
-        f'  git add {CUSTOM} && git commit -am "My data"',
-        "  dvc repro",
-    )  # fmt: skip
+    _print("", "Next:", f'  git add {CUSTOM} && git commit -am "My data"', "  dvc repro")
     if before.model.checkpoint != _SMALL_MODEL:
         _print(
             "", "For a first look, a small model is about ten times faster:",
@@ -219,7 +233,8 @@ def _parser() -> ArgumentParser:
     parser = command_parser("init", __doc__)
     parser.add_argument(
         "source", metavar="SOURCE",
-        help="a CSV, TSV, JSON, JSON Lines or Parquet file, or a directory with train, validation and test files",
+        help="a CSV, TSV, JSON, JSON Lines or Parquet file, a directory with train, validation and test files, or a "
+        "dataset of the Hub: hf://OWNER/NAME or hf://OWNER/NAME@BRANCH",
     )  # fmt: skip
     parser.add_argument(
         "--text", metavar="COLUMN", action="append", default=[],
@@ -235,7 +250,13 @@ def _parser() -> ArgumentParser:
         help="the kind of task, data.problem_type (default: inferred from the labels)",
     )  # fmt: skip
     add_format_options(parser)
-    parser.add_argument("--name", help="what reports call the data (default: the name of the file)")
+    parser.add_argument("--config", metavar="NAME", help="the configuration of the Hub dataset (default: the only one)")
+    parser.add_argument(
+        "--splits", metavar="SPLIT=NAME,...",
+        help="which splits of the Hub dataset are train, validation and test, for example train=train,test=validation "
+        "(default: the splits with these names)",
+    )  # fmt: skip
+    parser.add_argument("--name", help="what reports call the data (default: the name of the file or dataset)")
     parser.add_argument(
         "--link", action="store_true", help="put symbolic links into data/custom instead of copies (default: copies)"
     )

@@ -1,19 +1,23 @@
-"""Find and read the files that a user names, and decide where they go."""
+"""Read the files or the dataset that a user names, and decide where files go."""
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from datasets import ClassLabel, Dataset
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.sources.files import NAMES, find_files
+from pipeline.sources.hub_data import config_names, load_splits, pin_dataset
 from pipeline.tabular.file_format import FileFormat, detect_format
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import ColumnSelection, check_file, read_file
 
 CUSTOM = Path("data/custom")
+_COMMIT = re.compile("@[0-9a-f]{40}$")
 
 
 class UserData(NamedTuple):
@@ -61,6 +65,43 @@ def read_files(source: Path, file_format: FileFormat) -> UserData:
         "header": file_format.header,
     }
     return UserData(rows, list(paths), files, values)
+
+
+def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) -> UserData:
+    """Look up the commit of a dataset of the Hub, and read its train split.
+
+    Args:
+        dataset: The name, with or without `@` and a branch, a tag or a commit.
+        config: The name of the configuration. None means the only one, or the default one.
+        splits: Which splits of the dataset are train, validation and test. None means those with these names.
+
+    Raises:
+        UserError: The dataset cannot be loaded, or it is not clear which configuration or split to use.
+    """
+    pinned = dataset if _COMMIT.search(dataset) else pin_dataset(dataset)
+    configs = config_names(pinned)
+    if config is None and len(configs) > 1 and "default" not in configs:
+        raise UserError(f"{dataset} has several configurations: {listing(configs, 50)}. Choose one: --config NAME.")
+    available = load_splits(pinned, config)
+    names = splits or {NAMES[name.lower()]: name for name in available if name.lower() in NAMES}
+    if names.get(TRAIN) not in available:
+        raise UserError(
+            f"{dataset} has the splits {listing(available, 20)}. Say which one to train on: --splits {TRAIN}=NAME. "
+            "You can also name the others, as in --splits train=NAME,validation=NAME,test=NAME."
+        )
+    train = available[names[TRAIN]]
+    rows = pd.DataFrame({name: _values(train, name) for name in train.column_names}, dtype=object)
+    values = {"task": "hub", "name": None, "dataset": pinned, "config": config, "splits": splits}
+    return UserData(rows, list(names), {}, values)
+
+
+def _values(rows: Dataset, column: str) -> list[Any]:
+    """Return the values of a column, with the names of classes instead of their numbers."""
+    values = list(rows[column])
+    feature = rows.features[column]
+    if not isinstance(feature, ClassLabel):
+        return values
+    return [None if value is None or value < 0 else feature.names[value] for value in values]
 
 
 def earlier_files() -> list[Path]:
