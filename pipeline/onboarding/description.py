@@ -61,5 +61,5 @@ def describe_labels(task: Task, card: DataCard) -> list[str]:
 def describe_splits(existing: Sequence[str], task: Task) -> str:
     """Say which splits the data have, and which ones are made from the rows of train."""
     made = [split for split in task.splits if split not in existing]
-    taken = f". The run takes {' and '.join(made)} from its rows (see data.split)" if made else ""
-    return f"The data have a split {' and '.join(existing)}{taken}."
+    taken = f" A run takes {' and '.join(made)} from the rows of train, as data.split says." if made else ""
+    return f"Splits of the data: {', '.join(existing)}.{taken}"

@@ -59,6 +59,9 @@ def read_files(source: Path, file_format: FileFormat) -> UserData:
     values = {
         "task": "custom",
         "name": data_stem(source.absolute()),
+        "dataset": None,
+        "config": None,
+        "splits": None,
         "directory": CUSTOM.as_posix(),
         "delimiter": delimiters.pop() if len(delimiters) == 1 else None,
         "encoding": file_format.encoding,

