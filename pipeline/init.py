@@ -229,7 +229,7 @@ def _print_next_steps(before: Params, options: Namespace) -> None:
         )  # fmt: skip
 
 
-def _parser() -> ArgumentParser:
+def options_parser() -> ArgumentParser:
     parser = command_parser("init", __doc__)
     parser.add_argument(
         "source", metavar="SOURCE",
@@ -276,7 +276,7 @@ def _parser() -> ArgumentParser:
 
 
 def main() -> None:
-    options = _parser().parse_args()
+    options = options_parser().parse_args()
     with as_command():
         init(options.source, options)
 

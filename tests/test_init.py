@@ -20,6 +20,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.core.yaml12 import load_yaml
+from pipeline.init import init, options_parser
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.placement import all_or_nothing
 from pipeline.onboarding.profile import choose_columns, profile
@@ -240,7 +241,7 @@ def test_a_failure_restores_removed_and_changed_files(
 # The command, in a real project
 
 
-def init(project: Project, *arguments: str | Path, ok: bool = True, **env: str) -> str:
+def run_init(project: Project, *arguments: str | Path, ok: bool = True, **env: str) -> str:
     return project.run("python", "-m", "pipeline.init", *map(str, arguments), ok=ok, **env)
 
 
@@ -256,7 +257,7 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
         file.write("60,,good\n")
     before = snapshot(project.root)
 
-    out = init(project, source, "--dry-run")
+    out = run_init(project, source, "--dry-run")
     assert snapshot(project.root) == before
     assert re.search(r'^Text: "review", because .*--text', out, re.M)
     assert re.search(r'^Label: "stars", because .*--label', out, re.M)
@@ -269,7 +270,7 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
     assert re.search(r"^A run takes about .* 3 optimizer steps .* GB of disk space", out, re.M)
     assert re.search(r"^\+  text_column_names: \[review\]$", out, re.M), "the difference"
 
-    out = init(project, source, "--no-estimate")
+    out = run_init(project, source, "--no-estimate")
     assert "With --fresh, init removes them" in out
     assert (project.root / "data/custom/train.csv").read_bytes() == source.read_bytes()
     data = project.params()["data"]
@@ -278,13 +279,13 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
     changed = project.git("status", "--porcelain", "--untracked-files=all").split("\n")
     assert changed == [" M params.yaml", "?? data/custom/.gitignore", "?? data/custom/train.csv.dvc", ""]
 
-    out = init(project, source, "--no-estimate", ok=False)
+    out = run_init(project, source, "--no-estimate", ok=False)
     assert re.search(r"^error: data/custom already has train\.csv, .*--force", out, re.M)
 
     lines = [{"text": text, "label": label / 10} for label, (text, *_) in enumerate(demo.pairs(40))]
     other = tmp_path / "other.jsonl"
     other.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    init(project, other, "--no-estimate", "--force", "--fresh", "--name", "Numbers")
+    run_init(project, other, "--no-estimate", "--force", "--fresh", "--name", "Numbers")
     assert sorted(path.name for path in (project.root / "data/custom").glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
     assert json.loads((project.root / "metrics/baseline.json").read_text()) == {}
     left = {path.name for path in (project.root / "metrics").rglob("*") if path.is_file()}
@@ -298,10 +299,8 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
 @pytest.fixture
 def repository(project: Project) -> Project:
     """The project without data of the user."""
-    for path in (project.root / "data/custom").iterdir():
-        if path.name != ".gitkeep":
-            path.unlink()
     project.git("reset", "--quiet", "--hard")
+    project.git("clean", "--quiet", "--force", "-dx", "data/custom")
     return project
 
 
@@ -316,15 +315,15 @@ def repository(project: Project) -> Project:
         ("text,label\na,b\nc,d\n", ["--kind", "regression"], r"reviews\.csv line 2: .*\"label\" is 'b'"),
     ],
 )
-def test_bad_input_is_one_line_that_names_the_users_file_and_nothing_is_written(
-    content: str, arguments: list[str], error: str, repository: Project, tmp_path: Path
+def test_bad_input_is_an_error_that_names_the_users_file_and_nothing_is_written(
+    content: str, arguments: list[str], error: str, repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "reviews.csv"
     source.write_text(content)
+    monkeypatch.chdir(repository.root)
     before = snapshot(repository.root)
-    out = init(repository, source, "--no-estimate", *arguments, ok=False)
-    assert re.search(rf"^error: .*{error}", out, re.M)
-    assert "Traceback" not in out
+    with pytest.raises(UserError, match=error):
+        init(str(source), options_parser().parse_args([str(source), "--no-estimate", *arguments]))
     assert snapshot(repository.root) == before
 
 
@@ -333,7 +332,7 @@ def test_if_dvc_add_fails_nothing_is_written(repository: Project, tmp_path: Path
     with (repository.root / "dvc.yaml").open("a") as file:
         file.write("\nstages:\n")  # a second section makes the file invalid for DVC
     before = snapshot(repository.root)
-    out = init(repository, write_reviews(tmp_path / "r.csv"), "--no-estimate", "--force", "--fresh", ok=False)
+    out = run_init(repository, write_reviews(tmp_path / "r.csv"), "--no-estimate", "--force", "--fresh", ok=False)
     assert re.search('^error: "dvc add .*failed', out, re.M)
     assert snapshot(repository.root) == before
 
@@ -360,7 +359,7 @@ def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) 
     write_reviews(source / "train" / "part-1.csv", 40)
     write_reviews(source / "dev.csv", 20)
     (source / "test.csv").write_text("id,review\n1,a text without a label\n")
-    out = init(repository, source, "--link", "--no-estimate")
+    out = run_init(repository, source, "--link", "--no-estimate")
     assert "Splits of the data: train, validation, test." in out
     link = repository.root / "data/custom/train/part-1.csv"
     assert link.is_symlink() and link.samefile(source / "train" / "part-1.csv")
@@ -378,18 +377,20 @@ def test_a_dataset_of_the_hub_is_pinned(repository: Project, tmp_path: Path) -> 
     directory.mkdir(parents=True)
     Dataset.from_dict(rows, features).to_parquet(directory / "train.parquet")
     pinned = f"someone/reviews@{'0123456789' * 4}"
-    out = init(repository, f"hf://{pinned}", "--no-estimate", HUB_MIRROR=str(tmp_path / "mirror"))
+    out = run_init(repository, f"hf://{pinned}", "--no-estimate", HUB_MIRROR=str(tmp_path / "mirror"))
     assert re.search(r"^label +text +2 .*'bad'", out, re.M), "names of classes, not numbers"
     data = repository.params()["data"]
     assert (data["task"], data["dataset"], data["text_column_names"]) == ("hub", pinned, ["content"])
     assert repository.git("status", "--porcelain") == " M params.yaml\n"
-    out = init(repository, f"hf://{pinned}", "--splits", "test=train", HUB_MIRROR=str(tmp_path / "mirror"), ok=False)
+    out = run_init(
+        repository, f"hf://{pinned}", "--splits", "test=train", HUB_MIRROR=str(tmp_path / "mirror"), ok=False
+    )
     assert re.search(r"^error: .*has the splits train\. .*--splits train=NAME", out, re.M)
 
 
 def test_without_the_base_model_the_time_is_not_estimated(repository: Project, tmp_path: Path) -> None:
     repository.set("model.checkpoint", "sentence-transformers/all-mpnet-base-v2")
-    out = init(repository, write_reviews(tmp_path / "r.csv"), "--dry-run")
+    out = run_init(repository, write_reviews(tmp_path / "r.csv"), "--dry-run")
     assert re.search(r"^The time of a run is not estimated: .*all-mpnet-base-v2 is not on this machine", out, re.M)
 
 

@@ -189,6 +189,13 @@ def test_a_baseline_from_different_data_is_not_compared(inputs: Path, tmp_path: 
     assert "swapped" not in page, "predict did not score the pairs with their sentences swapped"
 
 
+def test_without_a_baseline_the_report_does_not_mention_one(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    write(tmp_path / METRICS_DIR / "baseline.json", {})
+    text = visible_text(make_report(tmp_path))
+    assert "baseline.json" not in text and "committed baseline" not in text
+
+
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
