@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import gzip
 import io
 import json
 import os
@@ -125,6 +126,40 @@ def test_every_format_is_read_and_written(
         assert row["prediction"] == labels[expected.argmax()]
 
 
+# The file, its content, the options of the command, and the expected columns of the output before the prediction.
+WRITTEN_ELSEWHERE: dict[str, tuple[str, bytes, list[str], list[str]]] = {
+    "Excel in Germany": ("in.CSV", "sep=;\r\nid;text;;\r\n1;Früh, sagte er;;\r\n".encode(), [], ["id", "text"]),
+    "pandas with an index, compressed": (
+        "in.tsv.gz", gzip.compress("\ttext\tid\n0\tFrüh, sagte er\t1\n".encode()), [], ["text", "id"],
+    ),
+    "pandas, a mapping for each column": (
+        "in.json", '{"text": {"0": "Früh, sagte er"}, "id": {"0": 1}}'.encode(), [], ["text", "id"],
+    ),
+    "Windows-1252 without a header": (
+        "in.csv", "Früh, sagte er\t1\n".encode("cp1252"),
+        ["--encoding", "cp1252", "--no-header", "--delimiter", "tab"], ["column_1", "column_2"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", WRITTEN_ELSEWHERE)
+def test_files_of_other_programs_are_classified(
+    program: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, content, options, columns = WRITTEN_ELSEWHERE[program]
+    model = tmp_path / "model"
+    shutil.copytree(trained("classes") / CLASSIFIER, model)
+    settings = json.loads((model / SETTINGS).read_text())
+    (model / SETTINGS).write_text(json.dumps({**settings, "text_columns": [columns[0] if options else "text"]}))
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["classify", "--model", "model", "--file", name, "--out", "out.csv", *options])
+    main()
+    [row] = read(Path("out.csv"))
+    assert list(row)[:3] == [*columns, "prediction"], "a column without a name is left out"
+    assert sorted(row[column] for column in columns) == ["1", "Früh, sagte er"]
+
+
 def test_parquet_keeps_the_types_of_other_columns(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +278,11 @@ INVALID: dict[str, tuple[tuple[str, str] | list[str], str, str]] = {
     "a column of answers": (("in.csv", "text,prediction\na,b\n"), "out.csv", 'has a column "prediction", .* Rename'),
     "an unknown output": (("in.csv", "text\na\n"), "out.xlsx", r"out\.xlsx has an unsupported suffix\. Use .* \.csv"),
     "an unknown input": (("in.txt", "text\na\n"), "out.csv", r"in\.txt has an unsupported suffix\. Save .* \.csv"),
+    "a compressed output": (
+        ("in.csv", "text\na\n"),
+        "out.csv.gz",
+        r"out\.csv\.gz has an unsupported suffix\. Use .* \.csv",
+    ),
     "a missing file": (("nwe.csv", ""), "out.csv", r"nwe\.csv cannot be read: "),
     "no rows": (("in.csv", "text\n"), "out.csv", r"The input has no usable rows\. Add"),
     "an empty text": ([" "], "out.csv", r'command line row 0 has no text in column "text"\. Fill it in'),

@@ -255,8 +255,8 @@ def test_the_first_row_is_data_if_its_names_look_like_values(
 def test_columns_without_names_are_numbered(name: str, caplog: pytest.LogCaptureFixture) -> None:
     FRAME.to_csv("a.csv", index=False, header=False, sep=";")
     FRAME.to_json("a.json", orient="values")
-    found = read(Path(name), NO_HEADER, wanted=["column_2", "column_1"])
-    assert [(row["column_1"], row["column_2"]) for row in found] == list(zip(TEXTS, LABELS, strict=True))
+    records = read(Path(name), NO_HEADER, wanted=["column_2", "column_1"])
+    assert [(row["column_1"], row["column_2"]) for row in records] == list(zip(TEXTS, LABELS, strict=True))
     assert not caplog.messages
 
 

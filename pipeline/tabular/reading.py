@@ -199,7 +199,7 @@ def check_file(path: Path, file_format: FileFormat = DEFAULT_FORMAT) -> None:
             ".parquet may be compressed (.csv.gz)."
         )
     head = _read_head(path)
-    if not head.strip():
+    if not head.removeprefix(codecs.BOM_UTF8).strip():
         raise UserError(f"{path} is empty. Put rows into it, or remove it.")
     expected = {".parquet": "a Parquet file", ".json": "JSON", ".jsonl": "JSON"}.get(suffix, _TEXT)
     content = _match(_BINARY_CONTENTS, head)
