@@ -134,9 +134,9 @@ def serve() -> Iterator[Hub]:
                 content = _entries(
                     sizes, f"{unquote(folder)}/" if folder else "", "recursive=true" in self.path.lower()
                 )
-            self.reply(
-                200 if sizes and content else 404, json.dumps(content).encode(), {"Content-Type": "application/json"}
-            )
+            if not sizes or not content:
+                return self.reply(404, b"", {"X-Error-Code": "EntryNotFound"} if sizes else {})
+            self.reply(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
         def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool = True) -> None:
             self.send_response(status)

@@ -120,7 +120,7 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
         raise UserError(f"{dataset} is read as {builder.name}. Only {', '.join(_FORMATS)} files are supported.")
     files: dict[str, list[Path]] = {}
     for split, urls in builder.config.data_files.items():
-        if elsewhere := [url for url in urls if not url.startswith(root)]:
+        if elsewhere := [url for url in urls if not url.startswith(root) or ".." in url.split("/")]:
             raise UserError(
                 f"{dataset} refers to {elsewhere[0]}, which is not part of the dataset, so that it is not pinned to a "
                 "commit. Use another dataset."
