@@ -15,8 +15,7 @@ More: docs/data_and_models.md
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.sources.checkpoints import is_path, needed, parse_name
-from pipeline.sources.fetch import Unavailable, hub_model
-from pipeline.sources.hub_data import pin_dataset
+from pipeline.sources.fetch import Unavailable, hub_model, pin_dataset
 
 
 def pin(checkpoint: str) -> str:

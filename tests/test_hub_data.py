@@ -16,7 +16,8 @@ from pipeline.download import download
 from pipeline.params import Params
 from pipeline.pin import main as pin_command
 from pipeline.sources.corpus import Corpus
-from pipeline.sources.hub_data import config_names, load_hub, load_splits, pin_dataset
+from pipeline.sources.fetch import pin_dataset
+from pipeline.sources.hub_data import config_names, load_hub, load_splits
 
 COMMIT, NEXT = "0123456789abcdef0123456789abcdef01234567", "76543210fedcba9876543210fedcba9876543210"
 NAME = "someone/reviews"
@@ -246,6 +247,15 @@ def test_a_file_that_was_damaged_on_the_way_is_an_error(hub: Hub, tmp_path: Path
     hub.corrupt = True
     with pytest.raises(UserError, match="is not the file that the Hub published"):
         load()
+
+
+def test_a_private_dataset_needs_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(hub, {"train.jsonl": jsonl(TEXTS)})
+    hub.token = "hf_secret"
+    with pytest.raises(UserError, match=r"the Hub answered 401 .*hf auth login"):
+        load()
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert load().task.labels == ["neg", "pos"]
 
 
 def test_without_a_network_the_error_names_the_mirror(

@@ -47,23 +47,6 @@ def load_hub(params: DataParams) -> Corpus:
     return replace(corpus, origin=published_origin(corpus.splits, dataset=name, revision=revision, **config))
 
 
-def pin_dataset(dataset: str) -> str:
-    """Look up the newest commit of a dataset on the Hub, or of its branch or tag, and return `name@commit`.
-
-    Args:
-        dataset: The name, such as `dair-ai/emotion`, or `name@branch`.
-
-    Raises:
-        UserError: The Hub does not know the dataset, or does not answer.
-    """
-    name, _, revision = dataset.partition("@")
-    try:
-        info = hub_dataset(name, revision or None)
-    except Unavailable as error:
-        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
-    return f"{info.id}@{info.sha}"
-
-
 def config_names(dataset: str) -> list[str]:
     """Return the names of the configurations of a pinned dataset, such as `dair-ai/emotion@<commit>`.
 
@@ -78,7 +61,7 @@ def config_names(dataset: str) -> list[str]:
     if not directory:
         _require_commit(name, revision)
     with _dataset_errors(dataset):
-        return get_dataset_config_names(str(directory or name), revision=None if directory else revision)
+        return list(get_dataset_config_names(str(directory or name), revision=None if directory else revision))
 
 
 def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
