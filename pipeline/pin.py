@@ -1,4 +1,4 @@
-"""Look up the commit of a Hub model, to use it as the base model.
+"""Look up the commit of a Hub model, to use it as the base model, or of a dataset.
 
 Examples:
   # Print FacebookAI/roberta-base@<commit>, the value for model.checkpoint:
@@ -6,6 +6,8 @@ Examples:
   # Run the pipeline with this base model:
   dvc exp run \\
       -S model.checkpoint=$(python -m pipeline.pin FacebookAI/roberta-base)
+  # Print dair-ai/emotion@<commit>, the value for data.dataset:
+  python -m pipeline.pin --dataset dair-ai/emotion
 
 More: docs/data_and_models.md
 """
@@ -13,7 +15,7 @@ More: docs/data_and_models.md
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.sources.checkpoints import is_path, needed, parse_name
-from pipeline.sources.fetch import Unavailable, hub_model
+from pipeline.sources.fetch import Unavailable, hub_model, pin_dataset
 
 
 def pin(checkpoint: str) -> str:
@@ -41,9 +43,10 @@ def main() -> None:
         help="name of the model on the Hub, or of a cataloged model without its organization; NAME@BRANCH or NAME@TAG "
         "looks up another revision (default: the default branch)",
     )  # fmt: skip
+    parser.add_argument("--dataset", action="store_true", help="NAME is the name of a dataset on the Hub")
     arguments = parser.parse_args()
     with as_command():
-        print(pin(arguments.name))
+        print(pin_dataset(arguments.name) if arguments.dataset else pin(arguments.name))
 
 
 if __name__ == "__main__":

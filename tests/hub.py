@@ -22,6 +22,7 @@ class Hub:
         files: The content of each file, by "repo/revision/name". The repo of a dataset starts with "datasets/".
         branches: The commit of each branch, by "repo/branch". The default branch is main.
         renamed: The current name of each renamed model, by its earlier name.
+        token: The token that every request must have, if set.
         status: The status of every response, if set.
         stall: Seconds before every response.
         cut: Whether to close the connection halfway through every body.
@@ -34,6 +35,7 @@ class Hub:
         self.files: dict[str, bytes] = {}
         self.branches: dict[str, str] = {}
         self.renamed: dict[str, str] = {}
+        self.token: str | None = None
         self.status: int | None = None
         self.stall: float = 0
         self.cut = False
@@ -107,6 +109,8 @@ def serve() -> Iterator[Hub]:
             path = self.path.split("?")[0].lstrip("/")
             if hub.status:
                 self.reply(hub.status, b"", {})
+            elif hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
+                self.reply(401, b"", {"X-Error-Code": "GatedRepo"})
             elif path.startswith(("api/models/", "api/datasets/")):
                 self.describe(path.removeprefix("api/").removeprefix("models/"))
             elif (content := hub.files.get(path.replace("/resolve/", "/"))) is not None:
@@ -134,9 +138,9 @@ def serve() -> Iterator[Hub]:
                 content = _entries(
                     sizes, f"{unquote(folder)}/" if folder else "", "recursive=true" in self.path.lower()
                 )
-            self.reply(
-                200 if sizes and content else 404, json.dumps(content).encode(), {"Content-Type": "application/json"}
-            )
+            if not sizes or not content:
+                return self.reply(404, b"", {"X-Error-Code": "EntryNotFound"} if sizes else {})
+            self.reply(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
         def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool = True) -> None:
             self.send_response(status)

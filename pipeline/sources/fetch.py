@@ -129,6 +129,23 @@ def hub_dataset(repo: str, revision: str | None) -> "DatasetInfo":
     return info
 
 
+def pin_dataset(dataset: str) -> str:
+    """Look up the newest commit of a dataset on the Hub, or of its branch or tag, and return `name@commit`.
+
+    Args:
+        dataset: The name, such as `dair-ai/emotion`, or `name@branch`.
+
+    Raises:
+        UserError: The Hub does not know the dataset, or does not answer.
+    """
+    name, _, revision = dataset.partition("@")
+    try:
+        info = hub_dataset(name, revision or None)
+    except Unavailable as error:
+        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
+    return f"{info.id}@{info.sha}"
+
+
 @contextmanager
 def _hub_errors(subject: str) -> Iterator[None]:
     """Turn any error of the Hub's client into Unavailable with a one-line message."""

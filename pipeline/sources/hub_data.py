@@ -47,23 +47,6 @@ def load_hub(params: DataParams) -> Corpus:
     return replace(corpus, origin=published_origin(corpus.splits, dataset=name, revision=revision, **config))
 
 
-def pin_dataset(dataset: str) -> str:
-    """Look up the newest commit of a dataset on the Hub, or of its branch or tag, and return `name@commit`.
-
-    Args:
-        dataset: The name, such as `dair-ai/emotion`, or `name@branch`.
-
-    Raises:
-        UserError: The Hub does not know the dataset, or does not answer.
-    """
-    name, _, revision = dataset.partition("@")
-    try:
-        info = hub_dataset(name, revision or None)
-    except Unavailable as error:
-        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
-    return f"{info.id}@{info.sha}"
-
-
 def config_names(dataset: str) -> list[str]:
     """Return the names of the configurations of a pinned dataset, such as `dair-ai/emotion@<commit>`.
 
@@ -78,7 +61,7 @@ def config_names(dataset: str) -> list[str]:
     if not directory:
         _require_commit(name, revision)
     with _dataset_errors(dataset):
-        return get_dataset_config_names(str(directory or name), revision=None if directory else revision)
+        return list(get_dataset_config_names(str(directory or name), revision=None if directory else revision))
 
 
 def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
@@ -105,7 +88,6 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
         if _is_saved(directory):
             return _load_saved(dataset, directory, config)
         builder = _builder(dataset, str(directory), None, config)
-        root = f"{directory.resolve().as_posix()}/"
     else:
         _require_commit(name, revision)
         builder = _builder(dataset, name, revision, config)
@@ -115,29 +97,43 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
                 f"{dataset}: the Hub did not send the files of this commit, and other files are never used instead. "
                 f"Check that the commit has data files, and that there is no directory {name} here."
             )
-        root = f"hf://datasets/{dataset}/"
     if builder.name not in _FORMATS:
         raise UserError(f"{dataset} is read as {builder.name}. Only {', '.join(_FORMATS)} files are supported.")
-    files: dict[str, list[Path]] = {}
-    for split, urls in builder.config.data_files.items():
-        if elsewhere := [url for url in urls if not url.startswith(root)]:
-            raise UserError(
-                f"{dataset} refers to {elsewhere[0]}, which is not part of the dataset, so that it is not pinned to a "
-                "commit. Use another dataset."
-            )
-        try:
-            names = [url.removeprefix(root) for url in urls]
-            files[str(split)] = [
-                directory / file if directory else from_hub(name, file, revision, "dataset") for file in names
-            ]
-        except Unavailable as error:
-            raise not_fetched(name, _MIRROR, f"{name}/", error) from None
+    files = _fetch(builder, dataset, directory)
     log.info("Loaded %s from %s", dataset, _MIRROR if directory else "the Hub")
     if builder.name == "csv":
         return {split: _read_csv(f"{name} {split}", paths, builder.info.features) for split, paths in files.items()}
     with _dataset_errors(dataset):
         builder.download_and_prepare()
         return {split: builder.as_dataset(split) for split in files}
+
+
+def _fetch(builder: DatasetBuilder, dataset: str, directory: Path | None) -> dict[str, list[Path]]:
+    """Return the files of each split. Files of the Hub are downloaded to its cache, and their checksums are compared.
+
+    Args:
+        directory: The directory of the dataset in the mirror, or None for the Hub.
+
+    Raises:
+        UserError: A file is not part of the dataset, or the Hub does not send it.
+    """
+    name, _, revision = dataset.partition("@")
+    root = f"{directory.resolve().as_posix()}/" if directory else f"hf://datasets/{dataset}/"
+    files: dict[str, list[Path]] = {}
+    for split, addresses in builder.config.data_files.items():
+        paths = files[str(split)] = []
+        for address in addresses:
+            if not address.startswith(root) or ".." in address.split("/"):
+                raise UserError(
+                    f"{dataset} refers to {address}, which is not part of the dataset, so that it is not pinned to a "
+                    "commit. Use another dataset."
+                )
+            file = address.removeprefix(root)
+            try:
+                paths.append(directory / file if directory else from_hub(name, file, revision, "dataset"))
+            except Unavailable as error:
+                raise not_fetched(name, _MIRROR, f"{name}/", error) from None
+    return files
 
 
 def _mirrored(name: str) -> Path | None:
@@ -218,7 +214,7 @@ def _read_csv(source: str, paths: list[Path], features: Features | None) -> Data
     with _dataset_errors(source):
         dataset = datasets.concatenate_datasets(parts)
         for name, feature in (features or {}).items():
-            if isinstance(feature, ClassLabel):
+            if isinstance(feature, ClassLabel) and name in dataset.column_names:
                 dataset = dataset.cast_column(name, feature)
     return dataset
 

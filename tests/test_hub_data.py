@@ -1,0 +1,334 @@
+"""Datasets of the Hub: from a local server with the real client, and from a mirror directory."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import data_params
+from custom_files import csv, examples, jsonl, read_json, read_split, rows
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from hub import Hub
+
+from pipeline.check import check
+from pipeline.core.messages import UserError
+from pipeline.download import download
+from pipeline.params import Params
+from pipeline.pin import main as pin_command
+from pipeline.sources.corpus import Corpus
+from pipeline.sources.fetch import pin_dataset
+from pipeline.sources.hub_data import config_names, load_hub, load_splits
+
+COMMIT, NEXT = "0123456789abcdef0123456789abcdef01234567", "76543210fedcba9876543210fedcba9876543210"
+NAME = "someone/reviews"
+PINNED = f"{NAME}@{COMMIT}"
+TEXTS = rows(40, ["pos", "neg"])
+FEATURES = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+
+
+def labeled(count: int = 40, seed: int = 0, unlabeled: bool = False) -> Dataset:
+    """Return distinct texts with class numbers. -1 means that a label is not known."""
+    texts, labels = zip(*rows(count, [-1] if unlabeled else [1, 0], seed), strict=True)
+    return Dataset.from_dict({"text": texts, "label": labels}, features=FEATURES)
+
+
+def parquet(dataset: Dataset, tmp_path: Path) -> bytes:
+    dataset.to_parquet(tmp_path / "rows.parquet")
+    return (tmp_path / "rows.parquet").read_bytes()
+
+
+def publish(hub: Hub, files: Mapping[str, str | bytes], commit: str = COMMIT) -> None:
+    for file, content in files.items():
+        hub.files[f"datasets/{NAME}/{commit}/{file}"] = content if isinstance(content, bytes) else content.encode()
+    hub.branches[f"datasets/{NAME}/main"] = commit
+
+
+def load(**changes: Any) -> Corpus:
+    return load_hub(data_params(task="hub", dataset=PINNED, **changes))
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) -> Path:
+    """Return the directory of the dataset in a mirror. The Hub has no dataset."""
+    directory = tmp_path / "mirror" / NAME
+    directory.mkdir(parents=True)
+    monkeypatch.setenv("HUB_MIRROR", str(tmp_path / "mirror"))
+    return directory
+
+
+def test_a_dataset_goes_through_download(hub: Hub, tmp_path: Path) -> None:
+    train = labeled()
+    publish(hub, {
+        "data/train-00000-of-00002.parquet": parquet(train.select(range(30)), tmp_path),
+        "data/train-00001-of-00002.parquet": parquet(train.select(range(30, 40)), tmp_path),
+        "data/dev-00000-of-00001.parquet": parquet(train.select(range(4)), tmp_path),
+        "data/test-00000-of-00001.parquet": parquet(labeled(6, seed=1, unlabeled=True), tmp_path),
+    })  # fmt: skip
+    raw = tmp_path / "raw"
+    download(raw, data_params(task="hub", dataset=PINNED, on_leakage="drop"))
+    task, source = read_json(raw, "task"), read_json(raw, "source")
+    assert (task["labels"], task["metric_for_best_model"]) == (["neg", "pos"], "f1")
+    assert (task["predicted_splits"], task["unlabeled_splits"]) == (["validation", "test"], ["test"])
+    assert [row["idx"] for row in read_split(raw, "train")] == list(range(4, 40)), "leaked rows are dropped"
+    assert [row["label"] for row in read_split(raw, "validation")] == [1, 0, 1, 0]
+    assert list(read_split(raw, "test")[0]) == ["text", "idx", "leakage"]
+    assert (source["dataset"], source["revision"]) == (NAME, COMMIT)
+    assert source["sha256"].keys() == {"train", "validation", "test"}
+
+
+def test_validation_and_test_are_made_from_train(hub: Hub) -> None:
+    publish(hub, {"train.jsonl": jsonl(TEXTS)})
+    corpus = load()
+    assert [len(corpus.splits[split]) for split in ("train", "validation", "test")] == [32, 4, 4]
+    with pytest.raises(UserError, match=rf"{NAME}@\w+ has no validation split.*Add one"):
+        load(split={**data_params(task="custom").split.model_dump(), "type": "fixed"})
+
+
+def test_fields_of_csv_files_stay_as_they_are(hub: Hub) -> None:
+    """`load_dataset` reads "NA" and "None" as missing, and 007 as 7."""
+    texts = [("NA", "007"), ("None", "010"), ("007", "007"), *((text, "010") for text, _ in TEXTS)]
+    publish(hub, {"train.csv": csv(texts), "validation.csv": csv([("null", "007"), ("1.0", "010")])})
+    corpus = load(split={**data_params(task="custom").split.model_dump(), "type": "fixed"})
+    assert corpus.task.labels == ["007", "010"]
+    assert [row["text"] for row in examples(corpus, "train")[:3]] == ["NA", "None", "007"]
+    assert [row["text"] for row in examples(corpus, "validation")] == ["null", "1.0"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("one,pos,more", r"train\.csv line 42 must have as many fields as the header \(2\), got 3"),
+        ("short", r"train\.csv line 42 must have as many fields as the header \(2\), got 1"),
+        (",pos", r"hub: train has rows without a text .* 1 of 41 \(2\.4%\), idx 40"),
+    ],
+)
+def test_a_damaged_csv_file_is_an_error(hub: Hub, row: str, message: str) -> None:
+    publish(hub, {"train.csv": csv(TEXTS) + row + "\n"})
+    with pytest.raises(UserError, match=message):
+        load()
+
+
+CARD = """---
+configs:
+- config_name: stars
+  data_files:
+  - {split: train, path: stars/*.csv}
+- config_name: words
+  data_files:
+  - {split: unsupervised, path: words/more.csv}
+  - {split: training, path: words/train.csv}
+  - {split: test, path: words/test.csv}
+dataset_info:
+- config_name: stars
+  features:
+  - {name: text, dtype: string}
+  - name: label
+    dtype: {class_label: {names: {"0": bad, "1": good}}}
+- config_name: words
+  features:
+  - {name: text, dtype: string}
+  - {name: label, dtype: string}
+---
+"""
+
+
+@pytest.fixture
+def card(hub: Hub) -> None:
+    """Publish a dataset whose README.md names configurations and splits."""
+    publish(hub, {
+        "README.md": CARD,
+        "stars/a.csv": csv(rows(40, [1, 0])),
+        "words/train.csv": csv(TEXTS),
+        "words/test.csv": csv(rows(5, ["pos", "neg"], 1)),
+        "words/more.csv": csv(rows(5, ["pos", "neg"], 2)),
+    })  # fmt: skip
+
+
+@pytest.mark.usefixtures("card")
+def test_configurations_and_splits_are_chosen_by_name(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    corpus = load(config="words", splits={"train": "training", "test": "test"})
+    assert (corpus.task.labels, len(corpus.splits["test"])) == (["neg", "pos"], 5)
+    assert corpus.origin["config"] == "words"
+    assert load(config="stars").task.labels == ["bad", "good"], "the class names are in README.md"
+    assert not any("more.csv" in request for request in hub.requests if "GET" in request and "stars" in request)
+    assert config_names(PINNED) == ["stars", "words"]
+    assert list(load_splits(PINNED, "words")) == ["unsupervised", "training", "test"]
+
+
+@pytest.mark.usefixtures("card")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, r"data\.config must be one of .*: stars, words, got null"),
+        ({"config": "star"}, r'data\.config must be one of .*: stars, words, got "star"'),
+        ({"config": "words"}, r"no split train\. .*data\.splits\. .*: unsupervised, training, test"),
+        (
+            {"config": "words", "splits": {"train": "training", "test": "tset"}},
+            r'data\.splits: .* no split "tset"\. .*: unsupervised, training, test',
+        ),
+        ({"config": "stars", "label_column_name": "lable"}, r'reviews train has no column "lable"\. .* "label"\?'),
+    ],
+)
+def test_a_wrong_name_is_an_error_that_lists_the_right_ones(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        load(**changes)
+    assert "\n" not in str(error.value)
+
+
+def test_splits_with_other_names_are_ignored_with_a_warning(mirror: Path, caplog: pytest.LogCaptureFixture) -> None:
+    DatasetDict({"train": labeled(), "unsupervised": labeled(3, 1)}).save_to_disk(mirror)
+    assert sum(map(len, load().splits.values())) == 40
+    assert any("ignored: unsupervised. To use them, set data.splits" in message for message in caplog.messages)
+
+
+def test_two_candidates_for_a_split_are_an_error(mirror: Path) -> None:
+    DatasetDict({"train": labeled(), "dev": labeled(3, 1), "valid": labeled(3, 2)}).save_to_disk(mirror)
+    with pytest.raises(UserError, match=r"several candidates for validation: dev, valid\. .*data\.splits"):
+        load()
+    assert len(load(splits={"train": "train", "validation": "dev"}).splits["validation"]) == 3
+
+
+INVALID: dict[str, tuple[dict[str, str], str]] = {
+    "a list as a text": (
+        {"train.jsonl": '{"text": ["a"], "label": "b"}\n' * 20},
+        r"someone/reviews train row 0 has \['a'\] in column \"text\", which is not text",
+    ),
+    "another label in test": (
+        {"train.jsonl": jsonl(rows(40, [0, 1])), "test.jsonl": jsonl(rows(3, [0, 1, -1], 1))},
+        r"someone/reviews test row 2: \"label\" is -1",
+    ),
+    "a script": (
+        {"reviews.py": "raise SystemExit('this code must not run')", "train.csv": csv(TEXTS)},
+        r"someone/reviews has a script, reviews\.py, which is never run",
+    ),
+    "pictures": ({"train/a.png": "picture"}, r"is read as imagefolder\. Only csv, json, parquet, arrow files"),
+    "a file elsewhere": (
+        {"README.md": "---\nconfigs:\n- {config_name: a, data_files: 'hf://datasets/someone/else/train.csv'}\n---\n"},
+        r"cannot be loaded: Data files don't belong to someone/reviews",
+    ),
+    "not JSON": ({"train.jsonl": '{"text": "a"' * 20}, rf"{PINNED} cannot be loaded: .*JSON"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_a_dataset_that_cannot_be_used_is_an_error(case: str, hub: Hub, tmp_path: Path) -> None:
+    files, message = INVALID[case]
+    publish(hub, files)
+    hub.files[f"datasets/someone/else/{NEXT}/train.csv"] = csv(TEXTS).encode()
+    hub.branches["datasets/someone/else/main"] = NEXT
+    with pytest.raises(UserError, match=message) as error:
+        download(tmp_path / "raw", data_params(task="hub", dataset=PINNED))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "raw").exists()
+
+
+def test_another_commit_in_the_cache_is_never_used(hub: Hub, tmp_path: Path) -> None:
+    """If a dataset has no data files or the Hub fails, `load_dataset` uses the commit that it has loaded before."""
+    publish(hub, {"train.parquet": parquet(labeled(), tmp_path)})
+    load()
+    publish(hub, {".gitattributes": "* text"}, NEXT)
+    with pytest.raises(UserError, match=rf"{NAME}@{NEXT}: the Hub did not send the files of this commit"):
+        load_hub(data_params(task="hub", dataset=f"{NAME}@{NEXT}"))
+
+
+def test_a_directory_with_the_name_of_the_dataset_is_never_used(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(hub, {"train.jsonl": jsonl(TEXTS)})
+    monkeypatch.chdir(tmp_path)
+    Path(NAME).mkdir(parents=True)
+    Path(NAME, "train.jsonl").write_text(jsonl(rows(40, ["other", "words"])))
+    with pytest.raises(UserError, match=f"no directory {NAME} here"):
+        load()
+
+
+def test_a_file_that_was_damaged_on_the_way_is_an_error(hub: Hub, tmp_path: Path) -> None:
+    publish(hub, {"train.parquet": parquet(labeled(), tmp_path)})
+    hub.corrupt = True
+    with pytest.raises(UserError, match="is not the file that the Hub published"):
+        load()
+
+
+def test_a_private_dataset_needs_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(hub, {"train.jsonl": jsonl(TEXTS)})
+    hub.token = "hf_secret"
+    with pytest.raises(UserError, match=r"the Hub answered 401 .*hf auth login"):
+        load()
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert load().task.labels == ["neg", "pos"]
+
+
+def test_without_a_network_the_error_names_the_mirror(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(hub, {"train.jsonl": jsonl(TEXTS)})
+    load()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"HUB_MIRROR is not set.*offline mode.*set HUB_MIRROR") as error:
+        load()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("layout", ["save_to_disk", "save_to_disk of one split", "to_parquet", "the repository"])
+def test_a_mirror_replaces_the_hub(layout: str, mirror: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train = labeled()
+    if layout == "save_to_disk":
+        DatasetDict({"train": train, "unsupervised": labeled(3, 1)}).save_to_disk(mirror)
+    elif layout == "save_to_disk of one split":
+        train.save_to_disk(mirror)
+    elif layout == "to_parquet":
+        train.to_parquet(mirror / "train.parquet")
+    else:
+        (mirror / "README.md").write_text(
+            "---\nconfigs:\n- {config_name: default, data_files: [{split: train, path: rows/*.parquet}]}\n---\n"
+        )
+        train.to_parquet(mirror / "rows" / "a.parquet")
+    corpus = load()
+    assert corpus.task.labels == ["neg", "pos"]
+    assert sum(map(len, corpus.splits.values())) == 40
+    assert any(f"cannot be verified to be commit {COMMIT}" in message for message in caplog.messages)
+    assert config_names(PINNED) == ["default"]
+
+
+def test_a_saved_dataset_with_another_configuration_is_an_error(mirror: Path) -> None:
+    train = labeled()
+    train.info.config_name = "stars"
+    train.save_to_disk(mirror)
+    assert config_names(PINNED) == ["stars"]
+    with pytest.raises(UserError, match=r'data\.config is "words", but .*reviews has the configuration "stars"'):
+        load(config="words")
+
+
+def test_a_damaged_mirror_is_an_error(mirror: Path) -> None:
+    (mirror / "state.json").write_text("{")
+    with pytest.raises(UserError, match=f"{PINNED} cannot be loaded: ") as error:
+        load()
+    assert "\n" not in str(error.value)
+
+
+def test_a_mirror_may_not_refer_to_other_files(mirror: Path) -> None:
+    (mirror.parent / "secret.csv").write_text(csv(TEXTS))
+    (mirror / "README.md").write_text("---\nconfigs:\n- {config_name: a, data_files: ../secret.csv}\n---\n")
+    with pytest.raises(UserError, match=r"secret\.csv, which is not part of the dataset"):
+        load()
+
+
+def test_pin_prints_the_commit_of_a_dataset(
+    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(hub, {"train.jsonl": jsonl(TEXTS)})
+    publish(hub, {"train.jsonl": jsonl(TEXTS)}, NEXT)
+    hub.branches[f"datasets/{NAME}/first"] = COMMIT
+    assert pin_dataset(f"{NAME}@first") == PINNED
+    monkeypatch.setattr("sys.argv", ["pin", "--dataset", NAME])
+    pin_command()
+    assert capsys.readouterr().out == f"{NAME}@{NEXT}\n"
+    with pytest.raises(UserError, match="someone/nothing: the Hub answered 404"):
+        pin_dataset("someone/nothing")
+
+
+def test_check_accepts_a_dataset_of_the_hub(params: Params, caplog: pytest.LogCaptureFixture) -> None:
+    changes = {"task": "hub", "dataset": PINNED, "text_column_names": ["review"]}
+    model = params.model.model_copy(update={"checkpoint": "bert-base-uncased"})
+    check(params.model_copy(update={"data": data_params(**changes), "model": model}))
+    assert "ignored" not in caplog.text
