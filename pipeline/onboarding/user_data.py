@@ -10,8 +10,9 @@ from datasets import ClassLabel, Dataset
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
+from pipeline.sources.fetch import pin_dataset
 from pipeline.sources.files import NAMES, find_files
-from pipeline.sources.hub_data import config_names, load_splits, pin_dataset
+from pipeline.sources.hub_data import config_names, load_splits
 from pipeline.tabular.file_format import FileFormat, detect_format
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import ColumnSelection, check_file, read_file
