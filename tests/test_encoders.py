@@ -40,7 +40,10 @@ sentencepiece = pytest.importorskip("sentencepiece")
 
 TEXT = "Apple surpassed the airport in Atlanta on Tuesday"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+SHAPE = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "initializer_range": 0.2,  # With the usual 0.02, the logits of such a small model would hardly depend on the text.
+}  # fmt: skip
 Publish = Callable[[str], Path]
 
 
@@ -52,11 +55,11 @@ def sentencepiece_vocabulary(file: str, **options: Any) -> Callable[[Path], int]
     def write(model: Path) -> int:
         prefix = model / "trained"
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts()), model_prefix=str(prefix), vocab_size=140, minloglevel=2, **options
+            sentence_iterator=iter(texts()), model_prefix=str(prefix), vocab_size=125, minloglevel=2, **options
         )
         prefix.with_suffix(".vocab").unlink()
         prefix.with_suffix(".model").rename(model / file)
-        return 150  # The embeddings have more rows than the vocabulary has entries.
+        return 140  # The embeddings have more rows than the vocabulary has entries.
 
     return write
 
@@ -150,6 +153,7 @@ LAYOUTS: dict[str, Layout] = {
         },
     ),
 }  # fmt: skip
+OLD_NAMES = {"weight": "gamma", "bias": "beta"}
 UNCASED = ("electra", "albert")
 CONVERTED = {
     "deberta-v3": ["spm.model"],
@@ -188,9 +192,6 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Publish:
         return model
 
     return publish
-
-
-OLD_NAMES = {"weight": "gamma", "bias": "beta"}
 
 
 @pytest.fixture(scope="session")
@@ -256,6 +257,27 @@ def test_another_process_makes_the_same_bytes(name: str, published: Publish, pre
     assert files == {path.name: path.read_bytes() for path in prepared(name).iterdir()}
 
 
+@pytest.mark.parametrize(
+    ("name", "tokenizer_class"),
+    [
+        ("deberta-v3", "DebertaV2Tokenizer"),
+        ("electra", "ElectraTokenizer"),
+        ("albert", "AlbertTokenizer"),
+        ("xlm-r", "XLMRobertaTokenizerFast"),
+        ("bert-cased", "BertTokenizer"),
+    ],
+)
+def test_the_name_of_a_tokenizer_class_changes_nothing(
+    name: str, tokenizer_class: str, published: Publish, prepared: Publish, tmp_path: Path
+) -> None:
+    """Many models were published by versions of transformers that had a slow and a fast class of each tokenizer."""
+    model = shutil.copytree(published(name), tmp_path / "model")
+    config = LAYOUTS[name][3] or {}
+    (model / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": tokenizer_class}))
+    pretrained(tmp_path / "out", ModelParams(checkpoint=str(model)))
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (prepared(name) / "tokenizer.json").read_bytes()
+
+
 @pytest.mark.parametrize("cased", [True, False])
 @pytest.mark.parametrize("tokenizer_config", [None, {"model_max_length": 128}])
 def test_the_vocabulary_says_whether_a_model_is_cased_if_no_file_does(
@@ -308,12 +330,16 @@ def other_unknown_token(model: Path) -> None:
     [
         ("bert-cased", set_entries("config.json", model_type="deberta-v2"), r"would have \d tokens, but .* has \d+"),
         ("bert-cased", set_entries("config.json", vocab_size=20), r"needs \d+ tokens, but the model has 20$"),
-        ("electra", shout, "would be unknown"),
+        ("electra", shout, "would know only 0 of 20 words"),
         ("deberta-v3", other_unknown_token, "would split texts differently"),
         ("deberta-v3", lambda model: (model / "spm.model").write_bytes(b"no vocabulary"), "parsing"),
         ("roberta", lambda model: (model / "vocab.json").write_text("{"), "Expecting property name"),
-        ("roberta", set_entries("tokenizer_config.json", auto_map={"AutoTokenizer": ["a.B", None]}), "custom code"),
-        ("roberta", set_entries("tokenizer_config.json", tokenizer_class="PhobertTokenizer"), "fast"),
+        (
+            "roberta",
+            set_entries("tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast"),
+            "would know only 0",
+        ),
+        ("roberta", set_entries("tokenizer_config.json", tokenizer_class="CTRLTokenizer"), "no fast version of CTRL"),
     ],
 )
 def test_a_vocabulary_that_does_not_give_a_good_tokenizer_is_an_error(

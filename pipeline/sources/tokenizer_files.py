@@ -16,6 +16,7 @@ VOCABULARIES = (
     ("spm.model",), ("spiece.model",), ("sentencepiece.bpe.model",), ("vocab.json", "merges.txt"), ("vocab.txt",),
 )  # fmt: skip
 _CONFIG = "tokenizer_config.json"
+_WORD_STARTS = "▁Ġ"
 _SOME_WORDS = 20
 
 
@@ -79,7 +80,10 @@ def _read_vocabulary(path: Path) -> list[str]:
             ) from None
         return [piece.piece for piece in ModelProto.FromString(path.read_bytes()).pieces]
     text = path.read_text(encoding="utf-8")
-    return list(json.loads(text) if path.suffix == ".json" else dict.fromkeys(text.split()))
+    if path.suffix == ".json":
+        return list(json.loads(text))
+    lines = [line.strip() for line in text.split("\n")]
+    return list(dict.fromkeys(line for line in lines if line))
 
 
 def _state_casing(path: Path, entries: list[str], where: str) -> None:
@@ -114,11 +118,13 @@ def _require_fit(
         raise ValueError(f"the tokenizer would have {len(ids)} tokens, but the vocabulary has {len(entries)} entries")
     if max(ids) >= config.get("vocab_size", max(ids) + 1):
         raise ValueError(f"the tokenizer needs {max(ids) + 1} tokens, but the model has {config['vocab_size']}")
-    words = [entry.lstrip("▁Ġ") for entry in entries]
-    text = " ".join([word for word in words if len(word) > 2 and word.isalpha()][:_SOME_WORDS])
-    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-    if 2 * tokens.count(tokenizer.unk_token_id) > len(tokens):
-        raise ValueError("most words of the vocabulary would be unknown tokens")
+    # SentencePiece and byte-level BPE mark the start of a word, WordPiece marks the other parts of a word.
+    starts = [entry for entry in entries if entry[0] in _WORD_STARTS] or entries
+    words = [entry for entry in starts if len(entry) > 3 and entry.lstrip(_WORD_STARTS).isalpha()][:_SOME_WORDS]
+    text = " ".join(word.lstrip(_WORD_STARTS) for word in words)
+    kept = set(tokenizer.tokenize(text)).intersection(words)
+    if 2 * len(kept) < len(words):
+        raise ValueError(f"the tokenizer would know only {len(kept)} of {len(words)} words of the vocabulary")
     text += " \u2603"  # a character that hardly any vocabulary contains
     if tokenizer(text, text)["input_ids"] != published(text, text)["input_ids"]:
         raise ValueError("transformers would split texts differently after it has saved the tokenizer")
