@@ -9,13 +9,20 @@ Examples:
   # Print dair-ai/emotion@<commit>, the value for data.dataset:
   python -m pipeline.pin --dataset dair-ai/emotion
 
+If the default branch has no safetensors, this looks for a pull request in which the Hub's bot converted the weights.
+
 More: docs/data_and_models.md
 """
 
+from typing import TYPE_CHECKING
+
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
-from pipeline.sources.checkpoints import is_path, needed, parse_name
-from pipeline.sources.fetch import Unavailable, hub_model, pin_dataset
+from pipeline.sources.checkpoints import has_safetensors, is_path, needed, parse_name
+from pipeline.sources.fetch import Unavailable, conversions, hub_model, pin_dataset
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
 
 
 def pin(checkpoint: str) -> str:
@@ -29,11 +36,36 @@ def pin(checkpoint: str) -> str:
     name, revision = parse_name(checkpoint)
     try:
         model = hub_model(name, revision or None)
+        if not revision and not has_safetensors(_file_names(model)):
+            model = _converted(model)
     except Unavailable as error:
         raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
-    files = needed([file.rfilename for file in model.siblings or []], model.id)
-    log.info("%s at %s has %s", model.id, revision or "its default branch", ", ".join(files))
+    files = needed(_file_names(model), model.id)
+    log.info("%s at %s has %s", model.id, revision or model.sha, ", ".join(files))
     return f"{model.id}@{model.sha}"
+
+
+def _converted(model: "ModelInfo") -> "ModelInfo":
+    """Return the model with the safetensors of a conversion pull request, or as it is if there is none."""
+    try:
+        pull_requests = conversions(model.id)
+    except Unavailable as error:  # for example because the owner of the model has disabled pull requests
+        log.warning("%s has no safetensors, and its pull requests could not be searched: %s", model.id, error)
+        return model
+    for pull_request in pull_requests:
+        converted = hub_model(model.id, pull_request.git_reference)
+        if has_safetensors(_file_names(converted)):
+            log.warning(
+                "%s has no safetensors on its default branch. These weights come from pull request %d by %s, which the "
+                "owner of the model has not merged. Look at %s/files before you use them.",
+                model.id, pull_request.num, pull_request.author, pull_request.url,
+            )  # fmt: skip
+            return converted
+    return model
+
+
+def _file_names(model: "ModelInfo") -> list[str]:
+    return [file.rfilename for file in model.siblings or []]
 
 
 def main() -> None:

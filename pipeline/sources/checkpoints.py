@@ -20,6 +20,7 @@ from pipeline.sources.fetch import (
     mirror,
     not_fetched,
 )
+from pipeline.sources.tokenizer_files import VOCABULARIES, add_tokenizer, vocabulary_files
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ CATALOG = {
 }
 
 _MIRROR = "CHECKPOINT_MIRROR"
-_REQUIRED = ("config.json", "tokenizer.json")
+_TOKENIZER = "tokenizer.json"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 _OPTIONAL = (
     "model.safetensors.index.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -147,14 +148,17 @@ def find(checkpoint: str) -> Checkpoint | Path:
 def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     """Write the config, the safetensors weights and the fast tokenizer of the base model to the directory `out`.
 
+    If the model has a vocabulary but no tokenizer.json, tokenizer.json is made from the vocabulary.
+
     Returns:
         The entries of source.json: the name of the model, its commit (None for a local directory), its license if it is
-        known, and the sha256 of each file.
+        known, the sha256 of each file, and the vocabulary that tokenizer.json was made from, unless it was published.
 
     Raises:
         UserError: The model does not exist, its name has no commit, or its files are missing or unusable.
     """
     origin = find(checkpoint)
+    source: dict[str, Any]
     if isinstance(origin, Path):
         for file in needed(_names(origin), str(origin)):
             copy(origin / file, out / file, sha256=None)
@@ -171,6 +175,9 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
         if origin.license:
             source["license"] = origin.license
     _require_shards(out, checkpoint)
+    if not (out / _TOKENIZER).exists():
+        source["vocabulary"] = vocabulary_files(_names(out))
+        add_tokenizer(out, source["vocabulary"], checkpoint)
     log.info("Files of %s: %s", checkpoint, ", ".join(sorted(_names(out))))
     return {**source, "files": {file: file_sha256(out / file) for file in _names(out)}}
 
@@ -209,8 +216,15 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     log.info("fetched %s from %s at commit %s", name, source, checkpoint.revision)
 
 
+def has_safetensors(present: Collection[str]) -> bool:
+    """Return whether the files of a model, given by their names, contain weights as safetensors."""
+    return any(_WEIGHTS.fullmatch(name) for name in present)
+
+
 def needed(present: Collection[str], where: str) -> list[str]:
-    """Choose the config, the safetensors weights and the fast tokenizer among the files of a model.
+    """Choose the config, the safetensors weights and the tokenizer among the files of a model.
+
+    The tokenizer is tokenizer.json, or the vocabulary if there is no such file.
 
     Args:
         present: The names of all files.
@@ -219,8 +233,7 @@ def needed(present: Collection[str], where: str) -> list[str]:
     Raises:
         UserError: A required file is missing.
     """
-    weights = [name for name in present if _WEIGHTS.fullmatch(name)]
-    if not weights:
+    if not has_safetensors(present):
         pickles = sorted(name for name in present if _PICKLES.fullmatch(name))
         if pickles:
             raise UserError(
@@ -228,11 +241,17 @@ def needed(present: Collection[str], where: str) -> list[str]:
                 "only safetensors files are accepted. Save the model again with save_pretrained."
             )
         raise UserError(f"{where} has no model.safetensors. Save the model again with save_pretrained, or use another.")
-    for name in _REQUIRED:
-        if name not in present:
-            reason = "Only fast tokenizers are accepted. Save" if "token" in name else "Save"
-            raise UserError(f"{where} has no {name}. {reason} the model again with save_pretrained, or use another.")
-    return [*_REQUIRED, *sorted(weights), *(name for name in _OPTIONAL if name in present)]
+    if "config.json" not in present:
+        raise UserError(f"{where} has no config.json. Save the model again with save_pretrained, or use another.")
+    tokenizer = [_TOKENIZER] if _TOKENIZER in present else vocabulary_files(present)
+    if not tokenizer:
+        raise UserError(
+            f"{where} has no {_TOKENIZER}. Only fast tokenizers are accepted, and vocabularies to make one from: "
+            f"{', '.join(map(' with '.join, VOCABULARIES))}. Save the model again with save_pretrained, or use another."
+        )
+    weights = sorted(name for name in present if _WEIGHTS.fullmatch(name))
+    optional = [name for name in _OPTIONAL if name in present and name not in tokenizer]
+    return ["config.json", *tokenizer, *weights, *optional]
 
 
 def _require_shards(checkpoint: Path, where: str) -> None:

@@ -13,8 +13,10 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
 if TYPE_CHECKING:
+    from huggingface_hub import Discussion
     from huggingface_hub.hf_api import DatasetInfo, ModelInfo
 
+_CONVERSION_BOT = "SFconvertbot"  # transformers also takes safetensors from the pull requests of this account only.
 _ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
 
 
@@ -144,6 +146,25 @@ def pin_dataset(dataset: str) -> str:
     except Unavailable as error:
         raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
     return f"{info.id}@{info.sha}"
+
+
+def conversions(repo: str) -> "list[Discussion]":
+    """Return the open pull requests of the bot that converts weights to safetensors, the newest first.
+
+    Anyone can open a pull request, so those of other accounts are left out.
+
+    Raises:
+        Unavailable: The Hub does not list the pull requests of the model.
+    """
+    from huggingface_hub import HfApi
+
+    with _hub_errors(f"the pull requests of {repo}"):
+        listed = HfApi().get_repo_discussions(
+            repo, author=_CONVERSION_BOT, discussion_type="pull_request", discussion_status="open"
+        )
+        # The filters apply on the server. Do not rely on them for the author, who decides whether we trust the files.
+        pull_requests = [pull_request for pull_request in listed if pull_request.author == _CONVERSION_BOT]
+    return sorted(pull_requests, key=lambda pull_request: pull_request.num, reverse=True)
 
 
 @contextmanager

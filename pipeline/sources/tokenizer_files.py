@@ -1,0 +1,130 @@
+"""Make tokenizer.json, the file of a fast tokenizer, for models that were published with a vocabulary only."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.messages import UserError, log
+from pipeline.core.output import write_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# The files of each kind of vocabulary: SentencePiece, byte-level BPE, WordPiece.
+VOCABULARIES = (
+    ("spm.model",), ("spiece.model",), ("sentencepiece.bpe.model",), ("vocab.json", "merges.txt"), ("vocab.txt",),
+)  # fmt: skip
+_CONFIG = "tokenizer_config.json"
+_WORD_STARTS = "▁Ġ"
+_SOME_WORDS = 20
+
+
+def vocabulary_files(present: Collection[str]) -> list[str]:
+    """Return the files of a model that a fast tokenizer can be made from, or an empty list if it has none."""
+    return next((list(files) for files in VOCABULARIES if set(files) <= set(present)), [])
+
+
+def add_tokenizer(model: Path, vocabulary: list[str], where: str) -> None:
+    """Write tokenizer.json to a directory with config.json and a vocabulary, the way transformers reads them.
+
+    A WordPiece vocabulary has one more setting, whether texts are lowercased. If tokenizer_config.json does not contain
+    it, it is added.
+
+    Args:
+        vocabulary: The names of the files of the vocabulary.
+        where: The name or path of the model for messages.
+
+    Raises:
+        UserError: The files cannot be read, or transformers would make a tokenizer that does not fit them.
+    """
+    try:
+        entries = _read_vocabulary(model / vocabulary[0])
+        if vocabulary == ["vocab.txt"]:
+            _state_casing(model / _CONFIG, entries, where)
+        published = _load(model)
+        if not published.is_fast:
+            raise ValueError(f"transformers has no fast version of {type(published).__name__}")
+        published.backend_tokenizer.save(str(model / "tokenizer.json"))
+        _require_fit(_load(model), published, entries, json.loads((model / "config.json").read_text(encoding="utf-8")))
+    except UserError:
+        raise
+    except Exception as error:  # tokenizers raises plain Exceptions, and damaged files can cause almost any other.
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise UserError(
+            f"{where} has no tokenizer.json, and none can be made from {vocabulary[0]}: {reason}. Use a model with a "
+            "tokenizer.json."
+        ) from error
+    log.info("%s: made tokenizer.json from %s", where, " and ".join(vocabulary))
+
+
+def _load(model: Path) -> "PreTrainedTokenizerBase":
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=True)  # type: ignore[no-any-return]
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    """Read the entries of a vocabulary.
+
+    Raises:
+        UserError: The packages that read SentencePiece vocabularies are not installed. Without them, transformers would
+            mistake the file for one of another library.
+    """
+    if path.suffix == ".model":
+        try:
+            from sentencepiece.sentencepiece_model_pb2 import ModelProto
+        except ImportError:
+            raise UserError(
+                f'{path.name} cannot be read. Run "pip install -c requirements.lock sentencepiece protobuf".'
+            ) from None
+        return [piece.piece for piece in ModelProto.FromString(path.read_bytes()).pieces]
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        return list(json.loads(text))
+    lines = [line.strip() for line in text.split("\n")]
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def _state_casing(path: Path, entries: list[str], where: str) -> None:
+    """Write to tokenizer_config.json whether texts are lowercased, because transformers always would by default."""
+    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if "do_lower_case" in config:
+        return
+    words = [entry for entry in entries if entry[0] not in "[<"]  # not the special tokens, which are uppercase
+    lowercase = all(word == word.lower() for word in words)
+    write_json(path, config | {"do_lower_case": lowercase})
+    log.warning(
+        "%s does not say whether it is cased. Its vocabulary has %s uppercase letters, so texts are %s.",
+        where, "no" if lowercase else "words with", "lowercased" if lowercase else "not lowercased",
+    )  # fmt: skip
+
+
+def _require_fit(
+    tokenizer: "PreTrainedTokenizerBase",
+    published: "PreTrainedTokenizerBase",
+    entries: list[str],
+    config: dict[str, Any],
+) -> None:
+    """Raise ValueError if a tokenizer, loaded from tokenizer.json, does not fit its vocabulary or the model.
+
+    Args:
+        published: The tokenizer, loaded from the published vocabulary.
+        entries: The entries of the vocabulary.
+        config: The content of config.json.
+    """
+    ids = tokenizer.get_vocab().values()
+    if len(ids) < len(entries):  # transformers can silently build a tokenizer with nothing but its special tokens.
+        raise ValueError(f"the tokenizer would have {len(ids)} tokens, but the vocabulary has {len(entries)} entries")
+    if max(ids) >= config.get("vocab_size", max(ids) + 1):
+        raise ValueError(f"the tokenizer needs {max(ids) + 1} tokens, but the model has {config['vocab_size']}")
+    # SentencePiece and byte-level BPE mark the start of a word, WordPiece marks the other parts of a word.
+    starts = [entry for entry in entries if entry[0] in _WORD_STARTS] or entries
+    words = [entry for entry in starts if len(entry) > 3 and entry.lstrip(_WORD_STARTS).isalpha()][:_SOME_WORDS]
+    text = " ".join(word.lstrip(_WORD_STARTS) for word in words)
+    kept = set(tokenizer.tokenize(text)).intersection(words)
+    if 2 * len(kept) < len(words):
+        raise ValueError(f"the tokenizer would know only {len(kept)} of {len(words)} words of the vocabulary")
+    text += " \u2603"  # a character that hardly any vocabulary contains
+    if tokenizer(text, text)["input_ids"] != published(text, text)["input_ids"]:
+        raise ValueError("transformers would split texts differently after it has saved the tokenizer")
