@@ -161,8 +161,7 @@ def _estimate(directory: Path, params: Params) -> str:
     return (
         f"A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
         f"{costs.step_seconds:.2g} seconds each, and scoring. It needs {costs.peak / 1e9:.1f} GB of disk space for "
-        f"models and checkpoints, of which {costs.remaining / 1e9:.1f} GB remain afterwards; {costs.free / 1e9:.0f} GB "
-        "are free."
+        f"models and checkpoints, and keeps {costs.remaining / 1e9:.1f} GB of it. {costs.free / 1e9:.0f} GB are free."
     )
 
 
