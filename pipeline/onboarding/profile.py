@@ -118,8 +118,8 @@ def choose_columns(
             match = closest_match(name, names)
             hint = f' Did you mean "{match}"?' if match else ""
             raise UserError(f'{option} names the column "{name}", but the columns are: {listing(names, 20)}.{hint}')
-    label = Choice(list(labels), "you named it") if labels else _choose_label(columns, texts)
-    text = Choice(list(texts), "you named it") if texts else _choose_texts(columns, label.columns)
+    label = Choice(list(labels), "you chose it") if labels else _choose_label(columns, texts)
+    text = Choice(list(texts), "you chose it") if texts else _choose_texts(columns, label.columns)
     return text, label
 
 
