@@ -62,7 +62,7 @@ def init(source: str, options: Namespace) -> None:
     if source.startswith(_HUB):
         data = read_hub(source.removeprefix(_HUB), options.config, _parse_splits(options.splits))
     else:
-        data = read_files(Path(source), chosen_format(options))
+        data = read_files(Path(source), chosen_format(options), [*options.text, *options.label])
     replaced = require_room(data.files, options.force)
     values = data.values | _choose_columns(source, data, options)
     values |= {"problem_type": options.kind, "id2label": None} | stale_data_keys(before.data, data.train.columns)
@@ -105,7 +105,7 @@ def _choose_columns(source: str, data: UserData, options: Namespace) -> dict[str
         raise UserError(f"{source}: {error}") from None
     for title, choice, option in (("Text", texts, "--text"), ("Label", labels, "--label")):
         names = " and ".join(f'"{name}"' for name in choice.columns)
-        _print(f"{title}: {names}, because {choice.reason}. Choose another with {option}.")
+        _print(f"{title}: {names}, because {choice.reason}. Use {option} to choose.")
     label = labels.columns[0] if len(labels.columns) == 1 else labels.columns
     return {"text_column_names": texts.columns, "label_column_name": label}
 
@@ -129,7 +129,7 @@ def _try(directory: Path, source: str, data: UserData, values: dict[str, Any], w
     except UserError as error:
         raise UserError(with_sources(str(error))) from None
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
-    _print("", "The first stages of a run will say:", *(f"  {with_sources(line)}" for line in log))
+    _print("", "The download stage of a run will say:", *(f"  {with_sources(line)}" for line in log))
     _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
     if any(": dropped rows without a" in warning for warning in card.warnings):
         values["on_missing"] = "drop"
@@ -161,8 +161,7 @@ def _estimate(directory: Path, params: Params) -> str:
     return (
         f"A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
         f"{costs.step_seconds:.2g} seconds each, and scoring. It needs {costs.peak / 1e9:.1f} GB of disk space for "
-        f"models and checkpoints, of which {costs.remaining / 1e9:.1f} GB remain afterwards; {costs.free / 1e9:.0f} GB "
-        "are free."
+        f"models and checkpoints, and keeps {costs.remaining / 1e9:.1f} GB of it. {costs.free / 1e9:.0f} GB are free."
     )
 
 

@@ -310,7 +310,7 @@ def repository(project: Project) -> Project:
     [
         ("text,label\na,1\nb,x\nc,2\n", [], r"reviews\.csv line 3: .*\"label\" is 'x'"),
         ("text,label\na\n", [], r"reviews\.csv line 2 must have as many fields"),
-        ("text,label\na,b\nc,d\n", ["--text", "txt"], r'--text names the column "txt".*Did you mean "text"'),
+        ("text,label\na,b\nc,d\n", ["--text", "txt"], r'reviews\.csv has no column "txt".*Did you mean "text"'),
         ("text,label\n", [], r"reviews\.csv has no rows"),
         ("", [], r"reviews\.csv is empty"),
         ("text,label\na,b\nc,d\n", ["--kind", "regression"], r"reviews\.csv line 2: .*\"label\" is 'b'"),
@@ -368,6 +368,18 @@ def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) 
     repository.git("add", "data/custom")
     assert repository.repro("download") == ["check", "download"]
     assert json.loads((repository.root / "data/raw/task.json").read_text())["unlabeled_splits"] == ["test"]
+
+
+def test_fields_inside_json_objects_are_columns(repository: Project, tmp_path: Path) -> None:
+    lines = [
+        {"review": {"text": text, "n": n}, "label": NAMES[label]} for n, (text, _, label) in enumerate(demo.pairs(40))
+    ]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = run_init(repository, tmp_path / "r.jsonl", "--dry-run", "--no-estimate")
+    assert re.search(r"^\+  text_column_names: \[review\.text\]$", out, re.M)
+    assert re.search(r"^review\.n +number +40", out, re.M)
+    out = run_init(repository, tmp_path / "r.jsonl", "--dry-run", "--no-estimate", "--text", "review.txt", ok=False)
+    assert re.search(r'^error: .*no column "review.txt".*"review\.text"', out, re.M)
 
 
 def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path: Path) -> None:

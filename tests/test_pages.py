@@ -127,6 +127,7 @@ TESTED = {
     r"python -m pipeline\.compare": "test_compare",
     r"python -m webbrowser": "test_report",  # It opens the page in Chromium.
     r"python -m pipeline\.seeds": "test_seeds",
+    r"python -m pipeline\.init": "test_init",
     r"(\$ )?python -m pipeline\.search": "test_search",
 }
 COMMAND = r"(\$ |!)?(make|dvc|python|cp|rm|pip|hf|curl|docker|cat|torchrun|~/mlflow|\.venv)\b|\. "

@@ -118,8 +118,8 @@ def choose_columns(
             match = closest_match(name, names)
             hint = f' Did you mean "{match}"?' if match else ""
             raise UserError(f'{option} names the column "{name}", but the columns are: {listing(names, 20)}.{hint}')
-    label = Choice(list(labels), "you named it") if labels else _choose_label(columns, texts)
-    text = Choice(list(texts), "you named it") if texts else _choose_texts(columns, label.columns)
+    label = Choice(list(labels), "you chose it") if labels else _choose_label(columns, texts)
+    text = Choice(list(texts), "you chose it") if texts else _choose_texts(columns, label.columns)
     return text, label
 
 
@@ -130,7 +130,7 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
         texts: The text columns that the user named.
 
     Raises:
-        UserError: There is no candidate, or there are several.
+        UserError: A candidate is missing, or there are several.
     """
     candidates = [column for column in columns if column.name not in texts and column.type != "empty"]
     if chosen := _by_name(candidates, _LABEL_NAMES, "label"):
@@ -161,7 +161,7 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
         labels: The label columns.
 
     Raises:
-        UserError: There is no candidate, or there are several.
+        UserError: A candidate is missing, or there are several.
     """
     candidates = [column for column in columns if column.name not in labels and column.type == "text"]
     by_lowercase = {column.name.lower(): column.name for column in candidates}

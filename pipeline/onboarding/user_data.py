@@ -1,6 +1,7 @@
 """Read the files or the dataset that a user names, and decide where files go."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import ColumnSelection, check_file, read_file
 
 CUSTOM = Path("data/custom")
+_LONGEST_NAME = 80  # the limit of data.name
 _COMMIT = re.compile("@[0-9a-f]{40}$")
 
 
@@ -37,11 +39,14 @@ class UserData(NamedTuple):
     values: dict[str, Any]
 
 
-def read_files(source: Path, file_format: FileFormat) -> UserData:
+def read_files(source: Path, file_format: FileFormat, columns: Sequence[str]) -> UserData:
     """Read a file, which is then train, or a directory with a file for each split.
 
+    Args:
+        columns: Columns that train must have. Fields inside other fields have a name such as "review.text".
+
     Raises:
-        UserError: The source does not exist, cannot be read, or is a directory without a train file.
+        UserError: The source cannot be read, does not have these columns, or is a directory without a train file.
     """
     if source.is_dir():
         paths = find_files(source, file_format)
@@ -51,15 +56,15 @@ def read_files(source: Path, file_format: FileFormat) -> UserData:
         paths = {TRAIN: [source]}
         suffix = data_suffix(source) + (".gz" if is_compressed(source) else "")
         files = {CUSTOM / f"{TRAIN}{suffix}": source}
-    columns = ColumnSelection([], keep_rest=True)
-    batches = [batch for path in paths[TRAIN] for batch in read_file(path, columns, file_format=file_format)]
+    selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
+    batches = [batch for path in paths[TRAIN] for batch in read_file(path, selection, file_format=file_format)]
     if not batches:
         raise UserError(f"{paths[TRAIN][0]} has no rows. Add some.")
     rows = pd.concat([pd.DataFrame(dict(batch.columns), dtype=object) for batch in batches], ignore_index=True)
     delimiters = {detect_format(path, file_format).delimiter for path in files.values()}
     values = {
         "task": "custom",
-        "name": data_stem(source.absolute()),
+        "name": source.absolute().name if source.is_dir() else data_stem(source)[:_LONGEST_NAME],
         "dataset": None,
         "config": None,
         "splits": None,
@@ -68,7 +73,21 @@ def read_files(source: Path, file_format: FileFormat) -> UserData:
         "encoding": file_format.encoding,
         "header": file_format.header,
     }
-    return UserData(rows, list(paths), files, values)
+    return UserData(_flatten(rows), list(paths), files, values)
+
+
+def _flatten(rows: pd.DataFrame) -> pd.DataFrame:
+    """Replace columns that contain JSON objects with a column for each field, such as "review.text"."""
+    parts = []
+    for name in rows:
+        column = rows[name]
+        if any(isinstance(value, dict) for value in column):
+            fields = pd.json_normalize([value if isinstance(value, dict) else {} for value in column])
+            parts.append(fields.add_prefix(f"{name}.").astype(object))
+        else:
+            parts.append(column.to_frame())
+    flat = pd.concat(parts, axis="columns")
+    return flat.loc[:, ~flat.columns.duplicated()]  # The user may have named a field, which is then read twice.
 
 
 def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) -> UserData:

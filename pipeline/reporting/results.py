@@ -55,8 +55,8 @@ class Results:
         evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
             and train.json in `metrics`.
         plots: The CSV files in `metrics/plots`, keyed by the name of the file.
-        baseline: The committed evaluation.json to compare with. Empty if there is no baseline yet, and None if it has
-            other data or other metrics.
+        baseline: The committed evaluation.json to compare with. Empty if nobody has committed one yet, and None if
+            it has other data or other metrics.
         lengths: Statistics of the tokenized rows, keyed by split.
         max_length: The number of tokens to which rows were truncated.
         provenance: The data, base model, code, parameters and environment of the model.
@@ -135,7 +135,7 @@ def _read_json(path: Path, producer: str, parse: Callable[[str], Any] = json.loa
 def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:
     """Read the committed baseline. Returns None if it has other data or other metrics, and cannot be compared.
 
-    An empty object means that there is no baseline yet.
+    An empty object means that nobody has committed a baseline yet.
     """
     # If one of these entries differs, the data differ, or a metric is missing from the baseline.
     keys = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]
