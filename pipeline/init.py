@@ -62,7 +62,10 @@ def init(source: str, options: Namespace) -> None:
     if source.startswith(_HUB):
         data = read_hub(source.removeprefix(_HUB), options.config, _parse_splits(options.splits))
     else:
-        data = read_files(Path(source), chosen_format(options), [*options.text, *options.label])
+        columns = [*options.text, *options.label]
+        data = read_files(Path(source), chosen_format(options), columns, infer_header=options.header is None)
+        if options.header is None and not data.values["header"]:
+            _print("", "The first row looks like data, so the columns get names. If it contains their names, use --header.")
     replaced = require_room(data.files, options.force)
     values = data.values | _choose_columns(source, data, options)
     values |= {"problem_type": options.kind, "id2label": None} | stale_data_keys(before.data, data.train.columns)
@@ -248,7 +251,7 @@ def options_parser() -> ArgumentParser:
         "--kind", choices=get_args(ProblemType),
         help="the kind of task, data.problem_type (default: inferred from the labels)",
     )  # fmt: skip
-    add_format_options(parser)
+    add_format_options(parser, header=None)
     parser.add_argument("--config", metavar="NAME", help="the configuration of the Hub dataset (default: the only one)")
     parser.add_argument(
         "--splits", metavar="SPLIT=NAME,...",

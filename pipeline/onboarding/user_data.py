@@ -14,7 +14,7 @@ from pipeline.core.text import listing
 from pipeline.sources.fetch import pin_dataset
 from pipeline.sources.files import NAMES, find_files
 from pipeline.sources.hub_data import config_names, load_splits
-from pipeline.tabular.file_format import FileFormat, detect_format
+from pipeline.tabular.file_format import FileFormat, detect_format, guess_header, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import ColumnSelection, check_file, read_file
 
@@ -39,11 +39,12 @@ class UserData(NamedTuple):
     values: dict[str, Any]
 
 
-def read_files(source: Path, file_format: FileFormat, columns: Sequence[str]) -> UserData:
+def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], infer_header: bool) -> UserData:
     """Read a file, which is then train, or a directory with a file for each split.
 
     Args:
         columns: Columns that train must have. Fields inside other fields have a name such as "review.text".
+        infer_header: Whether the first rows decide if the first row contains the names of the columns.
 
     Raises:
         UserError: The source cannot be read, does not have these columns, or is a directory without a train file.
@@ -56,6 +57,8 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str]) ->
         paths = {TRAIN: [source]}
         suffix = data_suffix(source) + (".gz" if is_compressed(source) else "")
         files = {CUSTOM / f"{TRAIN}{suffix}": source}
+    if infer_header and not all(_has_header(path, file_format) for path in paths[TRAIN]):
+        file_format = file_format._replace(header=False)
     selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
     batches = [batch for path in paths[TRAIN] for batch in read_file(path, selection, file_format=file_format)]
     if not batches:
@@ -74,6 +77,11 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str]) ->
         "header": file_format.header,
     }
     return UserData(_flatten(rows), list(paths), files, values)
+
+
+def _has_header(path: Path, file_format: FileFormat) -> bool:
+    """Return whether the first row seems to contain the names of the columns. In JSON and Parquet, columns have names."""
+    return data_suffix(path) not in (".csv", ".tsv") or guess_header(read_head(path, file_format).rows())
 
 
 def _flatten(rows: pd.DataFrame) -> pd.DataFrame:

@@ -95,7 +95,7 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
         if builder.hash != revision:
             raise UserError(
                 f"{dataset}: the Hub did not send the files of this commit, and other files are never used instead. "
-                f"Check that the commit has data files, and that there is no directory {name} here."
+                f"Check that the commit has data files. If {name} is also a directory here, rename it."
             )
     if builder.name not in _FORMATS:
         raise UserError(f"{dataset} is read as {builder.name}. Only {', '.join(_FORMATS)} files are supported.")
