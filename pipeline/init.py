@@ -65,7 +65,7 @@ def init(source: str, options: Namespace) -> None:
         columns = [*options.text, *options.label]
         data = read_files(Path(source), chosen_format(options), columns, infer_header=options.header is None)
         if options.header is None and not data.values["header"]:
-            _print("", "The first row looks like data, so the columns get names. If it contains their names, use --header.")
+            _print("", "The first row looks like data. If it contains the names of the columns, use --header.")
     replaced = require_room(data.files, options.force)
     values = data.values | _choose_columns(source, data, options)
     values |= {"problem_type": options.kind, "id2label": None} | stale_data_keys(before.data, data.train.columns)

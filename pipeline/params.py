@@ -112,7 +112,7 @@ class SplitParams(Section):
 
 
 class DataParams(Section):
-    """All keys but `task`, `name`, `on_missing` and `on_leakage` describe the user's files or a dataset of the Hub."""
+    """All keys except `task`, `name`, `on_missing` and `on_leakage` describe custom files or a dataset of the Hub."""
 
     task: Literal["custom", "hub", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
     name: Annotated[str, Field(min_length=1, max_length=80)] | None

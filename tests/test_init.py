@@ -401,6 +401,18 @@ def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path:
     assert re.search(r"^error: .*has the splits train\. .*--splits train=NAME", out, re.M)
 
 
+def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Path) -> None:
+    source = tmp_path / "reviews.csv"
+    write_reviews(source)
+    source.write_text(source.read_text().partition("\n")[2])
+    out = run_init(repository, source, "--dry-run", "--no-estimate")
+    assert "--header" in out
+    assert re.search(r"^\+  header: false$", out, re.M)
+    assert re.search(r"^\+  text_column_names: \[column_2\]$", out, re.M)
+    out = run_init(repository, source, "--dry-run", "--no-estimate", "--header", "--label", "bad")
+    assert "header: false" not in out
+
+
 def test_without_the_base_model_the_time_is_not_estimated(repository: Project, tmp_path: Path) -> None:
     repository.set("model.checkpoint", "sentence-transformers/all-mpnet-base-v2")
     out = run_init(repository, write_reviews(tmp_path / "r.csv"), "--dry-run")

@@ -80,7 +80,7 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
 
 
 def _has_header(path: Path, file_format: FileFormat) -> bool:
-    """Return whether the first row seems to contain the names of the columns. In JSON and Parquet, columns have names."""
+    """Return whether the first row seems to contain the names of the columns. JSON and Parquet files have names."""
     return data_suffix(path) not in (".csv", ".tsv") or guess_header(read_head(path, file_format).rows())
 
 
