@@ -409,7 +409,7 @@ def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Pa
     assert "--header" in out
     assert re.search(r"^\+  header: false$", out, re.M)
     assert re.search(r"^\+  text_column_names: \[column_2\]$", out, re.M)
-    out = run_init(repository, source, "--dry-run", "--no-estimate", "--header", "--label", "bad")
+    out = run_init(repository, source, "--dry-run", "--no-estimate", "--header")
     assert "header: false" not in out
 
 
