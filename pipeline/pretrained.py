@@ -12,6 +12,8 @@ from pipeline.sources.checkpoints import fetch_checkpoint
 def pretrained(out: Path, params: ModelParams) -> None:
     """Write the config, the safetensors weights and the fast tokenizer of the base model to the directory `out`.
 
+    If the model was published without a fast tokenizer, it is made from the vocabulary.
+
     source.json, next to them, has the name of the model, its commit (null for a local directory), and the sha256 of
     each file.
 

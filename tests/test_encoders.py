@@ -248,13 +248,12 @@ def test_the_ids_of_xlm_r_are_those_of_fairseq(prepared: Publish) -> None:
     assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (1, 3)
 
 
-@pytest.mark.parametrize("name", ["deberta-v3", "bert-cased", "roberta"])
-def test_another_process_makes_the_same_bytes(name: str, published: Publish, prepared: Publish, tmp_path: Path) -> None:
-    params_file(tmp_path, {"model.checkpoint": published(name)})
+def test_another_process_makes_the_same_bytes(published: Publish, prepared: Publish, tmp_path: Path) -> None:
+    params_file(tmp_path, {"model.checkpoint": published("deberta-v3")})
     done = run_stage("pretrained", tmp_path, PYTHONHASHSEED="1")
     assert done.returncode == 0, done.stderr
     files = {path.name: path.read_bytes() for path in (tmp_path / "models" / "pretrained").iterdir()}
-    assert files == {path.name: path.read_bytes() for path in prepared(name).iterdir()}
+    assert files == {path.name: path.read_bytes() for path in prepared("deberta-v3").iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -334,11 +333,6 @@ def other_unknown_token(model: Path) -> None:
         ("deberta-v3", other_unknown_token, "would split texts differently"),
         ("deberta-v3", lambda model: (model / "spm.model").write_bytes(b"no vocabulary"), "parsing"),
         ("roberta", lambda model: (model / "vocab.json").write_text("{"), "Expecting property name"),
-        (
-            "roberta",
-            set_entries("tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast"),
-            "would know only 0",
-        ),
         ("roberta", set_entries("tokenizer_config.json", tokenizer_class="CTRLTokenizer"), "no fast version of CTRL"),
     ],
 )

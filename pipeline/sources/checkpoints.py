@@ -224,7 +224,7 @@ def has_safetensors(present: Collection[str]) -> bool:
 def needed(present: Collection[str], where: str) -> list[str]:
     """Choose the config, the safetensors weights and the tokenizer among the files of a model.
 
-    The tokenizer is tokenizer.json, or the vocabulary if there is no such file.
+    The tokenizer is tokenizer.json, or the vocabulary if that file is missing.
 
     Args:
         present: The names of all files.

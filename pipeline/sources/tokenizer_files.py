@@ -61,7 +61,7 @@ def add_tokenizer(model: Path, vocabulary: list[str], where: str) -> None:
 def _load(model: Path) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=True)  # type: ignore[no-any-return]
+    return AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=True)
 
 
 def _read_vocabulary(path: Path) -> list[str]:
@@ -73,7 +73,7 @@ def _read_vocabulary(path: Path) -> list[str]:
     """
     if path.suffix == ".model":
         try:
-            from sentencepiece.sentencepiece_model_pb2 import ModelProto
+            from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
         except ImportError:
             raise UserError(
                 f'{path.name} cannot be read. Run "pip install -c requirements.lock sentencepiece protobuf".'
@@ -91,7 +91,8 @@ def _state_casing(path: Path, entries: list[str], where: str) -> None:
     config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if "do_lower_case" in config:
         return
-    words = [entry for entry in entries if entry[0] not in "[<"]  # not the special tokens, which are uppercase
+    # The special tokens are uppercase in any case.
+    words = [entry for entry in entries if not entry.startswith(("[", "<"))]
     lowercase = all(word == word.lower() for word in words)
     write_json(path, config | {"do_lower_case": lowercase})
     log.warning(
@@ -119,7 +120,7 @@ def _require_fit(
     if max(ids) >= config.get("vocab_size", max(ids) + 1):
         raise ValueError(f"the tokenizer needs {max(ids) + 1} tokens, but the model has {config['vocab_size']}")
     # SentencePiece and byte-level BPE mark the start of a word, WordPiece marks the other parts of a word.
-    starts = [entry for entry in entries if entry[0] in _WORD_STARTS] or entries
+    starts = [entry for entry in entries if entry.startswith(tuple(_WORD_STARTS))] or entries
     words = [entry for entry in starts if len(entry) > 3 and entry.lstrip(_WORD_STARTS).isalpha()][:_SOME_WORDS]
     text = " ".join(word.lstrip(_WORD_STARTS) for word in words)
     kept = set(tokenizer.tokenize(text)).intersection(words)
