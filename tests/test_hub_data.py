@@ -238,7 +238,7 @@ def test_a_directory_with_the_name_of_the_dataset_is_never_used(
     monkeypatch.chdir(tmp_path)
     Path(NAME).mkdir(parents=True)
     Path(NAME, "train.jsonl").write_text(jsonl(rows(40, ["other", "words"])))
-    with pytest.raises(UserError, match=f"no directory {NAME} here"):
+    with pytest.raises(UserError, match=f"If {NAME} is also a directory here"):
         load()
 
 

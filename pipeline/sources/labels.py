@@ -113,7 +113,7 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
     elif column.id2label:
         why = "the classes in data.id2label"
     elif column.schema_names:
-        why = f"class names in the schema of a Parquet file ({listing(column.schema_names)})"
+        why = f"class names in the schema of the data ({listing(column.schema_names)})"
     elif are_numbers and not are_integers:
         problem_type, why = "regression", "numbers that are not all whole"
     elif are_numbers and count > MOST_INTEGERS:
