@@ -75,7 +75,9 @@ def _pairs_to_mapping(value: Any) -> Any:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) and "=" in item for item in value):
         return value
     mapping = dict(item.split("=", 1) for item in value)
-    return mapping if len(mapping) == len(value) else value
+    if len(mapping) < len(value):
+        raise ValueError("must not repeat a name")
+    return mapping
 
 
 def _weights(value: Any) -> Any:
@@ -118,7 +120,7 @@ class DataParams(Section):
     name: Annotated[str, Field(min_length=1, max_length=80)] | None
     dataset: str | None
     config: str | None
-    splits: dict[Literal["train", "validation", "test"], str] | None
+    splits: dict[str, str] | None
     directory: PathText
     delimiter: Literal[",", ";", "|", "\t"] | None
     encoding: Annotated[str, AfterValidator(_check_encoding)]
@@ -163,8 +165,9 @@ class DataParams(Section):
                 '"python -m pipeline.pin --dataset NAME"'
             )
             raise _mistake("data.dataset", form, self.dataset)
-        if self.splits is not None and "train" not in self.splits:
-            raise _mistake("data.splits", "must name the split of the dataset that is train", self.splits)
+        if self.splits is not None and not {"train"} <= self.splits.keys() <= {"train", "validation", "test"}:
+            form = "must say which split of the dataset is train, and may do so for validation and test"
+            raise _mistake("data.splits", form, self.splits)
 
     def _check_columns(self) -> None:
         texts = self.text_column_names

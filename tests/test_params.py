@@ -44,6 +44,26 @@ def test_an_override_changes_its_own_lines_of_params_yaml_alone(override: str, m
     assert len([line for line in changes if line[0] == "+"]) <= most
 
 
+def test_an_override_replaces_a_list_of_names_and_values_and_merges_a_mapping(tmp_path: Path) -> None:
+    file = params_file(tmp_path, {"train.class_weights": "[old=3, other=1]", "data.id2label": "[0=old, 1=other]"})
+    apply_overrides(file, ['train.class_weights=["bad=2","schön=1"]', 'data.id2label=["0=bad","1=schön"]'])
+    params = load_params(file)
+    assert params.train.class_weights == {"bad": 2, "schön": 1}
+    assert params.data.id2label == {"0": "bad", "1": "schön"}
+    apply_overrides(file, ['train.class_weights=["bad=2","bad=1"]'])
+    with pytest.raises(UserError, match=r"train\.class_weights must not repeat a name"):
+        load_params(file)
+
+
+@pytest.mark.parametrize("changes", [{"data.dataset": "owner/name@main"}, {"data.splits": "{test: validation}"}])
+def test_a_dataset_of_the_hub_needs_a_commit_and_a_split_to_train_on(changes: dict[str, str], tmp_path: Path) -> None:
+    [key] = changes
+    pinned = {"data.task": "hub", "data.dataset": f"owner/name@{'0' * 40}"}
+    assert load_params(params_file(tmp_path, pinned)).data.title == "owner/name"
+    with pytest.raises(UserError, match=f"{key} must "):
+        load_params(params_file(tmp_path, pinned | changes))
+
+
 def test_params_yaml_has_the_same_keys_as_the_params_yaml_of_the_tests() -> None:
     project, tests = (yaml.safe_load(path.read_text()) for path in (ROOT / "params.yaml", PARAMS))
     assert {section: list(project[section]) for section in project} == {

@@ -229,7 +229,7 @@ def _choose_splits(name: str, available: list[str], params: DataParams) -> dict[
     if params.splits is not None:
         if missing := [split for split in params.splits.values() if split not in available]:
             raise UserError(f'data.splits: {name} has no split "{missing[0]}". {remedy}')
-        return {str(split): source for split, source in params.splits.items()}
+        return dict(params.splits)
     names: dict[str, str] = {}
     ignored = []
     for source in available:
