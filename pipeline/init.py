@@ -226,7 +226,7 @@ def _print_next_steps(before: Params, options: Namespace) -> None:
     _print("", "Next:", f'  git add {CUSTOM} && git commit -am "My data"', "  dvc repro")
     if before.model.checkpoint != _SMALL_MODEL:
         _print(
-            "", "For a first look, a small model is about ten times faster:",
+            "", "For a first look, a small model is about five times faster:",
             f"  dvc exp run -S model.checkpoint={_SMALL_MODEL} -S train.lr=1e-4",
         )  # fmt: skip
 
