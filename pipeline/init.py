@@ -220,7 +220,7 @@ def _dvc_add(paths: Sequence[Path]) -> None:
 
 def _print_next_steps(before: Params, options: Namespace) -> None:
     if options.fresh:
-        _print("", "Removed the committed results of the example. The report will compare with no baseline.")
+        _print("", "Removed dvc.lock and the results in metrics. The report will compare with no baseline.")
     elif _LOCK.exists() and before.data.task not in ("custom", "hub"):
         _print("", "The committed results of the example are still here. With --fresh, init removes them.")
     _print("", "Next:", f'  git add {CUSTOM} && git commit -am "My data"', "  dvc repro")
