@@ -33,7 +33,7 @@ from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
 from pipeline.core.paths import METRICS_DIR, RAW
-from pipeline.core.task import ProblemType, read_task
+from pipeline.core.task import TRAIN, ProblemType, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
 from pipeline.onboarding.params_file import edit_values
@@ -41,8 +41,8 @@ from pipeline.onboarding.placement import all_or_nothing
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.stale_keys import stale_data_keys, stale_keys
 from pipeline.onboarding.trial import run_stage
-from pipeline.onboarding.user_data import CUSTOM, UserData, read_files, read_hub, require_room
-from pipeline.params import PARAMS, Params, load_params, parse_params
+from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
+from pipeline.params import PARAMS, ModelParams, Params, load_params, parse_params
 from pipeline.tabular.format_options import add_format_options, chosen_format
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -78,7 +78,7 @@ def init(source: str, options: Namespace) -> None:
         _print("", "Nothing was written, because of --dry-run.")
         return
     _write(text, data, replaced, options)
-    _print_next_steps(before, options)
+    _print_next_steps(before, data, options)
 
 
 def _parse_splits(text: str | None) -> dict[str, str] | None:
@@ -108,7 +108,7 @@ def _choose_columns(source: str, data: UserData, options: Namespace) -> dict[str
         raise UserError(f"{source}: {error}") from None
     for title, choice, option in (("Text", texts, "--text"), ("Label", labels, "--label")):
         names = " and ".join(f'"{name}"' for name in choice.columns)
-        _print(f"{title}: {names}, because {choice.reason}. Use {option} to choose.")
+        _print(f"{title}: {names}, because {choice.reason}. To choose another one, use {option}.")
     label = labels.columns[0] if len(labels.columns) == 1 else labels.columns
     return {"text_column_names": texts.columns, "label_column_name": label}
 
@@ -134,6 +134,11 @@ def _try(directory: Path, source: str, data: UserData, values: dict[str, Any], w
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
     _print("", "The download stage of a run will say:", *(f"  {with_sources(line)}" for line in log))
     _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
+    if any(leak.rows for leak in card.leakage if leak.earlier == TRAIN):
+        _print(
+            "", "Rows that are in train too make the scores better than they are. To remove them from train, set "
+            "data.on_leakage to drop. To keep rows that share a text in the same split, set data.split.type to group.",
+        )  # fmt: skip
     if any(": dropped rows without a" in warning for warning in card.warnings):
         values["on_missing"] = "drop"
         _print("", "Rows without a text or a label will be dropped (data.on_missing: drop), see the warning above.")
@@ -154,17 +159,27 @@ def _edit(values: dict[str, Any]) -> str:
 
 
 def _estimate(directory: Path, params: Params) -> str:
-    """Measure a few training steps, and describe the costs of a run."""
+    """Measure a few training steps, and describe the costs of a run.
+
+    If the base model is not on this machine, the small model is measured instead, if that one is.
+    """
     from pipeline.onboarding.estimate import estimate  # This import takes seconds.
 
+    checkpoint = params.model.checkpoint
     try:
         costs = estimate(directory, params)
     except UserError as error:
-        return f"The time of a run is not estimated: {error}"
+        if checkpoint == _SMALL_MODEL:
+            return f"The time of a run is not estimated: {error}"
+        small = edit_values((directory / PARAMS).read_text(encoding="utf-8"), {"model.checkpoint": _SMALL_MODEL})
+        write_text(directory / PARAMS, small)
+        estimated = _estimate(directory, params.model_copy(update={"model": ModelParams(checkpoint=_SMALL_MODEL)}))
+        return f"The time of a run with {checkpoint} is not estimated: {error} With {_SMALL_MODEL}: {estimated}"
     return (
         f"A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
-        f"{costs.step_seconds:.2g} seconds each, and scoring. It needs {costs.peak / 1e9:.1f} GB of disk space for "
-        f"models and checkpoints, and keeps {costs.remaining / 1e9:.1f} GB of it. {costs.free / 1e9:.0f} GB are free."
+        f"{costs.step_seconds:.2g} seconds each, scoring, and the start of the stages. It needs up to "
+        f"{costs.peak / 1e9:.1f} GB of disk space for models and checkpoints, and uses {costs.remaining / 1e9:.1f} GB "
+        f"afterwards. {costs.free / 1e9:.0f} GB are free."
     )
 
 
@@ -218,15 +233,20 @@ def _dvc_add(paths: Sequence[Path]) -> None:
         raise UserError(f'"dvc add {paths[0]}" failed: {reason.removeprefix("ERROR: ")}')
 
 
-def _print_next_steps(before: Params, options: Namespace) -> None:
+def _print_next_steps(before: Params, data: UserData, options: Namespace) -> None:
     if options.fresh:
-        _print("", "Removed dvc.lock and the results in metrics. The report will compare with no baseline.")
+        _print("", "Removed dvc.lock and the results in metrics. The report will show no baseline.")
     elif _LOCK.exists() and before.data.task not in ("custom", "hub"):
         _print("", "The committed results of the example are still here. With --fresh, init removes them.")
-    _print("", "Next:", f'  git add {CUSTOM} && git commit -am "My data"', "  dvc repro")
-    if before.model.checkpoint != _SMALL_MODEL:
+    if not data.files and earlier_files():
+        _print("", f"The files in {CUSTOM} are not used any more.")
+    add = f"git add {CUSTOM} && " if data.files else ""
+    _print("", "Next:", f'  {add}git commit -am "My data"', "  dvc repro")
+    checkpoint = before.model.checkpoint
+    _print("", f"This fine-tunes {checkpoint} with a learning rate of {before.train.lr:g}, as params.yaml says.")
+    if checkpoint != _SMALL_MODEL:
         _print(
-            "", "For a first look, a small model is about five times faster:",
+            "For a first look, a small model is about five times faster:",
             f"  dvc exp run -S model.checkpoint={_SMALL_MODEL} -S train.lr=1e-4",
         )  # fmt: skip
 
@@ -236,7 +256,7 @@ def options_parser() -> ArgumentParser:
     parser.add_argument(
         "source", metavar="SOURCE",
         help="a CSV, TSV, JSON, JSON Lines or Parquet file, a directory with train, validation and test files, or a "
-        "dataset of the Hub: hf://OWNER/NAME or hf://OWNER/NAME@BRANCH",
+        "dataset of the Hub: hf://OWNER/NAME, or hf://OWNER/NAME@REVISION with a branch, a tag or a commit",
     )  # fmt: skip
     parser.add_argument(
         "--text", metavar="COLUMN", action="append", default=[],

@@ -50,10 +50,10 @@ def describe_labels(task: Task, card: DataCard) -> list[str]:
     if len(task.labels) > _MOST_CLASSES:
         lines.append(f"and {len(task.labels) - _MOST_CLASSES} more")
     if task.binary:
-        swapped = format_value([f"{name}={name}" for name in reversed(task.labels)])
+        swapped = format_value({name: name for name in reversed(task.labels)})
         lines += [
             f'The positive class is "{task.labels[1]}", the second one. F1 is computed for it.',
-            f"To make it the other one, write into params.yaml: id2label: {swapped}",
+            f'To make "{task.labels[0]}" the positive class, set data.id2label in params.yaml: {swapped}',
         ]
     return lines
 
@@ -61,5 +61,5 @@ def describe_labels(task: Task, card: DataCard) -> list[str]:
 def describe_splits(existing: Sequence[str], task: Task) -> str:
     """Say which splits the data have, and which ones are made from the rows of train."""
     made = [split for split in task.splits if split not in existing]
-    taken = f" A run takes {' and '.join(made)} from the rows of train, as data.split says." if made else ""
-    return f"Splits of the data: {', '.join(existing)}.{taken}"
+    taken = f" A run takes the rows of {' and '.join(made)} from train, see data.split in params.yaml." if made else ""
+    return f"The data has these splits: {', '.join(existing)}.{taken}"

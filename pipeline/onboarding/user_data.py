@@ -11,7 +11,7 @@ from datasets import ClassLabel, Dataset
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
-from pipeline.sources.fetch import pin_dataset
+from pipeline.sources.fetch import mirror, pin_dataset
 from pipeline.sources.files import NAMES, find_files
 from pipeline.sources.hub_data import config_names, load_splits
 from pipeline.tabular.file_format import FileFormat, detect_format, guess_header, read_head
@@ -21,6 +21,7 @@ from pipeline.tabular.reading import ColumnSelection, check_file, read_file
 CUSTOM = Path("data/custom")
 _LONGEST_NAME = 80  # the limit of data.name
 _COMMIT = re.compile("@[0-9a-f]{40}$")
+_HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 
 
 class UserData(NamedTuple):
@@ -49,6 +50,9 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
     Raises:
         UserError: The source cannot be read, does not have these columns, or is a directory without a train file.
     """
+    if not source.exists():
+        hub = f" For a dataset of the Hub, write hf://{source}." if _HUB_NAME.fullmatch(str(source)) else ""
+        raise UserError(f"{source} does not exist.{hub}")
     if source.is_dir():
         paths = find_files(source, file_format)
         files = {CUSTOM / path.relative_to(source): path for shards in paths.values() for path in shards}
@@ -109,6 +113,9 @@ def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) ->
     Raises:
         UserError: The dataset cannot be loaded, or it is not clear which configuration or split to use.
     """
+    directory = mirror("HUB_MIRROR")
+    if directory and (directory / dataset).is_dir():
+        raise UserError(f"HUB_MIRROR has {dataset}, but does not say at which commit. Write hf://{dataset}@COMMIT.")
     pinned = dataset if _COMMIT.search(dataset) else pin_dataset(dataset)
     configs = config_names(pinned)
     if config is None and len(configs) > 1 and "default" not in configs:
