@@ -27,7 +27,7 @@ from pipeline.training.trainer import fit
 _STEPS = 10
 _SECONDS = 10  # After this time, the measurement ends, even if it has fewer steps.
 _FORWARD = 1 / 3  # A forward pass is about a third of a training step.
-_START = 60  # seconds, to start the stages and to write their outputs
+_START = 40  # seconds, to start the stages and to write their outputs; 42 were measured on two cores
 _CHECKPOINTS = 3  # at most, each with the weights and two values of AdamW for each weight
 
 
@@ -53,8 +53,10 @@ class Estimate:
     @property
     def duration(self) -> str:
         """The time of a run, rounded for people."""
-        minutes = self.seconds / 60
-        return f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
+        minutes = max(1, round(self.seconds / 60))
+        if minutes >= 100:
+            return f"{minutes / 60:.0f} hours"
+        return "1 minute" if minutes == 1 else f"{minutes} minutes"
 
 
 class _Measured(Exception):
