@@ -21,10 +21,10 @@ More: docs/your_data.md
 import difflib
 import shutil
 import subprocess
-import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -226,11 +226,15 @@ def _is_in_git(path: Path) -> bool:
 
 
 def _dvc_add(paths: Sequence[Path]) -> None:
-    command = [sys.executable, "-m", "dvc", "add", *map(str, paths)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = next((line for line in done.stderr.splitlines() if line.startswith("ERROR: ")), done.stderr)
-        raise UserError(f'"dvc add {paths[0]}" failed: {reason.removeprefix("ERROR: ")}')
+    """Run `dvc add` in this process: an interrupted command must not leave a child behind that still writes files."""
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    try:
+        with closing(Repo()) as repository:
+            repository.add([str(path) for path in paths])
+    except DvcException as error:
+        raise UserError(f'"dvc add {paths[0]}" failed: {error}') from None
 
 
 def _print_next_steps(before: Params, data: UserData, options: Namespace) -> None:
