@@ -72,7 +72,7 @@ def init(source: str, options: Namespace) -> None:
     if options.name:
         values["name"] = options.name
     with tempfile.TemporaryDirectory(prefix="init-") as temporary:
-        text = _try(Path(temporary), source, data, values, options.estimate)
+        text = _try(Path(temporary), data, values, before, options.estimate)
     _print_diff(PARAMS.read_text(encoding="utf-8"), text)
     if options.dry_run:
         _print("", "Nothing was written, because of --dry-run.")
@@ -113,7 +113,7 @@ def _choose_columns(source: str, data: UserData, options: Namespace) -> dict[str
     return {"text_column_names": texts.columns, "label_column_name": label}
 
 
-def _try(directory: Path, source: str, data: UserData, values: dict[str, Any], with_estimate: bool) -> str:
+def _try(directory: Path, data: UserData, values: dict[str, Any], before: Params, with_estimate: bool) -> str:
     """Run the stage download on the data in a temporary directory, and return the new text of params.yaml."""
     for target, path in data.files.items():
         (directory / target).parent.mkdir(parents=True, exist_ok=True)
@@ -139,16 +139,17 @@ def _try(directory: Path, source: str, data: UserData, values: dict[str, Any], w
             "", "Rows that are in train too make the scores better than they are. To remove them from train, set "
             "data.on_leakage to drop. To keep rows that share a text in the same split, set data.split.type to group.",
         )  # fmt: skip
-    if any(": dropped rows without a" in warning for warning in card.warnings):
-        values["on_missing"] = "drop"
-        _print("", "Rows without a text or a label will be dropped (data.on_missing: drop), see the warning above.")
     new_values = {f"data.{key}": value for key, value in values.items()}
-    for key in stale_keys(load_params(), task):
+    if any(": dropped rows without a" in warning for warning in card.warnings):
+        new_values["data.on_missing"] = "drop"
+        _print("", "Rows without a text or a label will be dropped (data.on_missing: drop), see the warning above.")
+    for key in stale_keys(before, task):
         new_values[key] = None
         _print("", f"{key} names classes or metrics that these data do not have, so it is set to null.")
+    text = _edit(new_values)
     if with_estimate:
-        _print("", _estimate(directory, parse_params(load_yaml(_edit(new_values)))))
-    return _edit(new_values)
+        _print("", _estimate(directory, parse_params(load_yaml(text))))
+    return text
 
 
 def _edit(values: dict[str, Any]) -> str:

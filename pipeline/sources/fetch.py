@@ -4,10 +4,10 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
@@ -15,6 +15,8 @@ from pipeline.core.paths import users_path
 if TYPE_CHECKING:
     from huggingface_hub import Discussion
     from huggingface_hub.hf_api import DatasetInfo, ModelInfo
+
+    _Info = TypeVar("_Info", ModelInfo, DatasetInfo)
 
 _CONVERSION_BOT = "SFconvertbot"  # transformers also takes safetensors from the pull requests of this account only.
 _ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
@@ -111,23 +113,22 @@ def hub_model(repo: str, revision: str | None) -> "ModelInfo":
     """
     from huggingface_hub import HfApi
 
-    model = f"{repo} at {revision}" if revision else repo
-    with _hub_errors(model):
-        info = HfApi().model_info(repo, revision=revision, timeout=_ANSWER_SECONDS)
-    if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):
-        raise Unavailable(f"{model}: the Hub's answer has no commit")
-    return info
+    return _look_up(HfApi().model_info, repo, revision)
 
 
 def hub_dataset(repo: str, revision: str | None) -> "DatasetInfo":
     """Look up a dataset on the Hub. The arguments and errors are those of `hub_model`."""
     from huggingface_hub import HfApi
 
-    dataset = f"{repo} at {revision}" if revision else repo
-    with _hub_errors(dataset):
-        info = HfApi().dataset_info(repo, revision=revision, timeout=_ANSWER_SECONDS)
+    return _look_up(HfApi().dataset_info, repo, revision)
+
+
+def _look_up(request: "Callable[..., _Info]", repo: str, revision: str | None) -> "_Info":
+    subject = f"{repo} at {revision}" if revision else repo
+    with _hub_errors(subject):
+        info = request(repo, revision=revision, timeout=_ANSWER_SECONDS)
     if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):
-        raise Unavailable(f"{dataset}: the Hub's answer has no commit")
+        raise Unavailable(f"{subject}: the Hub's answer has no commit")
     return info
 
 
