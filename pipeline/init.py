@@ -19,6 +19,7 @@ More: docs/your_data.md
 """
 
 import difflib
+import logging
 import shutil
 import subprocess
 import tempfile
@@ -231,6 +232,7 @@ def _dvc_add(paths: Sequence[Path]) -> None:
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
+    logging.getLogger("dvc").setLevel(logging.WARNING)  # Its hints on what to type next would differ from ours.
     try:
         with closing(Repo()) as repository:
             repository.add([str(path) for path in paths])

@@ -273,6 +273,7 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
 
     out = run_init(project, source, "--no-estimate")
     assert "With --fresh, init removes them" in out
+    assert "autostage" not in out, "no hints of DVC"
     assert (project.root / "data/custom/train.csv").read_bytes() == source.read_bytes()
     data = project.params()["data"]
     assert (data["task"], data["name"], data["label_column_name"]) == ("custom", "Film reviews", "stars")
