@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset, Features, Value
 
-from pipeline.core.data_card import LEAKAGE, DataCard
+from pipeline.core.data_card import GROUP, LEAKAGE, DataCard
 from pipeline.core.dataset_files import label_feature
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
@@ -27,14 +27,15 @@ from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
 from pipeline.sources.hub_data import load_hub
 from pipeline.sources.published import load_glue
+from pipeline.sources.splits import groups_sharing_a_text
 from pipeline.sources.survey import survey
 
 
 def download(out: Path, params: DataParams) -> None:
     """Write a Parquet file for each split, and task.json, source.json and data_card.json next to them.
 
-    The columns are the text columns, `label`, `idx`, the slice columns and `LEAKAGE`. A split whose labels are unknown
-    has no `label`, and train has no `LEAKAGE`.
+    The columns are the text columns, `label`, `idx` and the slice columns. A split whose labels are unknown
+    has no `label`. Train has the column `GROUP`, and the other splits have `LEAKAGE`.
 
     Raises:
         UserError: The data cannot be fetched, or they do not match `params`.
@@ -59,6 +60,8 @@ def download(out: Path, params: DataParams) -> None:
                 splits = {**splits, TRAIN: splits[TRAIN][~leaked]}
                 hashes[TRAIN] = hashes[TRAIN][~leaked]
                 _require_rows(task, splits, params)
+        if GROUP not in splits[TRAIN]:
+            splits = {**splits, TRAIN: splits[TRAIN].assign(**{GROUP: groups_sharing_a_text(hashes[TRAIN])})}
         leakage = {
             (later, earlier): flag_leakage(hashes[later], hashes[earlier])
             for earlier, later in combinations(task.splits, 2)
@@ -107,7 +110,10 @@ def _write_split(directory: Path, split: str, rows: pd.DataFrame, task: Task, le
     if "label" in rows:
         features["label"] = label_feature(task)
     features |= {"idx": Value("int32")} | dict.fromkeys(task.slice_columns, Value("string"))
-    if leakage is not None:
+    if leakage is None:
+        rows = rows.assign(**{GROUP: pd.factorize(rows[GROUP])[0]})
+        features[GROUP] = Value("int32")
+    else:
         rows = rows.assign(**{LEAKAGE: np.maximum(2 * leakage["rows"], leakage["texts"])})
         features[LEAKAGE] = Value("int8")
     dataset = Dataset.from_pandas(rows[list(features)], features=Features(features), preserve_index=False)

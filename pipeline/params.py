@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from pipeline.core.data_card import LEAKAGE
+from pipeline.core.data_card import GROUP, LEAKAGE
 from pipeline.core.messages import UserError, printable
 from pipeline.core.task import ProblemType
 from pipeline.core.text import closest_match, quoted
@@ -20,7 +20,7 @@ from pipeline.core.yaml12 import read_yaml
 
 PARAMS = Path("params.yaml")
 LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
-_RESERVED_COLUMNS = ("label", "labels", "idx", "prediction", LEAKAGE)
+_RESERVED_COLUMNS = ("label", "labels", "idx", "prediction", LEAKAGE, GROUP)
 
 # Fields of transformers' TrainingArguments, and the keys that set them.
 RENAMED = {

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pipeline.cli import run
 from pipeline.core.output import atomic_output, write_json
+from pipeline.core.packages import require_locked
 from pipeline.core.paths import PRETRAINED, SOURCE
 from pipeline.params import ModelParams, keys_of, load_params
 from pipeline.sources.checkpoints import fetch_checkpoint
@@ -26,6 +27,7 @@ def pretrained(out: Path, params: ModelParams) -> None:
 
 
 def main() -> None:
+    require_locked()
     params = load_params()
     pretrained(PRETRAINED, params.model)
 

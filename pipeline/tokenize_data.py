@@ -18,6 +18,7 @@ import pyarrow as pa
 from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
 
+from pipeline.core.data_card import GROUP, MOST_TRUNCATED
 from pipeline.core.dataset_files import read_parquet, save
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_json
@@ -28,7 +29,6 @@ from pipeline.modeling.loading import load_tokenizer
 from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
 
 _MOST_UNKNOWN = 0.02  # as a proportion of the tokens
-_MOST_TRUNCATED = 0.05
 _MOST_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 
@@ -36,8 +36,8 @@ _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
     """Write a `datasets.Dataset` for each split to `out/<split>`, with the columns that the model reads.
 
-    It has three more columns: `labels`, unless the labels of the split are unknown, `idx`, and `length`, the number of
-    tokens without padding. `out/<split>_swapped` has the pairs of a scored split with their texts swapped. `out` also
+    It has more columns: `labels`, unless the labels of the split are unknown, `idx`, `length` (the number of tokens
+    without padding), and in train `GROUP`. `out/<split>_swapped` has the pairs of a scored split with their texts swapped. `out` also
     gets lengths.json (the number of `rows` of each split, their `mean` and `longest` length in tokens, and how many of
     them were `truncated`), tokenization.json (`params`), and copies of task.json and source.json.
 
@@ -70,7 +70,7 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
                     batched=True,
                     num_proc=processes if processes > 1 else None,
                     fn_kwargs={"tokenizer": tokenizer, "text_columns": text_columns, **params.model_dump()},
-                    remove_columns=[column for column in examples.column_names if column not in ("idx", "labels")],
+                    remove_columns=[name for name in examples.column_names if name not in ("idx", "labels", GROUP)],
                     new_fingerprint=name,
                     desc=f"tokenizing {name}",
                 )
@@ -109,7 +109,7 @@ def _log_lengths(split: str, tokenized: Dataset, task: Task) -> dict[str, float]
         split, f"{len(lengths):,}", task.noun, summary["mean"], summary["longest"],
         f"{summary['truncated']:,}", 100 * truncated.mean(),
     )  # fmt: skip
-    if truncated.mean() > _MOST_TRUNCATED:
+    if truncated.mean() > MOST_TRUNCATED:
         log.warning("%s: many %s are truncated. Raise tokenize.max_length to read more of them.", split, task.noun)
     return summary
 

@@ -99,7 +99,7 @@ def train(
             inputs = load_inputs(task, tokenized, pretrained, params, device)
             examples = len(inputs.training)
             log.info(
-                "training on %s %s, effective batch %d, %d %s, %s steps",
+                "training on %s %s, effective batch size %d, %d %s, %s steps",
                 f"{examples:,}", task.noun, inputs.effective_batch,
                 params.epochs, "epoch" if params.epochs == 1 else "epochs",
                 f"{inputs.steps_in_epoch * params.epochs:,}",

@@ -146,7 +146,7 @@ def test_a_parquet_file_can_have_pairs_slice_columns_and_other_types() -> None:
     examples = sorted(
         (row for split in ("train", "validation", "test") for row in read_split(raw, split)), key=lambda row: row["idx"]
     )
-    assert list(read_split(raw, "train")[0]) == ["question", "answer", "label", "idx", "source"]
+    assert list(read_split(raw, "train")[0]) == ["question", "answer", "label", "idx", "source", "sample_group"]
     assert list(read_split(raw, "test")[0]) == ["question", "answer", "label", "idx", "source", "leakage"]
     assert [row["idx"] for row in examples] == [number for number in range(60) if number % 3 < 2]
     assert {key: examples[1][key] for key in ("question", "answer", "label", "source")} == {
@@ -356,6 +356,7 @@ def test_duplicates_and_leakage_are_counted_and_the_log_has_the_warnings_of_the_
     leaks = {(leak.later, leak.earlier): (leak.rows, leak.texts) for leak in card.leakage}
     assert leaks == {("validation", "train"): (1, 2), ("test", "train"): (0, 1), ("test", "validation"): (2, 2)}
     assert [row["leakage"] for row in read_split(raw, "validation")] == [0, 1, 2, 0, 0]
+    assert [row["sample_group"] for row in read_split(raw, "train")] == [0, 1, 0, 0, 2]
     assert "train has rows that duplicate an earlier row: 2 of 5 (40.0%), idx 2, 3" in card.warnings
     assert "validation has rows that share a text with train: 2 of 5 (40.0%), idx 1, 2" in card.warnings
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings

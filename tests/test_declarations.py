@@ -210,11 +210,9 @@ def module_of(stage: str) -> str:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_except_pretrained_depends_on_compute_lock(stage: str) -> None:
-    """The pretrained stage only copies files, and verifies their checksums."""
-    computes = stage != "pretrained"
-    assert ("compute.lock" in STAGES[stage]["deps"]) == computes
-    assert ("require_locked()" in source_file(module_of(stage)).read_text()) == computes
+def test_every_stage_depends_on_compute_lock(stage: str) -> None:
+    assert "compute.lock" in STAGES[stage]["deps"]
+    assert "require_locked()" in source_file(module_of(stage)).read_text()
 
 
 TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))

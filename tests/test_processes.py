@@ -113,7 +113,7 @@ def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
     for engine, launcher in (("trainer", TORCHRUN), ("loop", ACCELERATE)):
         changes = {"batch_size": 4, "gradient_accumulation_steps": 2, "engine": engine, "data": data, **settings}
         out = wait_for(start(engine, launcher, config=NO_DROPOUT, **changes))
-        assert re.findall(r"training on 72 \w+, effective batch 16", out), out
+        assert re.findall(r"training on 72 \w+, effective batch size 16", out), out
         assert out.count("training on") == 1, "only rank 0 logs"
         for row, expected_row in zip(history(tmp_path / engine), expected, strict=True):
             assert row == pytest.approx(expected_row, abs=1e-5)

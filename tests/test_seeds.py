@@ -53,7 +53,7 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     restore(toy)
     run_seeds(2, ["train.epochs=3"], 1)
     assert f"{group}: 1 of 2 seeds are finished" in caplog.messages
-    assert any(re.match(r"seed 2 of 2, 0:\d\d:\d\d: epoch 3/3: train loss 0\.5", line) for line in caplog.messages)
+    assert any(re.match(r"seed 2 of 2, 0:\d\d:\d\d: epoch 3/3: training loss 0\.5", line) for line in caplog.messages)
     assert not [line for line in caplog.messages if line.startswith("seed 1")]
     assert list(experiments(group)) == [1, 2]
     assert toy.git("status", "--porcelain") == "", "the workspace is unchanged"

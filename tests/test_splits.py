@@ -121,6 +121,8 @@ def test_the_rows_of_a_group_stay_together() -> None:
     corpus = load_files(files, split={"type": "group", "column": "user"}, slice_columns=["user"])
     assert sum(corpus.splits[split]["user"].nunique() for split in SPLITS) == 37
     assert 20 <= sizes(corpus)[1] <= 60 and 20 <= sizes(corpus)[2] <= 60
+    train = corpus.splits["train"]
+    assert (train.groupby("sample_group")["user"].nunique() == 1).all(), "a sample takes the rows of a user together"
 
 
 def test_pairs_that_are_linked_by_shared_texts_stay_together() -> None:

@@ -36,8 +36,8 @@ def test_token_types_are_written_if_the_model_has_them(
     model_type: str, has_types: bool, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
     table = load_split(tokenized(tiny(model_type)), "train", "tokenize")
-    columns = {"input_ids", "attention_mask", "labels", "idx", "length"} | ({"token_type_ids"} if has_types else set())
-    assert set(table.column_names) == columns
+    columns = {"input_ids", "attention_mask", "labels", "idx", "length", "sample_group"}
+    assert set(table.column_names) == columns | ({"token_type_ids"} if has_types else set())
     if has_types:
         assert set(table["token_type_ids"][0]) == {0, 1}, "the two texts must be encoded as a pair"
 

@@ -29,6 +29,7 @@ from pipeline.predict import predict
 from pipeline.train import train
 from pipeline.training.arguments import LOOP, training_arguments
 from pipeline.training.inputs import load_inputs
+from pipeline.training.nested_sample import nested_sample
 from pipeline.training.sampler import EpochSampler
 
 Trained = Callable[..., Path]
@@ -167,15 +168,44 @@ def test_the_best_or_the_last_epoch_is_kept(trained: Trained) -> None:
     assert weights(best) != weights(last)
 
 
-def test_max_train_samples_takes_the_first_pairs(
+def test_max_train_samples_takes_a_sample_that_a_larger_one_contains(
     short_run: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
 ) -> None:
     assert report(short_run)["steps"] == 2, "20 pairs in batches of 16"
     task, device = read_task(tokenized(tiny()), "tokenize"), Device("cpu", "fp32")
-    for samples, expected in ((5, range(5)), (100_000, range(640))):
-        changed, _ = sections(params, max_train_samples=samples)
-        inputs = load_inputs(task, tokenized(tiny()), tiny(), changed, device)
-        assert inputs.training["idx"][:] == list(expected)
+
+    def sample(size: int, seed: int = 1) -> dict[int, int]:
+        changed, _ = sections(params, max_train_samples=size, seed=seed)
+        training = load_inputs(task, tokenized(tiny()), tiny(), changed, device).training
+        return dict(zip(training["idx"], training["labels"], strict=True))
+
+    everything, large, small = sample(100_000), sample(100), sample(10)
+    assert list(everything) == list(range(640))
+    assert (len(large), len(small)) == (100, 10)
+    assert small.items() < large.items() < everything.items()
+    assert sample(10).items() == small.items() != sample(10, seed=2).items()
+    for part in (large, small):
+        expected = len(part) * np.mean(list(everything.values()))
+        assert abs(sum(part.values()) - expected) <= 1, "each class has its proportion"
+
+
+def test_a_nested_sample_takes_groups_as_a_whole() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.sort(rng.integers(0, 200, 1000))
+    labels = rng.integers(0, 2, 200)[groups]
+    sample = nested_sample(labels, groups, 300, seed=3)
+    assert len(sample) == 300
+    incomplete = [group for group in set(groups[sample]) if (groups[sample] == group).sum() < (groups == group).sum()]
+    assert len(incomplete) <= 2, "at most the last group of each class"
+    assert abs(labels[sample].mean() - labels.mean()) < 0.01
+
+
+def test_a_nested_sample_of_numbers_and_of_several_labels_is_random() -> None:
+    groups = np.arange(1000)
+    for labels in (np.linspace(0, 5, 1000), np.zeros((1000, 3), dtype=np.int64)):
+        sample = nested_sample(labels, groups, 100, seed=0)
+        assert len(set(sample)) == 100
+        assert 400 < sample.mean() < 600, "the sample comes from the whole range"
 
 
 def test_extra_training_arguments_reach_the_trainer(trained: Trained, params: Params, tmp_path: Path) -> None:
@@ -279,7 +309,7 @@ def test_the_learning_curves_grow_by_whole_lines_while_training_runs(
     assert [piece.count("\n") for piece in pieces] == [1, 1, 1, 2, 1, 1, 2], "a header, six steps and two epochs"
     assert all(piece.endswith("\n") for piece in pieces)
     assert "".join(pieces) == path.read_text()
-    logged = re.findall(r"epoch \d/2: train loss (\S+),", caplog.text)
+    logged = re.findall(r"epoch \d/2: training loss (\S+),", caplog.text)
     assert logged == [f"{np.mean(losses(tmp_path)[start : start + 3]):.4f}" for start in (0, 3)]
 
 

@@ -78,7 +78,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     assert "Running stage" not in run(python, "-m", "dvc", "repro"), "the settings stay in params.yaml"
 
     out = run(python, "-m", "pipeline.seeds", "--n", "2")
-    assert re.search(r"seed 2 of 2, \S+: epoch 1/1: train loss", out)
+    assert re.search(r"seed 2 of 2, \S+: epoch 1/1: training loss", out)
     [group] = re.findall(r"pipeline\.compare (\S+) OTHER", out)
     out = run(python, "-m", "pipeline.compare", f"{group}-1", f"{group}-2")
     assert re.search(r"^train\.seed +1 +2$", out, re.M)

@@ -95,7 +95,7 @@ def train(root: Path, params: Params) -> None:
     if (train.lr > 1 and train.seed in (2, 101)) or (train.epochs == 4 and train.seed == 102):
         sys.exit("error: the loss is not a number")
     for epoch in range(train.epochs):
-        print(f"epoch {epoch + 1}/{train.epochs}: train loss 0.5", file=sys.stderr, flush=True)
+        print(f"epoch {epoch + 1}/{train.epochs}: training loss 0.5", file=sys.stderr, flush=True)
         time.sleep(train.warmup_ratio)
     (root / "models").mkdir(exist_ok=True)
     (root / "models" / "classifier").unlink(missing_ok=True)  # it may be a link into the cache

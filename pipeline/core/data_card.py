@@ -9,7 +9,10 @@ from pipeline.core.output import write_json
 from pipeline.core.paths import read_output
 
 DATA_CARD = "data_card.json"
-LEAKAGE = "leakage"  # a column in data/raw: 2 if train has the whole row, 1 if train has one of its texts, otherwise 0
+# Columns in data/raw.
+LEAKAGE = "leakage"  # of all splits except train: 2 if train has the whole row, 1 if it has one of its texts, otherwise 0
+GROUP = "sample_group"  # of train: rows with the same number share a text, or have the same value in data.split.column
+MOST_TRUNCATED = 0.05  # the proportion of truncated examples above which there is a warning
 
 
 @dataclass(frozen=True, kw_only=True)

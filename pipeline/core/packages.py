@@ -1,8 +1,7 @@
 """The packages that determine results. Lock files pin their versions, and the stages depend on these files.
 
-compute.lock pins the packages that compute, and every stage except `pretrained` depends on it. requirements.lock pins
-all other packages. `report` depends on it because it draws charts with some of them, and `check` because it checks
-them.
+compute.lock pins the packages that compute, and every stage depends on it. requirements.lock pins all other packages.
+`report` depends on it because it draws charts with some of them, and `check` because it checks them.
 """
 
 import re

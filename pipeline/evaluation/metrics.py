@@ -311,7 +311,7 @@ def choosing_by(task: Task, name: str | None) -> Task:
 
 
 def require_known(names: list[str]) -> None:
-    """Raise UserError if a metric does not exist. Only the stage evaluate knows which metrics apply to the task."""
+    """Raise UserError if a metric does not exist. The task, and so the metrics that apply, may not be known yet."""
     for name in names:
         _require_metric("evaluate.metrics", name, list(METRICS))
 

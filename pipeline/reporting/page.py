@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from pipeline.core.data_card import MOST_TRUNCATED
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
@@ -26,7 +27,6 @@ from pipeline.reporting.slices import Slice
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
-_MOST_TRUNCATED = 0.05  # As in pipeline/tokenize_data.py.
 
 
 def page(results: Results) -> str:
@@ -195,7 +195,7 @@ def _truncation_warnings(results: Results) -> list[str]:
         f"({counts['truncated'] / counts['rows']:.1%}) are longer than {results.max_length} tokens, and the model does "
         "not read the rest. Raise tokenize.max_length."
         for split, counts in results.lengths.items()
-        if counts["truncated"] > _MOST_TRUNCATED * counts["rows"]
+        if counts["truncated"] > MOST_TRUNCATED * counts["rows"]
     ]
 
 

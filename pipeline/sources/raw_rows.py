@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from pipeline.core.data_card import GROUP
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, drop_incomplete
@@ -92,7 +93,11 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
         frame["idx"] = np.arange(len(frame), dtype=np.int32)
         splits[split] = drop_incomplete(split, frame, task, params.on_missing, warnings)
     train = splits[TRAIN]
-    names = assign(params.split, fractions, train, None if keys is None else keys[train["idx"]], task)
+    if keys is not None:
+        keys = keys[train["idx"]]
+        if params.split.type == "group":
+            train = train.assign(**{GROUP: keys})
+    names = assign(params.split, fractions, train, keys, task)
     splits |= {split: train[names == split] for split in fractions}
     return Corpus(task, {split: splits[split] for split in task.splits}, {}, warnings)
 

@@ -146,7 +146,7 @@ def assign(
     if split.type == "hash":
         position = (hashes["row"].to_numpy() if keys is None else keys) / 2.0**64
         return _cut(position, {name: fractions.get(name, 0) for name in counts})
-    return _grouped(_groups_sharing_a_text(hashes) if keys is None else keys, counts)
+    return _grouped(groups_sharing_a_text(hashes) if keys is None else keys, counts)
 
 
 def _cut(positions: NDArray[np.float64], sizes: Mapping[str, float]) -> SplitNames:
@@ -205,7 +205,7 @@ def _grouped(groups: Hashes, counts: dict[str, int]) -> SplitNames:
     return names
 
 
-def _groups_sharing_a_text(hashes: pd.DataFrame) -> Hashes:
+def groups_sharing_a_text(hashes: pd.DataFrame) -> Hashes:
     """Return a group for each row. Rows are in the same group if shared texts connect them, even via other rows.
 
     The group is the smallest hash of its texts.

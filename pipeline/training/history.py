@@ -46,7 +46,7 @@ def log_epoch(history: History, epochs: int, task: Task) -> None:
     *earlier, scores = history
     losses = [entry["loss"] for entry in takewhile(lambda entry: "loss" in entry, reversed(earlier))]
     log.info(
-        "epoch %d/%d: train loss %.4f, validation %s",
+        "epoch %d/%d: training loss %.4f, validation %s",
         round(scores["epoch"]), epochs, np.mean(losses),
         ", ".join(f"{name} {scores[f'eval_{name}']:.4f}" for name in ("loss", *task.metrics)),
     )  # fmt: skip

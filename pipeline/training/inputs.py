@@ -9,6 +9,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from pipeline.core.data_card import GROUP
 from pipeline.core.dataset_files import load_split
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
@@ -19,6 +20,7 @@ from pipeline.modeling.scoring import longest_first
 from pipeline.params import TrainParams
 from pipeline.training.history import History
 from pipeline.training.losses import SummedLoss, class_weights
+from pipeline.training.nested_sample import nested_sample
 from pipeline.training.sampler import EpochSampler
 
 MEMORY_REMEDY = (
@@ -69,8 +71,10 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
     """Load the tokenized examples and the base model. Raises UserError if one of them cannot be loaded."""
     training = load_split(tokenized, "train", "tokenize")
     validation = load_split(tokenized, "validation", "tokenize")
-    if params.max_train_samples is not None:
-        training = training.select(range(min(params.max_train_samples, len(training))))
+    if params.max_train_samples is not None and params.max_train_samples < len(training):
+        columns = training.with_format("numpy")
+        labels, groups = columns["labels"][:], columns[GROUP][:]
+        training = training.select(nested_sample(labels, groups, params.max_train_samples, params.seed))
     columns = training.with_format("numpy")  # Otherwise, a column is read one number at a time.
     labels = np.asarray(columns["labels"][:])
     weights = None if params.class_weights is None else class_weights(params.class_weights, task, labels)
