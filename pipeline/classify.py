@@ -13,23 +13,66 @@ Examples:
 More: docs/use_the_model.md
 """
 
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import get_args
+
+from pipeline.cli import allow_closed_output, as_command, command_parser
+from pipeline.core.paths import CLASSIFIER
+from pipeline.params import Precision
+from pipeline.tabular.format_options import add_format_options, chosen_format
+
+
+def options_parser() -> ArgumentParser:
+    parser = command_parser("classify", __doc__)
+    parser.add_argument("texts", metavar="TEXT", nargs="*", help="the text to classify, or the two texts of a pair")
+    parser.add_argument(
+        "--file", metavar="FILE", type=Path,
+        help="classify the rows of this CSV, TSV, JSON, JSON Lines or Parquet file, or of JSON Lines on standard input "
+        "(-), instead of TEXT; other columns are copied to the output",
+    )  # fmt: skip
+    add_format_options(parser)
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path,
+        help="write the predictions to this CSV, TSV, JSON Lines or Parquet file (default: JSON Lines on standard "
+        "output)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--model", metavar="DIRECTORY", type=Path, default=CLASSIFIER,
+        help="use the model that the train stage wrote to this directory (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--on-error", choices=("stop", "skip"), default="stop",
+        help="what to do if a row cannot be used: stop, or write the row to a .errors.jsonl file, named after --out or "
+        "the input, and continue with the next one (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch-size", metavar="NUMBER", type=int, default=32,
+        help="number of rows per forward pass; lower it if memory runs out (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--precision", choices=("auto", *get_args(Precision)),
+        help="precision to compute in; auto is the fastest one on this machine (default: the precision in which the "
+        "scores of the model were measured, if this machine supports it)",
+    )  # fmt: skip
+    return parser
+
+
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    options_parser().parse_args()
+
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from pipeline.cli import allow_closed_output, as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import require_different_files, require_file_path
-from pipeline.core.paths import CLASSIFIER
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.params import Precision
 from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
-from pipeline.tabular.format_options import add_format_options, chosen_format
 from pipeline.tabular.opening import data_stem
 from pipeline.tabular.reading import Batch, ColumnSelection, check_file, read_file, read_standard_input
 from pipeline.tabular.row_errors import OnError, RowError, raise_row_error
@@ -164,37 +207,7 @@ def _answers(classifier: Classifier, logits: NDArray[Any], rows: Batch) -> dict[
 
 
 def main() -> None:
-    parser = command_parser("classify", __doc__)
-    parser.add_argument("texts", metavar="TEXT", nargs="*", help="the text to classify, or the two texts of a pair")
-    parser.add_argument(
-        "--file", metavar="FILE", type=Path,
-        help="classify the rows of this CSV, TSV, JSON, JSON Lines or Parquet file, or of JSON Lines on standard input "
-        "(-), instead of TEXT; other columns are copied to the output",
-    )  # fmt: skip
-    add_format_options(parser)
-    parser.add_argument(
-        "--out", metavar="FILE", type=Path,
-        help="write the predictions to this CSV, TSV, JSON Lines or Parquet file (default: JSON Lines on standard "
-        "output)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--model", metavar="DIRECTORY", type=Path, default=CLASSIFIER,
-        help="use the model that the train stage wrote to this directory (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--on-error", choices=("stop", "skip"), default="stop",
-        help="what to do if a row cannot be used: stop, or write the row to a .errors.jsonl file, named after --out or "
-        "the input, and continue with the next one (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--batch-size", metavar="NUMBER", type=int, default=32,
-        help="number of rows per forward pass; lower it if memory runs out (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--precision", choices=("auto", *get_args(Precision)),
-        help="precision to compute in; auto is the fastest one on this machine (default: the precision in which the "
-        "scores of the model were measured, if this machine supports it)",
-    )  # fmt: skip
+    parser = options_parser()
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("Give either one or two texts, or --file.")

@@ -11,16 +11,37 @@ Examples:
 More: docs/use_the_model.md
 """
 
+from argparse import ArgumentParser
+from pathlib import Path
+
+from pipeline.cli import as_command, command_parser
+
+
+def options_parser() -> ArgumentParser:
+    parser = command_parser("export", __doc__)
+    parser.add_argument(
+        "--onnx", metavar="DIRECTORY", type=Path, required=True,
+        help="write the model and its tokenizer to this directory, which must not exist yet (required)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--int8", action="store_true",
+        help="also write int8 weights, if they agree with fp32 on at least 99%% of the examples; otherwise nothing is "
+        "written (default: only fp32)",
+    )  # fmt: skip
+    return parser
+
+
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    options_parser().parse_args()
+
 import shutil
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline.cli import as_command, command_parser
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output
@@ -141,17 +162,7 @@ def _agreement(reference: EngineResult, result: EngineResult) -> float:
 
 
 def main() -> None:
-    parser = command_parser("export", __doc__)
-    parser.add_argument(
-        "--onnx", metavar="DIRECTORY", type=Path, required=True,
-        help="write the model and its tokenizer to this directory, which must not exist yet (required)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--int8", action="store_true",
-        help="also write int8 weights, if they agree with fp32 on at least 99%% of the examples; otherwise nothing is "
-        "written (default: only fp32)",
-    )  # fmt: skip
-    arguments = parser.parse_args()
+    arguments = options_parser().parse_args()
     with as_command():
         export_onnx(CLASSIFIER, TOKENIZED, arguments.onnx, arguments.int8)
 

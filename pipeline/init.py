@@ -18,23 +18,78 @@ Examples:
 More: docs/your_data.md
 """
 
+from argparse import ArgumentParser, Namespace
+from typing import get_args
+
+from pipeline.cli import as_command, command_parser
+from pipeline.core.task import ProblemType
+from pipeline.tabular.format_options import add_format_options, chosen_format
+
+
+def options_parser() -> ArgumentParser:
+    parser = command_parser("init", __doc__)
+    parser.add_argument(
+        "source", metavar="SOURCE",
+        help="a CSV, TSV, JSON, JSON Lines or Parquet file, a directory with train, validation and test files, or a "
+        "dataset of the Hub: hf://OWNER/NAME, or hf://OWNER/NAME@REVISION with a branch, a tag or a commit",
+    )  # fmt: skip
+    parser.add_argument(
+        "--text", metavar="COLUMN", action="append", default=[],
+        help="the column with the texts; twice for pairs (default: chosen by its name, or else the longest texts)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--label", metavar="COLUMN", action="append", default=[],
+        help="the column with the labels; repeat it if each label has a column of 0 and 1 (default: chosen by its "
+        "name, or else by its few distinct values)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kind", choices=get_args(ProblemType),
+        help="the kind of task, data.problem_type (default: inferred from the labels)",
+    )  # fmt: skip
+    add_format_options(parser, header=None)
+    parser.add_argument("--config", metavar="NAME", help="the configuration of the Hub dataset (default: the only one)")
+    parser.add_argument(
+        "--splits", metavar="SPLIT=NAME,...",
+        help="which splits of the Hub dataset are train, validation and test, for example train=train,test=validation "
+        "(default: the splits with these names)",
+    )  # fmt: skip
+    parser.add_argument("--name", help="what reports call the data (default: the name of the file or dataset)")
+    parser.add_argument(
+        "--link", action="store_true", help="put symbolic links into data/custom instead of copies (default: copies)"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace files in data/custom (default: stop if there are any)"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true",
+        help="also remove the committed results: dvc.lock and the files in metrics (default: keep them)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-estimate", dest="estimate", action="store_false",
+        help="do not measure how long a run will take (default: measure it)",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="only print, and write nothing (default: write)")
+    return parser
+
+
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    options_parser().parse_args()
+
 import difflib
 import logging
 import shutil
 import subprocess
 import tempfile
-from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pipeline.cli import as_command, command_parser
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
 from pipeline.core.paths import METRICS_DIR, RAW
-from pipeline.core.task import TRAIN, ProblemType, read_task
+from pipeline.core.task import TRAIN, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
 from pipeline.onboarding.params_file import edit_values
@@ -44,7 +99,6 @@ from pipeline.onboarding.stale_keys import stale_data_keys, stale_keys
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
 from pipeline.params import PARAMS, ModelParams, Params, load_params, parse_params
-from pipeline.tabular.format_options import add_format_options, chosen_format
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _BASELINE = METRICS_DIR / "baseline.json"
@@ -256,52 +310,6 @@ def _print_next_steps(before: Params, data: UserData, options: Namespace) -> Non
             "For a first look, a small model is about five times faster:",
             f"  dvc exp run -S model.checkpoint={_SMALL_MODEL} -S train.lr=1e-4",
         )  # fmt: skip
-
-
-def options_parser() -> ArgumentParser:
-    parser = command_parser("init", __doc__)
-    parser.add_argument(
-        "source", metavar="SOURCE",
-        help="a CSV, TSV, JSON, JSON Lines or Parquet file, a directory with train, validation and test files, or a "
-        "dataset of the Hub: hf://OWNER/NAME, or hf://OWNER/NAME@REVISION with a branch, a tag or a commit",
-    )  # fmt: skip
-    parser.add_argument(
-        "--text", metavar="COLUMN", action="append", default=[],
-        help="the column with the texts; twice for pairs (default: chosen by its name, or else the longest texts)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--label", metavar="COLUMN", action="append", default=[],
-        help="the column with the labels; repeat it if each label has a column of 0 and 1 (default: chosen by its "
-        "name, or else by its few distinct values)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--kind", choices=get_args(ProblemType),
-        help="the kind of task, data.problem_type (default: inferred from the labels)",
-    )  # fmt: skip
-    add_format_options(parser, header=None)
-    parser.add_argument("--config", metavar="NAME", help="the configuration of the Hub dataset (default: the only one)")
-    parser.add_argument(
-        "--splits", metavar="SPLIT=NAME,...",
-        help="which splits of the Hub dataset are train, validation and test, for example train=train,test=validation "
-        "(default: the splits with these names)",
-    )  # fmt: skip
-    parser.add_argument("--name", help="what reports call the data (default: the name of the file or dataset)")
-    parser.add_argument(
-        "--link", action="store_true", help="put symbolic links into data/custom instead of copies (default: copies)"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="replace files in data/custom (default: stop if there are any)"
-    )
-    parser.add_argument(
-        "--fresh", action="store_true",
-        help="also remove the committed results: dvc.lock and the files in metrics (default: keep them)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--no-estimate", dest="estimate", action="store_false",
-        help="do not measure how long a run will take (default: measure it)",
-    )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="only print, and write nothing (default: write)")
-    return parser
 
 
 def main() -> None:

@@ -37,9 +37,10 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     """Write a `datasets.Dataset` for each split to `out/<split>`, with the columns that the model reads.
 
     It has more columns: `labels`, unless the labels of the split are unknown, `idx`, `length` (the number of tokens
-    without padding), and in train `GROUP`. `out/<split>_swapped` has the pairs of a scored split with their texts swapped. `out` also
-    gets lengths.json (the number of `rows` of each split, their `mean` and `longest` length in tokens, and how many of
-    them were `truncated`), tokenization.json (`params`), and copies of task.json and source.json.
+    without padding), and in train `GROUP`. `out/<split>_swapped` has the pairs of a scored split with their texts
+    swapped. `out` also gets lengths.json (the number of `rows` of each split, their `mean` and `longest` length in
+    tokens, and how many of them were `truncated`), tokenization.json (`params`), and copies of task.json and
+    source.json.
 
     Raises:
         UserError: An input is missing, or the model does not support `max_length`.
