@@ -37,7 +37,7 @@ from pipeline.evaluation.metrics import choosing_by
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
-from pipeline.modeling.regression_head import fold
+from pipeline.modeling.regression_head import fold_standardization
 from pipeline.modeling.settings import InferenceSettings
 from pipeline.training.history import History, LiveCurves, epochs_scored, kept_epoch, mean_loss
 from pipeline.training.inputs import load_inputs
@@ -107,7 +107,7 @@ def train(
             with Stopwatch() as watch:
                 result = fit(inputs, home, params, runtime, curves)
             try:
-                inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
+                inputs.model.save_pretrained(draft, state_dict=fold_standardization(inputs.model, result.weights))
                 inputs.tokenizer.save_pretrained(draft)
             except SafetensorError as error:  # safetensors raises this error if the disk is full.
                 raise UserError(f"{classifier} cannot be written: {error}") from error

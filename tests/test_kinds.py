@@ -229,8 +229,9 @@ def test_a_label_equal_to_the_marker_for_missing_labels_is_rejected(
 ) -> None:
     raw = shutil.copytree(downloaded("regression"), tmp_path / "raw")
     table = pq.read_table(raw / "validation.parquet")
-    labels = pa.array([float(NO_LABEL), *table["label"].to_pylist()[1:]])
+    first, _, *rest = table["label"].to_pylist()
+    labels = pa.array([first, float(NO_LABEL), *rest])
     table = table.set_column(table.column_names.index("label"), "label", labels)
     pq.write_table(table, raw / "validation.parquet")
-    with pytest.raises(UserError, match=r"label -100, .*Shift or scale"):
+    with pytest.raises(UserError, match=r"^validation: the example with idx 1 has the label -100, .*Shift or"):
         tokenize(raw, tiny(), tmp_path / "out", TokenizeParams(max_length=64, padding="dynamic"), 1)

@@ -21,7 +21,7 @@ from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
 from pipeline.download import download
 from pipeline.modeling.loading import load_classifier
-from pipeline.modeling.regression_head import find_head, fold, replace_head
+from pipeline.modeling.regression_head import find_head, fold_standardization, replace_head
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.tokenize_data import tokenize
@@ -128,5 +128,5 @@ def test_a_folded_head_gives_the_same_predictions_in_every_architecture(model_ty
         scaled = model(tokens).logits
         torch.testing.assert_close(scaled, mean + 3 * plain)
         stock: Any = transformers.AutoModelForSequenceClassification.from_config(config).eval()  # type: ignore[no-untyped-call]
-        stock.load_state_dict(fold(model, model.state_dict()))
+        stock.load_state_dict(fold_standardization(model, model.state_dict()))
         torch.testing.assert_close(stock(tokens).logits, scaled)

@@ -25,7 +25,7 @@ def saving(home: Path, step: int) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        if distributed.lost_peer(error):
+        if distributed.is_lost_connection(error):
             raise
         free = shutil.disk_usage(home).free  # If the disk is full, torch's own message does not say so.
         raise UserError(

@@ -25,7 +25,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
-from pipeline.modeling.failures import out_of_memory, require_finite
+from pipeline.modeling.failures import reporting_out_of_memory, require_finite
 from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
@@ -68,7 +68,13 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     batches_to_skip = steps_to_skip * params.gradient_accumulation_steps
     loss_since_logged, steps_since_logged = torch.zeros((), device=accelerator.device), 0
     bar = tqdm(total=max_steps, initial=first_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
-    with logging_redirect_tqdm(), bar, fast_dropout(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
+    with (
+        logging_redirect_tqdm(),
+        bar,
+        fast_dropout(),
+        reporting_out_of_memory(MEMORY_REMEDY),
+        Interruption() as interruption,
+    ):
         for epoch in range(first_epoch, params.epochs):
             if _is_stopped_early(state, params, inputs):
                 break

@@ -17,7 +17,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
-from pipeline.modeling.failures import out_of_memory, require_finite
+from pipeline.modeling.failures import reporting_out_of_memory, require_finite
 from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
@@ -72,7 +72,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         if state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"]:
             # Early stopping had ended this run. The Trainer does not remember that and would train on.
             arguments.num_train_epochs = round(state.epoch)
-    with logging_redirect_tqdm(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
+    with logging_redirect_tqdm(), reporting_out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
         trainer.add_callback(_Checkpointing(home, runtime.save_steps, interruption))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
