@@ -36,7 +36,7 @@ from pipeline.evaluation.metrics import logits_to_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.failures import require_finite_logits
-from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
 
@@ -68,7 +68,7 @@ def predict(
     if precision == "auto":
         precision = precision_of_scores(read_settings(classifier).precision)
     device = set_up_device(precision, num_threads)
-    model, tokenizer = load_classifier(classifier, device.type, trained=True), load_tokenizer(classifier)
+    model, tokenizer = load_fine_tuned_model(classifier, device.type), load_tokenizer(classifier)
     trainer = scoring_trainer(model, tokenizer, device, params.batch_size)
     splits = [
         *task.predicted_splits,

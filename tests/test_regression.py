@@ -20,7 +20,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
 from pipeline.download import download
-from pipeline.modeling.loading import load_classifier
+from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.regression_head import find_head, fold_standardization, replace_head
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
@@ -70,7 +70,7 @@ def test_a_short_run_predicts_in_the_units_of_the_labels(run: Run) -> None:
 
 
 def require_precise_predictions_in_bf16(classifier: Path) -> None:
-    model: Any = load_classifier(classifier, "cpu", trained=True)
+    model: Any = load_fine_tuned_model(classifier, "cpu")
     tokens = torch.arange(5, 25).reshape(2, 10)
     with torch.no_grad():
         expected = model(tokens).logits

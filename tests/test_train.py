@@ -23,7 +23,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
 from pipeline.modeling.device import Device, warn_if_busy
 from pipeline.modeling.distributed import process_group
-from pipeline.modeling.loading import load_classifier
+from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.params import Params, PredictParams, RuntimeParams, TrainParams
 from pipeline.predict import predict
 from pipeline.train import train
@@ -240,7 +240,7 @@ def test_an_invalid_argument_is_reported_in_one_line(
 def test_a_compiled_model_is_saved_with_the_weight_names_of_transformers(trained: Trained) -> None:
     """The eager backend of torch.compile avoids the slow C++ compilation."""
     changes = {"torch_compile": True, "training_args": {"torch_compile_backend": "eager"}, "max_train_samples": 16}
-    load_classifier(trained(**changes) / "classifier", "cpu", trained=True)
+    load_fine_tuned_model(trained(**changes) / "classifier", "cpu")
 
 
 def test_an_accelerate_config_has_no_effect(params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pipeline.core.paths import SETTINGS
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.failures import require_finite_logits
-from pipeline.modeling.loading import load_classifier, load_tokenizer, reading_model
+from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer, reading_model
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
 from pipeline.modeling.tokenization import encode, length_range
@@ -45,7 +45,7 @@ class Classifier:
             self.settings = settings = read_settings(directory)
             self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
             self._tokenizer = load_tokenizer(directory)
-            model: Any = load_classifier(directory, self._device.type, trained=True)
+            model: Any = load_fine_tuned_model(directory, self._device.type)
             names = model.config.id2label
             self.problem_type: ProblemType = model.config.problem_type
             self.labels = [str(names[number]) for number in range(len(names))]

@@ -14,7 +14,7 @@ from pipeline.core.dataset_files import load_split
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.device import Device
-from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.loading import load_base_model, load_tokenizer
 from pipeline.modeling.regression_head import standardize_labels
 from pipeline.modeling.scoring import longest_first
 from pipeline.params import TrainParams
@@ -86,7 +86,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
             "id2label": dict(enumerate(task.labels)),
             "label2id": {name: number for number, name in enumerate(task.labels)},
         }
-    model = load_classifier(
+    model = load_base_model(
         pretrained,
         device.type,
         problem_type=task.problem_type,
