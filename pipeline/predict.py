@@ -97,17 +97,24 @@ def predict(
 
 def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:
     """Return the rows of the file with the predictions for a split."""
-    label = label_feature(task)
     arrays = examples.with_format("numpy")
-    columns, features = {"idx": arrays["idx"][:]}, {"idx": Value("int32")}
+    known_labels = {}
     if "labels" in examples.column_names:
         labels = np.asarray(arrays["labels"][:])
-        columns["label"] = labels if task.problem_type == "regression" else labels.astype(np.int64)
-        features["label"] = label
-    columns["prediction"], features["prediction"] = logits_to_predictions(task.problem_type, logits), label
-    for output in range(task.outputs):
-        columns[f"logit_{output}"], features[f"logit_{output}"] = logits[:, output], Value("float64")
-    return Dataset.from_dict(columns, features=Features(features))
+        known_labels = {"label": labels if task.problem_type == "regression" else labels.astype(np.int64)}
+    columns = {
+        "idx": arrays["idx"][:],
+        **known_labels,
+        "prediction": logits_to_predictions(task.problem_type, logits),
+        **{f"logit_{output}": logits[:, output] for output in range(task.outputs)},
+    }
+    features = {
+        "idx": Value("int32"),
+        "label": label_feature(task),
+        "prediction": label_feature(task),
+        **{f"logit_{output}": Value("float64") for output in range(task.outputs)},
+    }
+    return Dataset.from_dict(columns, features=Features({name: features[name] for name in columns}))
 
 
 def main() -> None:
