@@ -34,11 +34,7 @@ from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.timing import Stopwatch
 from pipeline.evaluation.metrics import logits_to_predictions
 from pipeline.modeling import distributed
-from pipeline.modeling.device import precision_of_scores, set_up_device
-from pipeline.modeling.failures import require_finite_logits
-from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
-from pipeline.modeling.scoring import predict_logits, scoring_trainer
-from pipeline.modeling.settings import read_settings
+from pipeline.modeling.classifier import Classifier
 
 
 def predict(
@@ -65,11 +61,8 @@ def predict(
     """
     require(classifier, "train")
     task = read_task(tokenized, "tokenize")
-    if precision == "auto":
-        precision = precision_of_scores(read_settings(classifier).precision)
-    device = set_up_device(precision, num_threads)
-    model, tokenizer = load_fine_tuned_model(classifier, device.type), load_tokenizer(classifier)
-    trainer = scoring_trainer(model, tokenizer, device, params.batch_size)
+    chosen_precision = None if precision == "auto" else precision
+    model = Classifier(classifier, params.batch_size, chosen_precision, num_threads, "params.yaml: train.precision")
     splits = [
         *task.predicted_splits,
         *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),
@@ -80,9 +73,7 @@ def predict(
             examples = load_split(tokenized, split, "tokenize")
             if params.max_samples is not None:
                 examples = examples.select(range(min(params.max_samples, len(examples))))
-            logits = predict_logits(trainer, examples).astype(np.float64)
-            require_finite_logits(classifier, logits, device.precision)
-            predictions[split] = _predictions(task, examples, logits)
+            predictions[split] = _predictions(task, examples, model.logits(examples))
             log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
     if distributed.rank() > 0:
         return

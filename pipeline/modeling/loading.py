@@ -31,7 +31,7 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     Raises:
         UserError: The tokenizer cannot be loaded, does not fit the model, or has neither of these tokens.
     """
-    with reading_model(directory):
+    with _reading_model(directory):
         if not (directory / "tokenizer.json").is_file():
             raise ValueError(
                 "it has no tokenizer.json, and a tokenizer built from other files may split texts differently"
@@ -86,7 +86,7 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
             library.
     """
     labels = [str(name) for name in config.get("id2label", {}).values()]
-    with reading_model(directory):
+    with _reading_model(directory):
         architecture = _build_architecture(directory)
         weights = with_matching_head(_read_weights(directory), architecture, labels, directory)
         model, missing, _ = _build_model(type(architecture), directory, weights, config)
@@ -106,7 +106,7 @@ def load_fine_tuned_model(directory: Path, device: str) -> PreTrainedModel:
     Raises:
         UserError: The model cannot be loaded, or its weights and its config.json do not match.
     """
-    with reading_model(directory):
+    with _reading_model(directory):
         architecture = _build_architecture(directory)
         model, missing, unexpected = _build_model(type(architecture), directory, _read_weights(directory), {})
         if different := missing + unexpected:
@@ -188,7 +188,7 @@ def _require_known_names(directory: Path, model: PreTrainedModel, missing: list[
 
 
 @contextmanager
-def reading_model(directory: Path) -> Iterator[None]:
+def _reading_model(directory: Path) -> Iterator[None]:
     """Raise UserError, in one line, if the block fails for any reason."""
     try:
         yield
