@@ -98,7 +98,7 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
 
 
 def load_fine_tuned_model(directory: Path, device: str) -> PreTrainedModel:
-    """Load a model that the stage train wrote in fp32 into main memory.
+    """Load a model that the stage train wrote, in fp32, into main memory.
 
     Args:
         device: The type of the device that the model will run on.
@@ -167,7 +167,7 @@ def _build_model(
 
 
 def _prepare(model: Any, device: str, newly_initialized: list[str]) -> None:
-    """Change how a model computes, but not what it computes."""
+    """Set how a model computes. Its logits stay the same up to rounding."""
     first_token_only(model)
     if model.config.problem_type == "regression":
         replace_head(model, newly_initialized)
