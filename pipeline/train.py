@@ -33,7 +33,7 @@ from pipeline.core.paths import (
 from pipeline.core.run_directory import code_digest, run_directory, run_key
 from pipeline.core.task import Task, read_task
 from pipeline.core.timing import Stopwatch
-from pipeline.evaluation.metrics import choosing_by
+from pipeline.evaluation.metrics import with_selection_metric
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
@@ -68,7 +68,7 @@ def train(
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
-    task = choosing_by(read_task(tokenized, "tokenize"), params.metric_for_best_model)
+    task = with_selection_metric(read_task(tokenized, "tokenize"), params.metric_for_best_model)
     data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
     device = set_up_device(params.precision, params.num_threads)
 
