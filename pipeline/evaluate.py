@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import run
-from pipeline.core.details import write_details
 from pipeline.core.messages import log
-from pipeline.core.output import rounded, write_json, write_text
+from pipeline.core.output import rounded, write_details, write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task

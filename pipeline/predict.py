@@ -7,6 +7,7 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
 
 import shutil
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +32,7 @@ from pipeline.core.paths import (
 )
 from pipeline.core.run_directory import remove_finished
 from pipeline.core.task import TASK, Task, read_task
-from pipeline.core.timing import Stopwatch
+from pipeline.core.timing import write_timing
 from pipeline.evaluation.metrics import logits_to_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.device import precision_of_scores, set_up_device
@@ -75,15 +76,16 @@ def predict(
         *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),
     ]
     predictions = {}
-    with Stopwatch() as watch:
-        for split in splits:
-            examples = load_split(tokenized, split, "tokenize")
-            if params.max_samples is not None:
-                examples = examples.select(range(min(params.max_samples, len(examples))))
-            logits = predict_logits(trainer, examples).astype(np.float64)
-            require_finite_logits(classifier, logits, device.precision)
-            predictions[split] = _predictions(task, examples, logits)
-            log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
+    started = time.perf_counter()
+    for split in splits:
+        examples = load_split(tokenized, split, "tokenize")
+        if params.max_samples is not None:
+            examples = examples.select(range(min(params.max_samples, len(examples))))
+        logits = predict_logits(trainer, examples).astype(np.float64)
+        require_finite_logits(classifier, logits, device.precision)
+        predictions[split] = _predictions(task, examples, logits)
+        log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
+    seconds = time.perf_counter() - started
     if distributed.rank() > 0:
         return
     with atomic_output(out) as draft:
@@ -92,7 +94,7 @@ def predict(
             rows.to_parquet(draft / f"{split}.parquet")
         shutil.copy(tokenized / TASK, draft)
         shutil.copy(require(classifier / PROVENANCE, "train"), draft)
-    watch.write(metrics / "timing.json", "predict", samples=sum(map(len, predictions.values())))
+    write_timing(metrics / "timing.json", "predict", seconds)
 
 
 def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import run
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details
 from pipeline.core.paths import METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml

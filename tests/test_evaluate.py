@@ -16,8 +16,8 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sklearn
 
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate

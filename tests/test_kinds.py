@@ -19,8 +19,8 @@ from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details
 from pipeline.core.run_directory import remove_finished
 from pipeline.core.task import NO_LABEL, read_task
 from pipeline.evaluate import evaluate
