@@ -221,8 +221,8 @@ def test_extra_training_arguments_reach_the_trainer(trained: Trained, params: Pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"training_args": {"output_dir": "x"}}, r'"output_dir", which the pipeline sets'),
-        ({"training_args": {"dataloader_drop_last": True}}, r'"dataloader_drop_last", whose default'),
+        ({"training_args": {"output_dir": "x"}}, r'"output_dir", because the pipeline controls it'),
+        ({"training_args": {"dataloader_drop_last": True}}, r'"dataloader_drop_last", because the pipeline'),
         ({"training_args": {"fsdp": True}}, r"must not set fsdp .* process would train a whole copy"),
         ({"report_to": "clearml"}, r"runtime\.report_to is clearml, which is not installed"),
     ],

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.messages import UserError
 from pipeline.core.task import ProblemType, Task
-from pipeline.core.text import closest_match, percent, points
+from pipeline.core.text import percent, points, require_choice
 
 if TYPE_CHECKING:
     import evaluate
@@ -288,7 +287,7 @@ def with_compared_metrics(task: Task, names: list[str] | None) -> Task:
     if names is None:
         return task
     for name in names:
-        _require_metric("evaluate.metrics", name, applicable_metrics(task))
+        require_choice("evaluate.metrics", name, applicable_metrics(task))
     return replace(task, metrics=list(dict.fromkeys(names)))
 
 
@@ -303,7 +302,7 @@ def with_selection_metric(task: Task, name: str | None) -> Task:
     """
     if name is None:
         return task
-    _require_metric("train.metric_for_best_model", name, ["loss", *applicable_metrics(task)])
+    require_choice("train.metric_for_best_model", name, ["loss", *applicable_metrics(task)])
     metrics = task.metrics if name in ("loss", *task.metrics) else [*task.metrics, name]
     return replace(task, metric_for_best_model=name, metrics=metrics)
 
@@ -311,15 +310,7 @@ def with_selection_metric(task: Task, name: str | None) -> Task:
 def require_known(names: list[str]) -> None:
     """Raise UserError if a metric does not exist. The task, and so the metrics that apply, may not be known yet."""
     for name in names:
-        _require_metric("evaluate.metrics", name, list(METRICS))
-
-
-def _require_metric(key: str, name: str, applicable: list[str]) -> None:
-    if name in applicable:
-        return
-    closest = closest_match(name, applicable)
-    hint = f' Did you mean "{closest}"?' if closest else ""
-    raise UserError(f'params.yaml: {key} must be one of {", ".join(applicable)}, got "{name}".{hint}')
+        require_choice("evaluate.metrics", name, list(METRICS))
 
 
 def scores(
