@@ -24,13 +24,15 @@ from pipeline.core.paths import (
     CLASSIFIER,
     METRICS_DIR,
     PREDICTIONS,
+    PRETRAINED,
     PROVENANCE,
     SWAPPED,
     TOKENIZED,
+    read_json,
     require,
     users_path,
 )
-from pipeline.core.run_directory import remove_finished
+from pipeline.core.run_directory import remove_run_directory, run_key
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.timing import write_timing
 from pipeline.evaluation.metrics import logits_to_predictions
@@ -121,7 +123,9 @@ def main() -> None:
             params.train.num_threads,
         )  # fmt: skip
     if distributed.rank() == 0:
-        remove_finished(users_path(CHECKPOINTS))  # DVC runs this stage only after it has recorded the model.
+        # DVC runs this stage only after it has recorded the model, so no run needs its checkpoints again.
+        key = run_key(read_json(CLASSIFIER / PROVENANCE, "train"), [TOKENIZED, PRETRAINED])
+        remove_run_directory(users_path(CHECKPOINTS), key)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A training run that is interrupted at any point resumes and ends with the result of an uninterrupted run."""
 
 import itertools
+import json
 import logging
 import os
 import re
@@ -23,7 +24,7 @@ import pipeline.training.loop
 import pipeline.training.trainer
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
-from pipeline.core.run_directory import remove_finished, run_key
+from pipeline.core.run_directory import remove_run_directory, run_key
 from pipeline.params import Params
 from pipeline.train import train
 
@@ -131,8 +132,6 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
         resumed = run(engine=engine, keep=keep)
     assert "resuming from" in caplog.text
     assert resumed == uninterrupted(engine=engine, keep=keep)
-    remove_finished(tmp_path / "checkpoints")
-    assert not list((tmp_path / "checkpoints").iterdir()), "a finished run needs no checkpoints"
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
@@ -213,12 +212,29 @@ def test_checkpoints_that_were_only_partly_removed_are_not_used(
     run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = run()
-    [weights] = (tmp_path / "checkpoints").glob("*/checkpoint-8/model.safetensors")
-    with killed_at(1, shutil, "rmtree", lambda _: weights.unlink()):
-        remove_finished(tmp_path / "checkpoints")
+    [directory] = (tmp_path / "checkpoints").iterdir()
+
+    def remove_weights(path: Path) -> None:
+        [weights] = path.glob("*/checkpoint-8/model.safetensors")
+        weights.unlink()
+
+    with killed_at(1, shutil, "rmtree", remove_weights):
+        remove_run_directory(tmp_path / "checkpoints", directory.name)
     with caplog.at_level(logging.INFO, logger="pipeline"):
         assert run() == expected
     assert "resuming" not in caplog.text
+
+
+def test_only_the_checkpoints_of_the_recorded_run_are_removed(
+    run: Run, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Parallel experiments share a directory, and DVC may not have recorded the model of the other one yet."""
+    run(lr=2e-3)
+    [other] = (tmp_path / "checkpoints").iterdir()
+    run()
+    provenance = json.loads((tmp_path / "run" / "classifier" / "provenance.json").read_text())
+    remove_run_directory(tmp_path / "checkpoints", run_key(provenance, [tokenized(tiny()), tiny()]))
+    assert list((tmp_path / "checkpoints").iterdir()) == [other]
 
 
 def test_a_run_that_stopped_early_resumes_after_its_checkpoints_were_moved(

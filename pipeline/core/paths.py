@@ -10,6 +10,8 @@ from pipeline.core.messages import UserError
 
 _T = TypeVar("_T")
 
+PROJECT = Path(__file__).parents[2]  # the directory that holds the package `pipeline`, dvc.yaml and the lock files
+
 # Relative to the directory that holds dvc.yaml.
 CHECKED = Path("data/params_checked")
 RAW = Path("data/raw")
