@@ -63,7 +63,7 @@ def test_a_bad_value_keeps_the_scores_of_the_previous_model(project: Path) -> No
 
 def test_a_missing_dvc_yaml_is_reported_in_one_line(project: Path) -> None:
     Path("dvc.yaml").unlink()
-    with pytest.raises(UserError, match=r"^dvc\.yaml is missing\. Run this in the directory that holds dvc\.yaml\.$"):
+    with pytest.raises(UserError, match=r"^dvc\.yaml is missing\.$"):
         main()
     assert not CHECKED.exists()
 
@@ -81,7 +81,7 @@ def test_a_package_whose_version_is_not_the_locked_one_is_rejected(
 @pytest.mark.parametrize(
     ("section", "values", "message"),
     [
-        ("train", {"optim": "adam"}, r"adam is not a valid .* \['adamw_torch', "),
+        ("train", {"optim": "adam"}, r'train\.optim .*got "adam"\. Did you mean "adamw_torch"'),
         ("runtime", {"report_to": "tensorbord"}, r'runtime\.report_to .*"tensorbord"\. Did you mean "tensorboard"'),
         (
             "train",

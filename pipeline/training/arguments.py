@@ -96,7 +96,7 @@ def training_arguments(
     """
     from transformers import TrainingArguments  # The command check imports this module and must start fast.
 
-    _check_tracker(runtime.report_to)
+    _check_names(params, runtime)
     fields = _pipeline_fields(params, runtime, device, output_dir, metric)
     _check_training_args(params.training_args, fields, device)
     fields = {**_DEFAULTS, **params.training_args, **fields}
@@ -179,10 +179,13 @@ def _check_training_args(training_args: dict[str, Any], pipeline_fields: Collect
         )
 
 
-def _check_tracker(tracker: str) -> None:
-    """Raise UserError if the Trainer cannot use a tracker. transformers would show a traceback, and only later."""
+def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
+    """Raise UserError for an unknown optimizer or tracker. transformers would show a traceback, and only later."""
     from transformers.integrations import integration_utils
+    from transformers.training_args import OptimizerNames
 
+    require_choice("train.optim", params.optim, [name.value for name in OptimizerNames])
+    tracker = runtime.report_to
     if tracker == "none":
         return
     require_choice("runtime.report_to", tracker, ["none", *integration_utils.INTEGRATION_TO_CALLBACK])
