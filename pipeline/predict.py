@@ -7,6 +7,7 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
 
 import shutil
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -23,15 +24,17 @@ from pipeline.core.paths import (
     CLASSIFIER,
     METRICS_DIR,
     PREDICTIONS,
+    PRETRAINED,
     PROVENANCE,
     SWAPPED,
     TOKENIZED,
+    read_json,
     require,
     users_path,
 )
-from pipeline.core.run_directory import remove_finished
+from pipeline.core.run_directory import remove_run_directory, run_key
 from pipeline.core.task import TASK, Task, read_task
-from pipeline.core.timing import Stopwatch
+from pipeline.core.timing import write_timing
 from pipeline.evaluation.metrics import logits_to_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
@@ -68,13 +71,14 @@ def predict(
         *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),
     ]
     predictions = {}
-    with Stopwatch() as watch:
-        for split in splits:
-            examples = load_split(tokenized, split, "tokenize")
-            if params.max_samples is not None:
-                examples = examples.select(range(min(params.max_samples, len(examples))))
-            predictions[split] = _predictions(task, examples, model.logits(examples))
-            log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
+    started = time.perf_counter()
+    for split in splits:
+        examples = load_split(tokenized, split, "tokenize")
+        if params.max_samples is not None:
+            examples = examples.select(range(min(params.max_samples, len(examples))))
+        predictions[split] = _predictions(task, examples, model.logits(examples))
+        log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
+    seconds = time.perf_counter() - started
     if distributed.rank() > 0:
         return
     with atomic_output(out) as draft:
@@ -83,7 +87,7 @@ def predict(
             rows.to_parquet(draft / f"{split}.parquet")
         shutil.copy(tokenized / TASK, draft)
         shutil.copy(require(classifier / PROVENANCE, "train"), draft)
-    watch.write(metrics / "timing.json", "predict", samples=sum(map(len, predictions.values())))
+    write_timing(metrics / "timing.json", "predict", seconds)
 
 
 def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:
@@ -117,7 +121,9 @@ def main() -> None:
             params.train.num_threads,
         )  # fmt: skip
     if distributed.rank() == 0:
-        remove_finished(users_path(CHECKPOINTS))  # DVC runs this stage only after it has recorded the model.
+        # DVC runs this stage only after it has recorded the model, so no run needs its checkpoints again.
+        key = run_key(read_json(CLASSIFIER / PROVENANCE, "train"), [TOKENIZED, PRETRAINED])
+        remove_run_directory(users_path(CHECKPOINTS), key)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,8 @@ from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.run_directory import remove_finished
+from pipeline.core.output import parse_details
 from pipeline.core.task import NO_LABEL, read_task
 from pipeline.evaluate import evaluate
 from pipeline.params import Params, PredictParams, TokenizeParams
@@ -161,7 +160,7 @@ def test_a_killed_regression_run_resumes_to_the_same_bytes(
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    remove_finished(tmp_path / "c")
+    shutil.rmtree(tmp_path / "c")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(torch.optim.AdamW, "step", killed)
         run("regression", "resumed", **settings)

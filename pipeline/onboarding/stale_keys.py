@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import choosing_by, compared_by
+from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.params import DataParams, Params
 
 
@@ -30,11 +30,11 @@ def stale_keys(params: Params, task: Task) -> list[str]:
     if weights is not None and not (task.labels and names <= set(task.labels)):
         keys.append("train.class_weights")
     try:
-        choosing_by(task, params.train.metric_for_best_model)
+        with_selection_metric(task, params.train.metric_for_best_model)
     except UserError:
         keys.append("train.metric_for_best_model")
     try:
-        compared_by(task, params.evaluate.metrics)
+        with_compared_metrics(task, params.evaluate.metrics)
     except UserError:
         keys.append("evaluate.metrics")
     return keys

@@ -59,12 +59,10 @@ class TrainResult:
 
     Attributes:
         weights: The weights of the whole model, even if each process trained a shard of it.
-        first_step: The number of optimizer steps that were done before the run was resumed, or 0.
     """
 
     weights: dict[str, Any]
     history: History
-    first_step: int
 
 
 def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
