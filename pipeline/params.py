@@ -297,8 +297,6 @@ def keys_of(*names: str) -> list[str]:
 
 def load_params(path: Path = PARAMS) -> Params:
     """Read and check `params.yaml`. Raises UserError with the key, what it must be, and what was found."""
-    if not path.exists():
-        raise UserError(f"{path} is missing. Run this in the directory that holds dvc.yaml.")
     return parse_params(read_yaml(path), path)
 
 

@@ -123,7 +123,6 @@ def test_every_imported_package_is_declared() -> None:
     declared = {Requirement(line).name.lower() for line in PROJECT["project"]["dependencies"] + extras}
     names = {
         "mlflow": "mlflow-skinny",
-        "ruamel": "ruamel.yaml",
         "vl_convert": "vl-convert-python",
         "yaml": "pyyaml",
     }  # module -> package, if the names differ

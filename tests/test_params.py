@@ -187,20 +187,14 @@ def test_a_string_that_cannot_be_a_path_is_rejected(tmp_path: Path, key: str, go
     assert len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize(("text", "value"), [("010", 10), ("0x10", 16), ("0o17", 15), ("+7", 7), ("1_000", 1000)])
+@pytest.mark.parametrize(("text", "value"), [("010", 10), ("0x10", 16), ("0o17", 15), ("+7", 7)])
 def test_integers_follow_yaml_1_2(tmp_path: Path, text: str, value: int) -> None:
     assert load_params(params_file(tmp_path, {"train.epochs": text})).train.epochs == value
 
 
-@pytest.mark.parametrize("text", ["no", "on", "12:30", "2026-01-01"])
+@pytest.mark.parametrize("text", ["no", "on", "12:30", "1_000", "2026-01-01"])
 def test_yaml_1_1_booleans_times_and_dates_are_read_as_strings(tmp_path: Path, text: str) -> None:
     assert load_params(params_file(tmp_path, {"model.checkpoint": text})).model.checkpoint == text
-
-
-def test_every_key_is_read_as_text() -> None:
-    assert load_yaml("{0: bad, 010: good, 1.5: a, true: b, null: c, 2026-01-01: d}") == {
-        "0": "bad", "010": "good", "1.5": "a", "true": "b", "null": "c", "2026-01-01": "d",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("length", "value"), [(58, '"' + "x" * 58 + '"'), (59, '"' + "x" * 56 + "...")])
@@ -346,10 +340,11 @@ def test_any_file_loads_or_is_reported_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data: {task: mrpc}\ndata: {task: demo}", 'found duplicate key "data" .*line 2'),
-        ("data: {task: mrpc}\nmodel: {}\nmodel: {}", 'found duplicate key "model" .*line 3'),
+        ("data: {task: mrpc}\ndata: {task: demo}", "the key data is given twice .*line 2"),
+        ("data: {task: mrpc}\nmodel: {}\nmodel: {}", "the key model is given twice .*line 3"),
         ("data: !!map [1]", "expected a mapping node, but found sequence in line 1"),
-        ("? {a: 1}\n: 2", "found unhashable key in line 1"),
+        ("true: 2", "the key true is not text; quote it"),
+        ("train: {training_args: {1.5: 2}}", "the key 1.5 is not text; quote it"),
     ],
 )
 def test_ambiguous_yaml_is_rejected(tmp_path: Path, text: str, message: str) -> None:
