@@ -144,17 +144,12 @@ def earlier_files() -> list[Path]:
     return [path for path in sorted(CUSTOM.glob("*")) if path.name.partition(".")[0].partition("-")[0].lower() in NAMES]
 
 
-def require_room(files: dict[Path, Path], force: bool) -> list[Path]:
-    """Return the earlier files in data/custom that must make room for the new ones.
-
-    Raises:
-        UserError: There are some, and `force` is not set, or the new files are among them.
-    """
+def require_room(files: dict[Path, Path], force: bool) -> None:
+    """Raise UserError if earlier files are in data/custom and `force` is not set, or the new files are among them."""
     earlier = earlier_files()
     if not files or not earlier:
-        return []
+        return
     if any(CUSTOM.resolve() in source.resolve().parents for source in files.values()):
         raise UserError(f"The files are already in {CUSTOM}. Move them to another directory first.")
     if not force:
         raise UserError(f"{CUSTOM} already has {listing(path.name for path in earlier)}. Use --force to replace them.")
-    return earlier
