@@ -35,7 +35,7 @@ def write_data(text: str, files: dict[Path, Path], link: bool, fresh: bool) -> N
     # DVC would replace a link with a copy, and it rejects files that git tracks.
     tracked = [entry for entry in entries if not (link or _files_in_git(entry))]
     with _dvc() as repository:
-        results = _results(repository) if fresh else []
+        results = _results(repository)  # If dvc.yaml is invalid, this fails before anything is written.
         if link:
             _untrack(repository, earlier)
         for entry in entries:
@@ -47,7 +47,8 @@ def write_data(text: str, files: dict[Path, Path], link: bool, fresh: bool) -> N
         _untrack(repository, replaced)
     if fresh:
         write_text(_BASELINE, "{}\n")
-    for path in [*replaced, *results]:
+        replaced.update(results)
+    for path in replaced:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
