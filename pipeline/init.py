@@ -77,7 +77,7 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
 
 import difflib
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ from pipeline.evaluation.metrics import choosing_by, compared_by
 from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.placement import LOCK, write_data
-from pipeline.onboarding.profile import ColumnProfile, choose_columns, profile
+from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
 from pipeline.params import PARAMS, ModelParams, Params, load_params, parse_params
@@ -120,7 +120,9 @@ def init(source: str, options: Namespace) -> None:
     values = data.values | _column_values(source, data, options.text, options.label, options.kind)
     if options.name:
         values["name"] = options.name
-    text = _edit({f"data.{key}": value for key, value in values.items()})
+    original = PARAMS.read_text(encoding="utf-8")
+    text = edit_values(original, {f"data.{key}": value for key, value in values.items()})
+    parse_params(load_yaml(text))  # to report a value that is not allowed, such as a long --name
     with tempfile.TemporaryDirectory(prefix="init-") as temporary:
         task = _trial_run(Path(temporary), data, text)
         stale = _stale_keys(before, task)
@@ -129,7 +131,7 @@ def init(source: str, options: Namespace) -> None:
         text = edit_values(text, dict.fromkeys(stale))
         if options.estimate:
             _print("", _estimate(Path(temporary), parse_params(load_yaml(text))))
-    _print_diff(PARAMS.read_text(encoding="utf-8"), text)
+    _print_diff(original, text)
     if options.dry_run:
         _print("", "Nothing was written, because of --dry-run.")
         return
@@ -173,8 +175,12 @@ def _column_values(
         names = " and ".join(f'"{name}"' for name in choice.columns)
         _print(f"{title}: {names}, because {choice.reason}. To choose another one, use {option}.")
     chosen = [column for column in columns if column.name in (*text_choice.columns, *label_choice.columns)]
-    if kind is None:
-        _reject_dates(source, [column for column in chosen if column.name in label_choice.columns])
+    for column in chosen:
+        if column.name in label_choice.columns and column.type == "date" and kind is None:
+            raise UserError(
+                f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or say how '
+                "to read the dates with --kind."
+            )
     values = {
         "text_column_names": text_choice.columns,
         "label_column_name": label_choice.columns[0] if len(label_choice.columns) == 1 else label_choice.columns,
@@ -189,15 +195,6 @@ def _column_values(
         values["on_missing"] = "drop"
         _print("Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
     return values
-
-
-def _reject_dates(source: str, labels: Iterable[ColumnProfile]) -> None:
-    for column in labels:
-        if column.type == "date":
-            raise UserError(
-                f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or say how '
-                "to read the dates with --kind."
-            )
 
 
 def _trial_run(directory: Path, data: UserData, text: str) -> Task:
@@ -243,13 +240,6 @@ def _stale_keys(params: Params, task: Task) -> list[str]:
     except UserError:
         keys.append("evaluate.metrics")
     return keys
-
-
-def _edit(values: dict[str, Any]) -> str:
-    """Return the text of params.yaml with new values. Raises UserError if a value is not allowed."""
-    text = edit_values(PARAMS.read_text(encoding="utf-8"), values)
-    parse_params(load_yaml(text))
-    return text
 
 
 def _estimate(directory: Path, params: Params) -> str:

@@ -253,6 +253,16 @@ def test_columns_without_names_are_numbered(caplog: pytest.LogCaptureFixture) ->
     assert not caplog.messages
 
 
+@pytest.mark.parametrize("length", [200_000, 10_000_001])
+def test_a_field_has_at_most_ten_million_characters(length: int) -> None:
+    Path("a.csv").write_text(f"text,label\n{'x' * length},good\n")
+    if length == 200_000:
+        assert read(Path("a.csv")) == [{"text": "x" * length, "label": "good"}]
+    else:
+        with pytest.raises(UserError, match=r"^a\.csv line 2 cannot be read \(field larger than field limit"):
+            read(Path("a.csv"))
+
+
 def test_an_unnamed_column_can_be_selected() -> None:
     FRAME.to_csv("a.csv")
     assert [row[""] for row in read(Path("a.csv"), wanted=[""])] == list("012345")

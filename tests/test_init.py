@@ -18,12 +18,10 @@ from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
 from pipeline.core.messages import UserError
-from pipeline.core.task import Task
 from pipeline.core.yaml12 import load_yaml
-from pipeline.init import _stale_keys, init, options_parser
+from pipeline.init import init, options_parser
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
-from pipeline.params import load_params
 from pipeline.sources import demo
 
 NAMES = ["bad", "good"]
@@ -169,24 +167,6 @@ def test_the_type_of_a_column(values: list[Any], expected: str) -> None:
     column = columns(name=values)[0]
     assert column.type == expected
     assert column.missing == sum(value in (None, "", " ") or value != value for value in values)
-
-
-# Keys outside of `data` that only fit the earlier data
-
-
-def test_keys_that_name_other_classes_or_metrics_are_stale() -> None:
-    params = load_params(ROOT / "tests" / "params.yaml")
-    train = params.train.model_copy(update={"class_weights": {"good": 2.0}, "metric_for_best_model": "f1"})
-    evaluate = params.evaluate.model_copy(update={"metrics": ["roc_auc"]})
-    changed = params.model_copy(update={"train": train, "evaluate": evaluate})
-    common: dict[str, Any] = {
-        "name": "custom", "text_columns": ["text"], "metric_for_best_model": "f1", "predicted_splits": ["validation"],
-    }  # fmt: skip
-    fits = Task(problem_type="single_label_classification", labels=NAMES, metrics=["accuracy"], **common)
-    numbers = Task(problem_type="regression", labels=[], metrics=["pearson"], **common)
-    assert _stale_keys(changed, fits) == []
-    assert _stale_keys(changed, numbers) == ["train.class_weights", "train.metric_for_best_model", "evaluate.metrics"]
-    assert _stale_keys(params, numbers) == []
 
 
 def snapshot(directory: Path) -> dict[str, str]:
@@ -363,7 +343,8 @@ def test_a_copy_can_become_a_link_and_a_link_a_copy(repository: Project, tmp_pat
 def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: Path) -> None:
     text = edit_values((repository.root / "params.yaml").read_text(), {
         "data.slice_columns": ["source"], "data.split.type": "group", "data.split.column": "author",
-        "data.split.seed": 7, "train.class_weights": {"cat": 2},
+        "data.split.seed": 7, "train.class_weights": {"cat": 2}, "train.metric_for_best_model": "pearson",
+        "evaluate.metrics": ["roc_auc"],
     })  # fmt: skip
     (repository.root / "params.yaml").write_text(text)
     source = write_reviews(tmp_path / f"{'long name ' * 10}" / "train.csv").parent
@@ -373,7 +354,8 @@ def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: 
     assert params["data"]["slice_columns"] == []
     assert (params["data"]["split"]["type"], params["data"]["split"]["column"]) == ("stratify", None)
     assert params["data"]["split"]["seed"] == 7
-    assert params["train"]["class_weights"] is None
+    assert (params["train"]["class_weights"], params["train"]["metric_for_best_model"]) == (None, None)
+    assert params["evaluate"]["metrics"] == ["roc_auc"], "it fits the new data"
 
 
 def test_fields_inside_json_objects_are_columns(repository: Project, tmp_path: Path) -> None:
