@@ -2,12 +2,10 @@
 
 import errno
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +97,6 @@ def require_file_path(path: Path) -> None:
     """Raise UserError if `path` cannot become a file because it is a directory."""
     if path.is_dir():
         raise UserError(f"{path} is a directory. Name a file.")
-
-
-def require_different_files(paths: Sequence[Path]) -> None:
-    """Raise UserError if two paths lead to the same file, directly or through a symbolic or hard link."""
-    for first, second in combinations(paths, 2):
-        # `samefile` is also right on file systems that ignore the case of names.
-        linked = first.exists() and second.exists() and first.samefile(second)
-        if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails if links form a loop.
-            raise UserError(f"{second} is the same file as {first} and would replace it. Name another file.")
 
 
 def write_text(path: Path, text: str) -> None:
