@@ -25,7 +25,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from pipeline.core.details import parse_details
+from pipeline.core.output import parse_details
 
 ROOT = Path(__file__).parents[1]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

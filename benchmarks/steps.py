@@ -33,7 +33,7 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
     from pipeline.core.paths import PRETRAINED, TOKENIZED
     from pipeline.modeling import cpu, loading
     from pipeline.modeling.device import set_up_device
-    from pipeline.modeling.loading import load_classifier, load_tokenizer
+    from pipeline.modeling.loading import load_base_model, load_tokenizer
     from pipeline.params import load_params
     from pipeline.training import trainer
     from pipeline.training.arguments import training_arguments
@@ -68,7 +68,7 @@ def time_steps(count: int, optimizations: set[str]) -> list[float]:
         pipeline_trainer = trainer.CorrectedTrainer(
             summed_loss=SummedLoss("single_label_classification", None),
             sampler=EpochSampler(len(examples), lengths, train_params.batch_size, train_params.seed),
-            model=load_classifier(PRETRAINED, device.type),
+            model=load_base_model(PRETRAINED, device.type),
             args=arguments,
             train_dataset=examples,
             processing_class=tokenizer,

@@ -8,7 +8,7 @@ from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import CHECKED
 from pipeline.core.yaml12 import read_yaml
-from pipeline.evaluation.metrics import choosing_by, compared_by, require_known
+from pipeline.evaluation.metrics import require_known, with_compared_metrics, with_selection_metric
 from pipeline.modeling.device import usable_device
 from pipeline.params import LOCAL, Params, load_params
 from pipeline.sources.checkpoints import find
@@ -26,8 +26,8 @@ def check(params: Params) -> None:
         require_known(params.evaluate.metrics or [])
     else:
         task = task_of("mrpc" if params.data.task == "demo" else params.data.task)
-        choosing_by(task, params.train.metric_for_best_model)
-        compared_by(task, params.evaluate.metrics)
+        with_selection_metric(task, params.train.metric_for_best_model)
+        with_compared_metrics(task, params.evaluate.metrics)
         if params.data.text_column_names != ["text"]:
             log.warning(
                 "data.text_column_names is ignored, because data.task is %s. For your own files, set data.task=custom.",

@@ -65,10 +65,11 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import require_different_files, require_file_path
+from pipeline.core.output import require_file_path
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
@@ -76,9 +77,14 @@ from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
 from pipeline.tabular.opening import data_stem
 from pipeline.tabular.reading import Batch, ColumnSelection, check_file, read_file, read_standard_input
 from pipeline.tabular.row_errors import OnError, RowError, raise_row_error
-from pipeline.tabular.writing import Write, writing_rows
+from pipeline.tabular.writing import Write, column_types, writing_rows
 
 _STANDARD_INPUT = Path("-")
+_PREDICTION_TYPES = {
+    "single_label_classification": pa.string(),
+    "multi_label_classification": pa.list_(pa.string()),  # The first rows may have no labels.
+    "regression": pa.float64(),
+}
 
 
 def classify(
@@ -103,10 +109,11 @@ def classify(
     Raises:
         UserError: The model does not load, the input cannot be read, or a row cannot be used and is not skipped.
     """
+    # Report a mistake at once, because loading the model takes seconds.
+    if isinstance(source, Path) and source != _STANDARD_INPUT:
+        check_file(source, file_format)
     errors_path = _errors_path(source, out) if skip_errors else None
     _require_outputs(source, [path for path in (out, errors_path) if path])
-    if isinstance(source, Path) and source != _STANDARD_INPUT:
-        check_file(source, file_format)  # Report a missing file at once, because loading the model takes seconds.
     classifier = Classifier(model, batch_size, precision)
     settings = classifier.settings
     row_errors: list[RowError] = []
@@ -117,7 +124,8 @@ def classify(
             rows, texts = _usable_rows(batch, settings.text_columns, on_error)
             if rows.numbers:
                 logits, batch_truncated = classifier.score(texts)
-                write({**rows.columns, **_answers(classifier, logits, rows)}, rows.schema)
+                types = column_types(rows.schema) | {"prediction": _PREDICTION_TYPES[classifier.problem_type]}
+                write({**rows.columns, **_answers(classifier, logits, rows)}, types)
                 classified += len(rows.numbers)
                 truncated += batch_truncated
         if not classified:
@@ -126,7 +134,7 @@ def classify(
         if errors_path:
             with _writing(errors_path) as write_errors:
                 errors = {name: [getattr(error, name) for error in row_errors] for name in ("where", "why", "row")}
-                write_errors(errors, None)
+                write_errors(errors, {})
     if row_errors:
         skipped = "1 row was" if len(row_errors) == 1 else f"{len(row_errors):,} rows were"
         log.warning("%s skipped. See %s.", skipped, errors_path)
@@ -156,16 +164,18 @@ def _errors_path(source: list[str] | Path, out: Path | None) -> Path:
 
 
 def _require_outputs(source: list[str] | Path, outputs: list[Path]) -> None:
-    """Raise UserError if an output would replace a directory, the input or the other output."""
+    """Raise UserError if an output would replace a directory or the input."""
     for path in outputs:
         require_file_path(path)
-    inputs = [] if isinstance(source, list) else [Path("/dev/stdin") if source == _STANDARD_INPUT else source]
-    require_different_files([*inputs, *outputs])
+        if isinstance(source, Path):
+            file = Path("/dev/stdin") if source == _STANDARD_INPUT else source
+            if file.exists() and path.exists() and path.samefile(file):  # also through a link
+                raise UserError(f"{path} is the same file as the input and would replace it. Name another file.")
 
 
 def _writing(path: Path | None) -> AbstractContextManager[Write]:
     """Return `writing_rows` on rank 0. The other processes score a part of the rows, but do not write."""
-    return writing_rows(path) if distributed.rank() == 0 else nullcontext(lambda columns, schema: None)
+    return writing_rows(path) if distributed.rank() == 0 else nullcontext(lambda columns, types: None)
 
 
 def _usable_rows(batch: Batch, names: list[str], on_error: OnError) -> tuple[Batch, list[list[str]]]:

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import run
-from pipeline.core.details import write_details
 from pipeline.core.messages import log
-from pipeline.core.output import rounded, write_json, write_text
+from pipeline.core.output import rounded, write_details, write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.calibration import best_threshold
-from pipeline.evaluation.diagnostics import PLOTS, diagnostics, plots
-from pipeline.evaluation.metrics import baseline, compared_by, loss, scores
+from pipeline.evaluation.diagnostics import PLOTS, baseline, diagnostics, plots
+from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.uncertainty import score_intervals
@@ -40,7 +39,7 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
     Raises:
         UserError: The predictions are missing, or a metric does not apply to the task.
     """
-    task = compared_by(read_task(predictions, "predict"), names)
+    task = with_compared_metrics(read_task(predictions, "predict"), names)
     splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
     details: dict[str, Any] = {"metrics": task.metrics, "signature": signature(predictions, task, splits)}
     threshold = None

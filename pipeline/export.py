@@ -50,7 +50,7 @@ from pipeline.core.task import read_task
 from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS, Metric, logits_to_predictions
 from pipeline.modeling.device import Device, usable_device
-from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
 from pipeline.params import Precision
@@ -97,7 +97,7 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
 
     task, settings = read_task(tokenized, "tokenize"), read_settings(classifier)
     examples = load_split(tokenized, task.verdict_split, "tokenize")
-    tokenizer, model = load_tokenizer(classifier), load_classifier(classifier, "cpu", trained=True)
+    tokenizer, model = load_tokenizer(classifier), load_fine_tuned_model(classifier, "cpu")
 
     def score(engine: str, engine_model: Any, file: Path, precision: Precision = "fp32") -> EngineResult:
         trainer = scoring_trainer(engine_model, tokenizer, Device("cpu", precision), _BATCH_SIZE)

@@ -76,33 +76,27 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     options_parser().parse_args()
 
 import difflib
-import logging
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
-from pipeline.core.paths import METRICS_DIR, RAW
-from pipeline.core.task import TRAIN, read_task
+from pipeline.core.paths import RAW
+from pipeline.core.task import Task, read_task
 from pipeline.core.yaml12 import load_yaml
+from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
 from pipeline.onboarding.params_file import edit_values
-from pipeline.onboarding.placement import all_or_nothing
+from pipeline.onboarding.placement import LOCK, write_data
 from pipeline.onboarding.profile import choose_columns, profile
-from pipeline.onboarding.stale_keys import stale_data_keys, stale_keys
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
 from pipeline.params import PARAMS, ModelParams, Params, load_params, parse_params
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-_BASELINE = METRICS_DIR / "baseline.json"
-_LOCK = Path("dvc.lock")
 _HUB = "hf://"
 
 
@@ -121,19 +115,28 @@ def init(source: str, options: Namespace) -> None:
         data = read_files(Path(source), chosen_format(options), columns, infer_header=options.header is None)
         if options.header is None and not data.values["header"]:
             _print("", "The first row looks like data. If it contains the names of the columns, use --header.")
-    replaced = require_room(data.files, options.force)
-    values = data.values | _choose_columns(source, data, options)
-    values |= {"problem_type": options.kind, "id2label": None} | stale_data_keys(before.data, data.train.columns)
+    if not options.dry_run:
+        require_room(data.files, options.force)
+    values = data.values | _column_values(source, data, options.text, options.label, options.kind)
     if options.name:
         values["name"] = options.name
+    original = PARAMS.read_text(encoding="utf-8")
+    text = edit_values(original, {f"data.{key}": value for key, value in values.items()})
+    parse_params(load_yaml(text))  # to report a value that is not allowed, such as a long --name
     with tempfile.TemporaryDirectory(prefix="init-") as temporary:
-        text = _try(Path(temporary), data, values, before, options.estimate)
-    _print_diff(PARAMS.read_text(encoding="utf-8"), text)
+        task = _trial_run(Path(temporary), data, text)
+        stale = _stale_keys(before, task)
+        for key in stale:
+            _print("", f"{key} names classes or metrics that these data do not have, so it is set to null.")
+        text = edit_values(text, dict.fromkeys(stale))
+        if options.estimate:
+            _print("", _estimate(Path(temporary), parse_params(load_yaml(text))))
+    _print_diff(original, text)
     if options.dry_run:
         _print("", "Nothing was written, because of --dry-run.")
         return
-    _write(text, data, replaced, options)
-    _print_next_steps(before, data, options)
+    write_data(text, data.files, options.link, options.fresh)
+    _print_next_steps(before, bool(data.files), options.fresh)
 
 
 def _parse_splits(text: str | None) -> dict[str, str] | None:
@@ -153,34 +156,63 @@ def _print(*lines: str) -> None:
         print(printable(line), flush=True)
 
 
-def _choose_columns(source: str, data: UserData, options: Namespace) -> dict[str, Any]:
-    """Print the columns, and return the keys that name the texts and the labels."""
+def _column_values(
+    source: str, data: UserData, texts: Sequence[str], labels: Sequence[str], kind: str | None
+) -> dict[str, Any]:
+    """Describe the columns, choose the texts and the labels among them, and return the keys of `data` that follow.
+
+    Args:
+        texts, labels: The columns that the user named, if any.
+        kind: The kind of task that the user named.
+    """
     columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
     try:
-        texts, labels = choose_columns(columns, options.text, options.label)
+        text_choice, label_choice = choose_columns(columns, texts, labels)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-    for title, choice, option in (("Text", texts, "--text"), ("Label", labels, "--label")):
+    for title, choice, option in (("Text", text_choice, "--text"), ("Label", label_choice, "--label")):
         names = " and ".join(f'"{name}"' for name in choice.columns)
         _print(f"{title}: {names}, because {choice.reason}. To choose another one, use {option}.")
-    label = labels.columns[0] if len(labels.columns) == 1 else labels.columns
-    return {"text_column_names": texts.columns, "label_column_name": label}
+    chosen = [column for column in columns if column.name in (*text_choice.columns, *label_choice.columns)]
+    for column in chosen:
+        if column.name in label_choice.columns and column.type == "date" and kind is None:
+            raise UserError(
+                f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or say how '
+                "to read the dates with --kind."
+            )
+    values = {
+        "text_column_names": text_choice.columns,
+        "label_column_name": label_choice.columns[0] if len(label_choice.columns) == 1 else label_choice.columns,
+        "problem_type": kind,
+        # These keys may name columns or classes of the earlier data.
+        "id2label": None,
+        "split.type": "stratify",
+        "split.column": None,
+        "slice_columns": [],
+    }
+    if any(column.missing for column in chosen):
+        values["on_missing"] = "drop"
+        _print("Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
+    return values
 
 
-def _try(directory: Path, data: UserData, values: dict[str, Any], before: Params, with_estimate: bool) -> str:
-    """Run the stage download on the data in a temporary directory, and return the new text of params.yaml."""
+def _trial_run(directory: Path, data: UserData, text: str) -> Task:
+    """Run the stage download on the data in a temporary directory, and describe the result.
+
+    Args:
+        text: The new text of params.yaml.
+    """
     for target, path in data.files.items():
         (directory / target).parent.mkdir(parents=True, exist_ok=True)
         (directory / target).symlink_to(path.absolute())
+    write_text(directory / PARAMS, text)
 
     def with_sources(message: str) -> str:
         for target, path in data.files.items():
             message = message.replace(str(target), str(path))
         return message
 
-    trial_params = _edit({f"data.{key}": value for key, value in {**values, "on_missing": "drop"}.items()})
-    write_text(directory / PARAMS, trial_params)
     try:
         # The path of a mirror may be relative to this directory.
         log = run_stage("download", directory, **({} if data.files else {"DVC_ROOT": str(Path.cwd())}))
@@ -189,29 +221,25 @@ def _try(directory: Path, data: UserData, values: dict[str, Any], before: Params
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
     _print("", "The download stage of a run will say:", *(f"  {with_sources(line)}" for line in log))
     _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
-    if any(leak.rows for leak in card.leakage if leak.earlier == TRAIN):
-        _print(
-            "", "Rows that are in train too make the scores better than they are. To remove them from train, set "
-            "data.on_leakage to drop. To keep rows that share a text in the same split, set data.split.type to group.",
-        )  # fmt: skip
-    new_values = {f"data.{key}": value for key, value in values.items()}
-    if any(": dropped rows without a" in warning for warning in card.warnings):
-        new_values["data.on_missing"] = "drop"
-        _print("", "Rows without a text or a label will be dropped (data.on_missing: drop), see the warning above.")
-    for key in stale_keys(before, task):
-        new_values[key] = None
-        _print("", f"{key} names classes or metrics that these data do not have, so it is set to null.")
-    text = _edit(new_values)
-    if with_estimate:
-        _print("", _estimate(directory, parse_params(load_yaml(text))))
-    return text
+    return task
 
 
-def _edit(values: dict[str, Any]) -> str:
-    """Return the text of params.yaml with new values. Raises UserError if a value is not allowed."""
-    text = edit_values(PARAMS.read_text(encoding="utf-8"), values)
-    parse_params(load_yaml(text))
-    return text
+def _stale_keys(params: Params, task: Task) -> list[str]:
+    """Return the keys outside of `data` that name classes or metrics which the new task does not have."""
+    keys = []
+    weights = params.train.class_weights
+    names = weights if isinstance(weights, dict) else []
+    if weights is not None and not (task.labels and set(names) <= set(task.labels)):
+        keys.append("train.class_weights")
+    try:
+        with_selection_metric(task, params.train.metric_for_best_model)
+    except UserError:
+        keys.append("train.metric_for_best_model")
+    try:
+        with_compared_metrics(task, params.evaluate.metrics)
+    except UserError:
+        keys.append("evaluate.metrics")
+    return keys
 
 
 def _estimate(directory: Path, params: Params) -> str:
@@ -244,64 +272,14 @@ def _print_diff(before: str, after: str) -> None:
     _print("", *lines)
 
 
-def _write(text: str, data: UserData, replaced: Sequence[Path], options: Namespace) -> None:
-    """Put the files into data/custom, write params.yaml, and remove the example if the user wants that."""
-    entries = sorted({CUSTOM / target.relative_to(CUSTOM).parts[0] for target in data.files})
-    # DVC would replace a link with a copy, and it rejects files that git tracks.
-    tracked = [entry for entry in entries if not (options.link or _is_in_git(entry))]
-    removed = [*replaced]
-    if replaced:
-        removed.append(CUSTOM / ".gitignore")
-    if options.fresh:
-        removed += [_LOCK, *_metric_files()]
-    written = [PARAMS, CUSTOM / ".gitignore", *entries, *(Path(f"{entry}.dvc") for entry in tracked)]
-    if options.fresh:
-        written.append(_BASELINE)
-    with all_or_nothing(removed, written):
-        for target, path in data.files.items():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if options.link:
-                target.symlink_to(path.resolve())
-            else:
-                shutil.copyfile(path, target)
-        write_text(PARAMS, text)
-        if options.fresh:
-            write_text(_BASELINE, "{}\n")
-        if tracked:
-            _dvc_add(tracked)
-
-
-def _metric_files() -> list[Path]:
-    """Return the files in metrics that stages have written."""
-    kept = {_BASELINE, METRICS_DIR / ".gitignore"}
-    return [path for path in sorted(METRICS_DIR.rglob("*")) if path.is_file() and path not in kept]
-
-
-def _is_in_git(path: Path) -> bool:
-    return bool(subprocess.check_output(["git", "ls-files", "--", path]))
-
-
-def _dvc_add(paths: Sequence[Path]) -> None:
-    """Run `dvc add` in this process: an interrupted command must not leave a child behind that still writes files."""
-    from dvc.exceptions import DvcException
-    from dvc.repo import Repo
-
-    logging.getLogger("dvc").setLevel(logging.WARNING)  # Its hints on what to type next would differ from ours.
-    try:
-        with closing(Repo()) as repository:
-            repository.add([str(path) for path in paths])
-    except DvcException as error:
-        raise UserError(f'"dvc add {paths[0]}" failed: {error}') from None
-
-
-def _print_next_steps(before: Params, data: UserData, options: Namespace) -> None:
-    if options.fresh:
+def _print_next_steps(before: Params, has_files: bool, fresh: bool) -> None:
+    if fresh:
         _print("", "Removed dvc.lock and the results in metrics. The report will show no baseline.")
-    elif _LOCK.exists() and before.data.task not in ("custom", "hub"):
+    elif LOCK.exists() and before.data.task not in ("custom", "hub"):
         _print("", "The committed results of the example are still here. With --fresh, init removes them.")
-    if not data.files and earlier_files():
+    if not has_files and earlier_files():
         _print("", f"The files in {CUSTOM} are not used any more.")
-    add = f"git add {CUSTOM} && " if data.files else ""
+    add = f"git add {CUSTOM} && " if has_files else ""
     _print("", "Next:", f'  {add}git commit -am "My data"', "  dvc repro")
     checkpoint = before.model.checkpoint
     _print("", f"This fine-tunes {checkpoint} with a learning rate of {before.train.lr:g}, as params.yaml says.")

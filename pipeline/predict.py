@@ -7,6 +7,7 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
 
 import shutil
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -23,22 +24,20 @@ from pipeline.core.paths import (
     CLASSIFIER,
     METRICS_DIR,
     PREDICTIONS,
+    PRETRAINED,
     PROVENANCE,
     SWAPPED,
     TOKENIZED,
+    read_json,
     require,
     users_path,
 )
-from pipeline.core.run_directory import remove_finished
+from pipeline.core.run_directory import remove_run_directory, run_key
 from pipeline.core.task import TASK, Task, read_task
-from pipeline.core.timing import Stopwatch
+from pipeline.core.timing import write_timing
 from pipeline.evaluation.metrics import logits_to_predictions
 from pipeline.modeling import distributed
-from pipeline.modeling.device import precision_of_scores, set_up_device
-from pipeline.modeling.failures import require_finite_logits
-from pipeline.modeling.loading import load_classifier, load_tokenizer
-from pipeline.modeling.scoring import predict_logits, scoring_trainer
-from pipeline.modeling.settings import read_settings
+from pipeline.modeling.classifier import Classifier
 
 
 def predict(
@@ -65,25 +64,21 @@ def predict(
     """
     require(classifier, "train")
     task = read_task(tokenized, "tokenize")
-    if precision == "auto":
-        precision = precision_of_scores(read_settings(classifier).precision)
-    device = set_up_device(precision, num_threads)
-    model, tokenizer = load_classifier(classifier, device.type, trained=True), load_tokenizer(classifier)
-    trainer = scoring_trainer(model, tokenizer, device, params.batch_size)
+    chosen_precision = None if precision == "auto" else precision
+    model = Classifier(classifier, params.batch_size, chosen_precision, num_threads, "params.yaml: train.precision")
     splits = [
         *task.predicted_splits,
         *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),
     ]
     predictions = {}
-    with Stopwatch() as watch:
-        for split in splits:
-            examples = load_split(tokenized, split, "tokenize")
-            if params.max_samples is not None:
-                examples = examples.select(range(min(params.max_samples, len(examples))))
-            logits = predict_logits(trainer, examples).astype(np.float64)
-            require_finite_logits(classifier, logits, device.precision)
-            predictions[split] = _predictions(task, examples, logits)
-            log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
+    started = time.perf_counter()
+    for split in splits:
+        examples = load_split(tokenized, split, "tokenize")
+        if params.max_samples is not None:
+            examples = examples.select(range(min(params.max_samples, len(examples))))
+        predictions[split] = _predictions(task, examples, model.logits(examples))
+        log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
+    seconds = time.perf_counter() - started
     if distributed.rank() > 0:
         return
     with atomic_output(out) as draft:
@@ -92,22 +87,29 @@ def predict(
             rows.to_parquet(draft / f"{split}.parquet")
         shutil.copy(tokenized / TASK, draft)
         shutil.copy(require(classifier / PROVENANCE, "train"), draft)
-    watch.write(metrics / "timing.json", "predict", samples=sum(map(len, predictions.values())))
+    write_timing(metrics / "timing.json", "predict", seconds)
 
 
 def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:
     """Return the rows of the file with the predictions for a split."""
-    label = label_feature(task)
     arrays = examples.with_format("numpy")
-    columns, features = {"idx": arrays["idx"][:]}, {"idx": Value("int32")}
+    known_labels = {}
     if "labels" in examples.column_names:
         labels = np.asarray(arrays["labels"][:])
-        columns["label"] = labels if task.problem_type == "regression" else labels.astype(np.int64)
-        features["label"] = label
-    columns["prediction"], features["prediction"] = logits_to_predictions(task.problem_type, logits), label
-    for output in range(task.outputs):
-        columns[f"logit_{output}"], features[f"logit_{output}"] = logits[:, output], Value("float64")
-    return Dataset.from_dict(columns, features=Features(features))
+        known_labels = {"label": labels if task.problem_type == "regression" else labels.astype(np.int64)}
+    columns = {
+        "idx": arrays["idx"][:],
+        **known_labels,
+        "prediction": logits_to_predictions(task.problem_type, logits),
+        **{f"logit_{output}": logits[:, output] for output in range(task.outputs)},
+    }
+    features = {
+        "idx": Value("int32"),
+        "label": label_feature(task),
+        "prediction": label_feature(task),
+        **{f"logit_{output}": Value("float64") for output in range(task.outputs)},
+    }
+    return Dataset.from_dict(columns, features=Features({name: features[name] for name in columns}))
 
 
 def main() -> None:
@@ -119,7 +121,9 @@ def main() -> None:
             params.train.num_threads,
         )  # fmt: skip
     if distributed.rank() == 0:
-        remove_finished(users_path(CHECKPOINTS))  # DVC runs this stage only after it has recorded the model.
+        # DVC runs this stage only after it has recorded the model, so no run needs its checkpoints again.
+        key = run_key(read_json(CLASSIFIER / PROVENANCE, "train"), [TOKENIZED, PRETRAINED])
+        remove_run_directory(users_path(CHECKPOINTS), key)
 
 
 if __name__ == "__main__":

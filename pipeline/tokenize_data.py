@@ -6,14 +6,10 @@ from pipeline.params import TokenizeParams, keys_of, load_params
 if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("tokenize", "runtime.num_proc"))
 
-import ctypes
 import os
 import shutil
-import signal
-import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
@@ -30,7 +26,6 @@ from pipeline.modeling.tokenization import count_unknown_tokens, count_words, en
 
 _MOST_UNKNOWN = 0.02  # as a proportion of the tokens
 _MOST_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
-_PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 
 
 def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num_proc: int) -> None:
@@ -61,7 +56,8 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
     lengths = {}
     with atomic_output(out) as draft:
         for split in task.splits:
-            examples = _with_model_labels(read_parquet(raw, split, "download", draft.parent / "cache"), task)
+            examples = read_parquet(raw, split, "download", draft.parent / "cache")
+            examples = _with_model_labels(split, examples, task)
             orders = {split: task.text_columns}
             if task.pairs and split in task.scored_splits:
                 orders[split + SWAPPED] = task.text_columns[::-1]
@@ -85,15 +81,21 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             shutil.copy(require(raw / file, "download"), draft)
 
 
-def _with_model_labels(examples: Dataset, task: Task) -> Dataset:
+def _with_model_labels(split: str, examples: Dataset, task: Task) -> Dataset:
     """Give the labels the name and the type that the Trainer and the losses of transformers expect."""
     if "label" not in examples.column_names:
         return examples
     examples = examples.rename_column("label", "labels")
     if task.problem_type == "multi_label_classification":  # Binary cross-entropy needs floats.
         return examples.cast_column("labels", List(Value("float32"), length=len(task.labels)))
-    if task.problem_type == "regression" and NO_LABEL in np.asarray(examples["labels"][:]):
-        raise UserError(f"An example has the label {NO_LABEL}, which transformers ignores. Shift or scale the labels.")
+    if task.problem_type == "regression":
+        columns = examples.with_format("numpy")
+        ignored = columns["idx"][:][columns["labels"][:] == NO_LABEL]
+        if len(ignored):
+            raise UserError(
+                f"{split}: the example with idx {ignored[0]} has the label {NO_LABEL}, which transformers ignores. "
+                "Shift or scale the labels."
+            )
     return examples
 
 
@@ -140,9 +142,6 @@ def _log_vocabulary_fit(
 def main() -> None:
     require_locked()
     params = load_params()
-    if sys.platform == "linux":  # If this process is killed, the workers of `map` would wait forever.
-        prctl = ctypes.CDLL(None).prctl
-        os.register_at_fork(after_in_child=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
     tokenize(RAW, PRETRAINED, TOKENIZED, params.tokenize, params.runtime.num_proc)
 
 

@@ -9,14 +9,14 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     )
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from pipeline.core.details import write_details
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import atomic_output, write_text
+from pipeline.core.output import atomic_output, write_details, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import (
     CHECKPOINTS,
@@ -27,20 +27,21 @@ from pipeline.core.paths import (
     SOURCE,
     TOKENIZATION,
     TOKENIZED,
+    read_json,
     require,
     users_path,
 )
 from pipeline.core.run_directory import code_digest, run_directory, run_key
 from pipeline.core.task import Task, read_task
-from pipeline.core.timing import Stopwatch
-from pipeline.evaluation.metrics import choosing_by
+from pipeline.core.timing import write_timing
+from pipeline.evaluation.metrics import with_selection_metric
 from pipeline.modeling import distributed
 from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
-from pipeline.modeling.regression_head import fold
+from pipeline.modeling.regression_head import fold_standardization
 from pipeline.modeling.settings import InferenceSettings
 from pipeline.training.history import History, LiveCurves, epochs_scored, kept_epoch, mean_loss
-from pipeline.training.inputs import load_inputs
+from pipeline.training.inputs import TrainInputs, TrainResult, load_inputs
 
 
 def train(
@@ -68,9 +69,13 @@ def train(
     """
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
-    task = choosing_by(read_task(tokenized, "tokenize"), params.metric_for_best_model)
-    data, checkpoint = _source(tokenized, "tokenize"), _source(pretrained, "pretrained")
+    task = with_selection_metric(read_task(tokenized, "tokenize"), params.metric_for_best_model)
+    data, checkpoint = read_json(tokenized / SOURCE, "tokenize"), read_json(pretrained / SOURCE, "pretrained")
+    tokenization = read_json(tokenized / TOKENIZATION, "tokenize")
     device = set_up_device(params.precision, params.num_threads)
+    settings = InferenceSettings(
+        task=task.name, text_columns=task.text_columns, precision=device.precision, **tokenization
+    )
 
     if params.engine == "loop":
         from pipeline.training.loop import fit
@@ -78,7 +83,7 @@ def train(
         from pipeline.training.trainer import fit
 
     # The record of what the model is made from.
-    provenance = {
+    provenance: dict[str, Any] = {
         "checkpoint": checkpoint,
         "code": code_digest(),
         "data": data,
@@ -86,37 +91,31 @@ def train(
         "parameters": params.model_dump(),
     }
     if distributed.rank() > 0:
-        home = distributed.broadcast(checkpoints)
-        fit(load_inputs(task, tokenized, pretrained, params, device), home, params, runtime, lambda history: None)
+        run_checkpoints = distributed.broadcast(checkpoints)
+        inputs = load_inputs(task, tokenized, pretrained, params, device)
+        fit(inputs, run_checkpoints, params, runtime, lambda history: None)
         return
     warn_if_busy()
     with (
-        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained])) as home,
+        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained])) as run_checkpoints,
         LiveCurves(metrics / "plots" / "history.csv", task) as curves,
     ):
-        distributed.broadcast(home)
+        distributed.broadcast(run_checkpoints)
         with atomic_output(classifier) as draft:  # If it cannot be written, fail before training.
             inputs = load_inputs(task, tokenized, pretrained, params, device)
-            examples = len(inputs.training)
             log.info(
                 "training on %s %s, effective batch size %d, %d %s, %s steps",
-                f"{examples:,}", task.noun, inputs.effective_batch,
+                f"{len(inputs.training):,}", task.noun, inputs.effective_batch,
                 params.epochs, "epoch" if params.epochs == 1 else "epochs",
                 f"{inputs.steps_in_epoch * params.epochs:,}",
             )  # fmt: skip
-            with Stopwatch() as watch:
-                result = fit(inputs, home, params, runtime, curves)
+            started = time.perf_counter()
+            result = fit(inputs, run_checkpoints, params, runtime, curves)
+            seconds = time.perf_counter() - started
             try:
-                inputs.model.save_pretrained(draft, state_dict=fold(inputs.model, result.weights))
-                inputs.tokenizer.save_pretrained(draft)
+                _write_model(draft, inputs, result, settings, provenance)
             except SafetensorError as error:  # safetensors raises this error if the disk is full.
                 raise UserError(f"{classifier} cannot be written: {error}") from error
-            inference = json.loads((tokenized / TOKENIZATION).read_text(encoding="utf-8"))
-            InferenceSettings(
-                task=task.name, text_columns=task.text_columns, precision=device.precision, **inference
-            ).write(draft)
-            # `write_json` would round the parameters to six digits.
-            write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         curves(result.history)  # If training resumed after its last step, the curves are not written yet.
         summary = _summary(result.history, params, task, inputs.effective_batch)
         if summary["degenerate"]:
@@ -126,9 +125,22 @@ def train(
             )
         write_details(metrics / "train.json", summary)
         write_details(metrics / "environment.json", provenance["environment"])
-        in_this_process = 1 - result.first_step / summary["steps"]
-        samples = round(examples * summary["epochs_run"] * in_this_process)
-        watch.write(metrics / "timing.json", "train", samples)
+        write_timing(metrics / "timing.json", "train", seconds)
+
+
+def _write_model(
+    directory: Path,
+    inputs: TrainInputs,
+    result: TrainResult,
+    settings: InferenceSettings,
+    provenance: dict[str, Any],
+) -> None:
+    """Write the fine-tuned model, its tokenizer, its provenance and the settings for using it."""
+    inputs.model.save_pretrained(directory, state_dict=fold_standardization(inputs.model, result.weights))
+    inputs.tokenizer.save_pretrained(directory)
+    settings.write(directory)
+    # `write_json` would round the parameters to six digits.
+    write_text(directory / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
 
 
 def _summary(history: History, params: TrainParams, task: Task, effective_batch: int) -> dict[str, Any]:
@@ -137,7 +149,7 @@ def _summary(history: History, params: TrainParams, task: Task, effective_batch:
     kept = kept_epoch(history, params.keep, task)
     return {
         "kept_epoch": epochs.index(kept) + 1,
-        "degenerate": kept["eval_different"] == 1,
+        "degenerate": kept["eval_distinct_predictions"] == 1,
         "effective_batch_size": effective_batch,
         "epochs": params.epochs,
         "epochs_run": len(epochs),
@@ -146,10 +158,6 @@ def _summary(history: History, params: TrainParams, task: Task, effective_batch:
         "steps": epochs[-1]["step"],
         "train_loss": mean_loss(history),
     }
-
-
-def _source(directory: Path, producer: str) -> Any:
-    return json.loads(require(directory / SOURCE, producer).read_text(encoding="utf-8"))
 
 
 def main() -> None:

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli import run
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details
 from pipeline.core.paths import METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
-from pipeline.evaluation.metrics import by_title
 from pipeline.experiments.child_processes import DVC, dvc_environ, forwarding_signals
+from pipeline.experiments.render import by_title
 
 _LOCK = Path("dvc.lock")
 _ENVIRONMENT = METRICS_DIR / "environment.json"

@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
-from pipeline.core.details import write_details
+from pipeline.core.output import write_details
 from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SETTINGS, SWAPPED, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate

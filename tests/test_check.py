@@ -63,7 +63,7 @@ def test_a_bad_value_keeps_the_scores_of_the_previous_model(project: Path) -> No
 
 def test_a_missing_dvc_yaml_is_reported_in_one_line(project: Path) -> None:
     Path("dvc.yaml").unlink()
-    with pytest.raises(UserError, match=r"^dvc\.yaml is missing\. Run this in the directory that holds dvc\.yaml\.$"):
+    with pytest.raises(UserError, match=r"^dvc\.yaml is missing\.$"):
         main()
     assert not CHECKED.exists()
 
@@ -88,10 +88,11 @@ def test_a_package_whose_version_is_not_the_locked_one_is_rejected(
             {"training_args": {"label_smoothing": 0.1}},
             r'train\.training_args .*got "label_smoothing"\. Did you mean "label_smoothing_factor"\?',
         ),
+        ("train", {"training_args": {"zzz": 1}}, r'one of .* and \d+ more, got "zzz"\.$'),
         (
             "train",
             {"training_args": {"learning_rate": 0.1}},
-            r'train\.training_args must not set "learning_rate", which train\.lr sets',
+            r'train\.training_args must not set "learning_rate", because train\.lr sets it',
         ),
         (
             "train",
@@ -155,7 +156,9 @@ def test_training_args_must_not_set_a_field_that_has_its_own_key(
     params: Params, tmp_path: Path, field: str, key: str
 ) -> None:
     device = Device("cpu", "fp32")
-    with pytest.raises(UserError, match=rf'train\.training_args must not set "{field}", which {re.escape(key)} sets'):
+    with pytest.raises(
+        UserError, match=rf'train\.training_args must not set "{field}", because {re.escape(key)} sets it'
+    ):
         training_arguments(*sections(params, training_args={field: 1}), device, tmp_path, "f1")
 
 

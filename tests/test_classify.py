@@ -221,6 +221,21 @@ def test_several_labels_are_written_as_a_list(trained: Trained, tmp_path: Path) 
             assert row["prediction"] == ("|".join(likely) if name == "out.csv" else likely)
 
 
+def test_the_first_rows_may_have_no_labels(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Parquet file gets the types of its columns from the first batch of rows."""
+    model, source, out = trained("multi_label") / CLASSIFIER, tmp_path / "in.parquet", tmp_path / "out.parquet"
+    source.write_bytes(as_parquet(ROWS))
+    monkeypatch.setattr("pipeline.tabular.reading._ROWS", 2)
+    numbers = iter([0, 0, 1])  # of labels in the predictions of each batch
+    monkeypatch.setattr(
+        "pipeline.classify.logits_to_predictions",
+        lambda _, logits: np.full(logits.shape, next(numbers)),
+    )
+    classify(model, source, out, False, 64)
+    labels = TASKS["multi_label"].labels
+    assert [row["prediction"] for row in read(out)] == [[], [], [], [], labels]
+
+
 def test_truncated_texts_are_counted(trained: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = tmp_path / "in.csv"
     source.write_bytes(as_csv([*ROWS, {**ROWS[0], "text": "Boston " * 1000}]))
@@ -238,7 +253,6 @@ BAD_ROWS = {
         2,
     ),
     "invalid JSON": ("in.jsonl", b'{"text": "good"\n{"text": "fine"}\n', r"in\.jsonl line 1 cannot be read as JSON", 1),
-    "not UTF-8": ("in.jsonl", b'{"text": "caf\xe9"}\n{"text": "fine"}\n', r"line 1 is not UTF-8.*--encoding cp1252", 1),
     "a lone surrogate": (
         "in.jsonl",
         b'{"text": "\\ud83d"}\n{"text": "fine"}\n',
@@ -266,6 +280,27 @@ def test_a_bad_row_stops_the_command_or_is_skipped(
     assert list(row_error) == ["where", "why", "row"]
     assert f"{row_error['where']} {row_error['why']}" == str(stopped.value)
     assert "1 row was skipped. See out.errors.jsonl." in caplog.messages
+
+
+UNREADABLE = {
+    "a quote that is never closed": (
+        "in.csv", b'id,text\n1,good\n2,"bad\n3,fine\n4,"x" y\n', r"in\.csv line 3 cannot be read .*double quotes",
+    ),
+    "not UTF-8": (
+        "in.jsonl", b'{"text": "caf\xe9"}\n{"text": "fine"}\n', r"in\.jsonl line 1 is not UTF-8.*--encoding cp1252",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", UNREADABLE)
+def test_a_file_that_is_not_split_into_rows_safely_always_stops_the_command(
+    fault: str, trained: Trained, tmp_path: Path
+) -> None:
+    name, content, message = UNREADABLE[fault]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        classify(trained("classes") / CLASSIFIER, tmp_path / name, tmp_path / "out.jsonl", True, 64)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 # The source (a file and its content, or texts), --out, and the error.
@@ -340,12 +375,11 @@ SAME_FILE: dict[str, tuple[str, str | None, dict[str, tuple[str, str]]]] = {
     "--out is a hard link to the input": ("in.jsonl", "out.jsonl", {"out.jsonl": ("hardlink", "in.jsonl")}),
     "the error file is the input": ("out.errors.jsonl", "out.csv", {}),
     "the error file is a link to the input": ("in.jsonl", None, {"in.errors.jsonl": ("symlink", "in.jsonl")}),
-    "the error file is a link to --out": ("in.jsonl", "out.jsonl", {"out.errors.jsonl": ("symlink", "out.jsonl")}),
 }
 
 
 @pytest.mark.parametrize("case", SAME_FILE)
-def test_input_output_and_errors_must_be_three_different_files(
+def test_no_output_replaces_the_input(
     case: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

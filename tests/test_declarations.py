@@ -124,6 +124,7 @@ def test_every_imported_package_is_declared() -> None:
     names = {
         "mlflow": "mlflow-skinny",
         "vl_convert": "vl-convert-python",
+        "ruamel": "ruamel.yaml",
         "yaml": "pyyaml",
     }  # module -> package, if the names differ
     for module in MODULES:

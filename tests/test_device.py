@@ -11,7 +11,7 @@ from conftest import TinyMaker, sections
 from pipeline.core.messages import UserError
 from pipeline.modeling import device
 from pipeline.modeling.device import Device, cpu_bf16, precision_of_scores, set_up_device
-from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.loading import load_base_model, load_tokenizer
 from pipeline.modeling.scoring import scoring_trainer
 from pipeline.params import Params
 from pipeline.training.arguments import training_arguments
@@ -144,7 +144,7 @@ def test_training_and_scoring_use_one_gpu_per_process(
     monkeypatch.setattr("transformers.TrainingArguments.n_gpu", 4)
     cpu = Device("cpu", "fp32")
     arguments = training_arguments(*sections(params), cpu, tmp_path, "f1")
-    tokenizer, model = load_tokenizer(tiny()), load_classifier(tiny(), "cpu")
+    tokenizer, model = load_tokenizer(tiny()), load_base_model(tiny(), "cpu")
     assert arguments._n_gpu == scoring_trainer(model, tokenizer, cpu, 32).args._n_gpu == 1
 
 

@@ -24,8 +24,8 @@ from transformers import BertForSequenceClassification
 
 from pipeline import download as downloading
 from pipeline import tokenize_data as tokenizing
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details
 from pipeline.download import download
 from pipeline.evaluate import evaluate
 from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams

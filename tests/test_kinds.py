@@ -19,9 +19,8 @@ from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
-from pipeline.core.run_directory import remove_finished
+from pipeline.core.output import parse_details
 from pipeline.core.task import NO_LABEL, read_task
 from pipeline.evaluate import evaluate
 from pipeline.params import Params, PredictParams, TokenizeParams
@@ -161,7 +160,7 @@ def test_a_killed_regression_run_resumes_to_the_same_bytes(
             raise KeyboardInterrupt
         return step(*args, **kwargs)
 
-    remove_finished(tmp_path / "c")
+    shutil.rmtree(tmp_path / "c")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(torch.optim.AdamW, "step", killed)
         run("regression", "resumed", **settings)
@@ -229,8 +228,9 @@ def test_a_label_equal_to_the_marker_for_missing_labels_is_rejected(
 ) -> None:
     raw = shutil.copytree(downloaded("regression"), tmp_path / "raw")
     table = pq.read_table(raw / "validation.parquet")
-    labels = pa.array([float(NO_LABEL), *table["label"].to_pylist()[1:]])
+    first, _, *rest = table["label"].to_pylist()
+    labels = pa.array([first, float(NO_LABEL), *rest])
     table = table.set_column(table.column_names.index("label"), "label", labels)
     pq.write_table(table, raw / "validation.parquet")
-    with pytest.raises(UserError, match=r"label -100, .*Shift or scale"):
+    with pytest.raises(UserError, match=r"^validation: the example with idx 1 has the label -100, .*Shift or"):
         tokenize(raw, tiny(), tmp_path / "out", TokenizeParams(max_length=64, padding="dynamic"), 1)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from conftest import TinyMaker, sections
 
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details
 from pipeline.params import Params
 from pipeline.train import train
 from pipeline.training.arguments import check_training

@@ -12,7 +12,7 @@ from conftest import TinyMaker, sections
 from datasets import load_from_disk
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
 
-from pipeline.core.details import parse_details
+from pipeline.core.output import parse_details
 from pipeline.core.task import read_task
 from pipeline.evaluate import evaluate
 from pipeline.modeling.device import Device

@@ -21,7 +21,7 @@ from kinds import download_task
 from pandas.testing import assert_frame_equal
 
 from pipeline.classify import classify
-from pipeline.core.details import parse_details
+from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
 from pipeline.params import Params, RuntimeParams, TokenizeParams
 from pipeline.predict import predict

@@ -20,8 +20,8 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
 from pipeline.core.paths import SOURCE
 from pipeline.download import download
-from pipeline.modeling.loading import load_classifier
-from pipeline.modeling.regression_head import find_head, fold, replace_head
+from pipeline.modeling.loading import load_fine_tuned_model
+from pipeline.modeling.regression_head import find_head, fold_standardization, replace_head
 from pipeline.params import Params, PredictParams, TokenizeParams
 from pipeline.predict import predict
 from pipeline.tokenize_data import tokenize
@@ -70,7 +70,7 @@ def test_a_short_run_predicts_in_the_units_of_the_labels(run: Run) -> None:
 
 
 def require_precise_predictions_in_bf16(classifier: Path) -> None:
-    model: Any = load_classifier(classifier, "cpu", trained=True)
+    model: Any = load_fine_tuned_model(classifier, "cpu")
     tokens = torch.arange(5, 25).reshape(2, 10)
     with torch.no_grad():
         expected = model(tokens).logits
@@ -128,5 +128,5 @@ def test_a_folded_head_gives_the_same_predictions_in_every_architecture(model_ty
         scaled = model(tokens).logits
         torch.testing.assert_close(scaled, mean + 3 * plain)
         stock: Any = transformers.AutoModelForSequenceClassification.from_config(config).eval()  # type: ignore[no-untyped-call]
-        stock.load_state_dict(fold(model, model.state_dict()))
+        stock.load_state_dict(fold_standardization(model, model.state_dict()))
         torch.testing.assert_close(stock(tokens).logits, scaled)

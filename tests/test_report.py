@@ -21,8 +21,8 @@ from report_inputs import ATTACK, SIZES, TASKS, WARNINGS, make_report, write, wr
 from sklearn import metrics as sklearn
 
 from pipeline.core.data_card import DATA_CARD
-from pipeline.core.details import parse_details, write_details
 from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details, write_details
 from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, RAW, SWAPPED
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS, applicable_metrics

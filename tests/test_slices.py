@@ -8,7 +8,7 @@ import pytest
 from report_inputs import TASKS
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import is_defined, scores
+from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
@@ -20,6 +20,7 @@ from pipeline.reporting.slices import (
     by_negation,
     by_numbers,
     by_overlap,
+    is_defined,
     slices,
 )
 

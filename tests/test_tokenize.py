@@ -2,20 +2,14 @@
 
 import json
 import logging
-import os
 import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, TinyMaker, params_file
+from conftest import TinyMaker
 
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
@@ -152,38 +146,6 @@ def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyM
     with pytest.raises(UserError, match=r'broken.train\.parquet cannot be read: .*"dvc repro --force download"'):
         tokenize(broken, tiny(), tmp_path / "out", params(), 1)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.fixture
-def tokenizing(raw: Path, tiny: TinyMaker, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the stage with two worker processes and enough work to keep them busy."""
-    (tmp_path / "models").mkdir()
-    shutil.copytree(tiny(), tmp_path / "models" / "pretrained")
-    shutil.copytree(raw, tmp_path / "data" / "raw")
-    train = pq.read_table(raw / "train.parquet")
-    pq.write_table(pa.concat_tables([train] * (100_000 // len(train))), tmp_path / "data" / "raw" / "train.parquet")
-    params_file(tmp_path, {"runtime.num_proc": 2})
-    command, env = [sys.executable, "-m", "pipeline.tokenize_data"], {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=tmp_path, env=env) as process:
-        yield process
-        process.kill()
-
-
-def test_worker_processes_end_with_their_parent(tokenizing: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    parent = psutil.Process(tokenizing.pid)
-    while len(workers := parent.children()) < 2 or sum(worker.cpu_times().user for worker in workers) < 0.1:
-        assert tokenizing.poll() is None
-        time.sleep(0.05)
-    try:
-        tokenizing.kill()
-        tokenizing.wait()
-        _, alive = psutil.wait_procs(workers, timeout=5)
-        assert not alive
-    finally:
-        for worker in workers:
-            with suppress(psutil.NoSuchProcess):
-                worker.kill()
-    assert not (tmp_path / "data" / "tokenized").exists()
 
 
 def test_texts_outside_the_vocabulary_are_reported(

@@ -2,12 +2,10 @@
 
 import errno
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -70,16 +68,17 @@ def atomic_output(target: Path) -> Iterator[Path]:
         UserError: `target` cannot be written, another process is writing it, or it is a directory and the block wrote
             a file.
     """
-    workshop = target.parent / f".{target.name}.draft"
+    draft_directory = target.parent / f".{target.name}.draft"
     with output_errors(target), ExitStack() as stack:
         try:
-            workshop.mkdir(parents=True, exist_ok=True)
+            draft_directory.mkdir(parents=True, exist_ok=True)
         except PermissionError as error:
             raise UserError(f"{target} cannot be written: {error.strerror}") from None
-        if not stack.enter_context(directory_lock(workshop)):
+        if not stack.enter_context(directory_lock(draft_directory)):
             raise UserError(f"{target} is being written by another process. Try again when it has ended.")
-        stack.callback(shutil.rmtree, workshop, ignore_errors=True)  # This also removes drafts of killed processes.
-        draft = Path(tempfile.mkdtemp(dir=workshop), target.name)
+        # This also removes drafts of killed processes.
+        stack.callback(shutil.rmtree, draft_directory, ignore_errors=True)
+        draft = Path(tempfile.mkdtemp(dir=draft_directory), target.name)
         yield draft
         if draft.is_file():
             require_file_path(target)
@@ -100,15 +99,6 @@ def require_file_path(path: Path) -> None:
         raise UserError(f"{path} is a directory. Name a file.")
 
 
-def require_different_files(paths: Sequence[Path]) -> None:
-    """Raise UserError if two paths lead to the same file, directly or through a symbolic or hard link."""
-    for first, second in combinations(paths, 2):
-        # `samefile` is also right on file systems that ignore the case of names.
-        linked = first.exists() and second.exists() and first.samefile(second)
-        if linked or os.path.realpath(first) == os.path.realpath(second):  # Path.resolve fails if links form a loop.
-            raise UserError(f"{second} is the same file as {first} and would replace it. Name another file.")
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically, with the same bytes on every system."""
     with atomic_output(path) as draft:
@@ -118,6 +108,24 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Write JSON that is easy to read and to diff: sorted keys, an indentation of two spaces, and `rounded` floats."""
     write_text(path, json.dumps(_with_rounded_floats(content), indent=2, sort_keys=True) + "\n")
+
+
+def write_details(path: Path, details: dict[str, Any]) -> None:
+    """Write details of a run that people read but do not compare, as a list with one object.
+
+    Git tracks these files. `dvc metrics` shows the numbers in a JSON object but nothing inside a list. dvc.yaml still
+    declares the files as metrics: DVC saves no run of a stage in its run cache if one of the outputs is uncached and
+    neither a metric nor a plot. Going back to earlier parameters would then run the stage again.
+    """
+    write_json(path, [details])
+
+
+def parse_details(text: str) -> dict[str, Any]:
+    """Parse the content of a file that `write_details` has written. Raises ValueError for any other text."""
+    match json.loads(text):
+        case [dict(details)]:
+            return details
+    raise ValueError("not a list of one JSON object")
 
 
 def rounded(value: float) -> float:

@@ -10,10 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pipeline.core.messages import UserError
+from pipeline.core.paths import PROJECT
 
-_ROOT = Path(__file__).parents[2]
-COMPUTE = _ROOT / "compute.lock"
-REQUIREMENTS = _ROOT / "requirements.lock"
+COMPUTE = PROJECT / "compute.lock"
+REQUIREMENTS = PROJECT / "requirements.lock"
 REPORT_PACKAGES = ("altair", "jinja2", "vl-convert-python")  # in REQUIREMENTS
 
 

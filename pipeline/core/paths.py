@@ -1,13 +1,16 @@
 """Paths of the files and directories that stages write and later stages read."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pipeline.core.messages import UserError
 
 _T = TypeVar("_T")
+
+PROJECT = Path(__file__).parents[2]  # the directory that holds the package `pipeline`, dvc.yaml and the lock files
 
 # Relative to the directory that holds dvc.yaml.
 CHECKED = Path("data/params_checked")
@@ -41,6 +44,11 @@ def read_output(path: Path, producer: str, read: Callable[[Path], _T]) -> _T:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(f'{path} cannot be read: {reason}. Run "dvc repro --force {producer}".') from None
+
+
+def read_json(path: Path, producer: str) -> dict[str, Any]:
+    """Read a JSON object, an output of the stage `producer`. Raises UserError if it is missing or damaged."""
+    return read_output(path, producer, lambda file: dict(json.loads(file.read_text(encoding="utf-8"))))
 
 
 def users_path(text: str | Path) -> Path:

@@ -7,15 +7,15 @@ from types import FrameType
 _RETRY_SECONDS = 1  # long enough to remove the drafts of outputs, which a second SystemExit would interrupt
 _received: list[int] = []
 
-ENDING = [signal.SIGINT, signal.SIGTERM]
+TERMINATION_SIGNALS = [signal.SIGINT, signal.SIGTERM]
 # SIGHUP means that the terminal was closed. Windows does not have it, and nohup makes a command ignore it.
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-    ENDING.append(signal.SIGHUP)
+    TERMINATION_SIGNALS.append(signal.SIGHUP)
 
 
 def exit_on_signals() -> None:
-    """Make each signal in ENDING end the process, with a status of 128 plus the number of the signal."""
-    for number in ENDING:
+    """Make each signal in TERMINATION_SIGNALS end the process, with a status of 128 plus the number of the signal."""
+    for number in TERMINATION_SIGNALS:
         signal.signal(number, _exit)
 
 
@@ -23,7 +23,7 @@ def end_of_command() -> None:
     """Restore the default handling of signals. Exit if a signal has arrived, even if the command ran to its end."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_REAL, 0)
-    for number in ENDING:
+    for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if _received:
         sys.exit(128 + _received[0])

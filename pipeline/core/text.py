@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
-from pipeline.core.messages import printable
+from pipeline.core.messages import UserError, printable
 
 # ASCII punctuation with a meaning in Markdown, and the dot, which makes links of addresses. "_" has a meaning only at
 # the edge of a word.
@@ -46,6 +46,14 @@ def closest_match(name: str, choices: Collection[str]) -> str | None:
     # By edit distance alone, "adam" is closer to "adagrad" than to "adamw_torch".
     completions = [choice for choice in choices if name and choice.startswith(name)]
     return next(iter(completions or difflib.get_close_matches(name, choices, n=1)), None)
+
+
+def require_choice(key: str, name: str, choices: Collection[str]) -> None:
+    """Raise UserError if a name in params.yaml is not one of the choices."""
+    if name not in choices:
+        match = closest_match(name, choices)
+        hint = f" Did you mean {quoted(match)}?" if match else ""
+        raise UserError(f"params.yaml: {key} must be one of {listing(choices, 20)}, got {quoted(name)}.{hint}")
 
 
 def aligned(rows: list[list[str]], side: Literal["left", "right"]) -> list[str]:

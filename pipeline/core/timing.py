@@ -2,38 +2,19 @@
 
 import json
 import sys
-import time
 from pathlib import Path
 
 from pipeline.core.output import write_json
 
 
-class Stopwatch:
-    """Measure the wall-clock time of a `with` block.
-
-    Attributes:
-        seconds: The duration of the block. It is set when the block has ended.
-    """
-
-    def __enter__(self) -> "Stopwatch":
-        self._started = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._started
-
-    def write(self, path: Path, stage: str, samples: int) -> None:
-        """Write the entry of a stage to the JSON file `path`, and keep the entries of other stages."""
-        try:
-            entries = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            entries = {}  # The file is missing, has conflict markers of git, or was edited.
-        entries[stage] = {
-            "peak_memory_mib": round(_peak_memory() / 2**20),
-            "samples_per_second": round(samples / self.seconds, 1),
-            "seconds": round(self.seconds, 1),
-        }
-        write_json(path, entries)
+def write_timing(path: Path, stage: str, seconds: float) -> None:
+    """Write the entry of a stage to the JSON file `path`, and keep the entries of other stages."""
+    try:
+        entries = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        entries = {}  # The file is missing, has conflict markers of git, or was edited.
+    entries[stage] = {"peak_memory_mib": round(_peak_memory() / 2**20), "seconds": round(seconds, 1)}
+    write_json(path, entries)
 
 
 def _peak_memory() -> int:

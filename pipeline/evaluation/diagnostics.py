@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.task import Task
+from pipeline.core.task import ProblemType, Task
 from pipeline.evaluation import calibration
 from pipeline.evaluation.metrics import (
+    Floats,
     Values,
     accuracy,
     applicable_metrics,
@@ -109,3 +110,21 @@ def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
 def _thinned(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Return at most _MOST_POINTS of the points, evenly spaced, including the first and the last one."""
     return [points[i] for i in np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]
+
+
+def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[Values, Floats | None]:
+    """Return the predictions and probabilities of the best model that ignores the texts.
+
+    It always predicts the majority class (the last one in a tie), the majority for each label, or the mean. Its
+    probabilities are always the proportions of the classes or labels.
+    """
+    n = len(labels)
+    if problem_type == "regression":
+        return np.full_like(labels, labels.mean()), None
+    if problem_type == "multi_label_classification":
+        proportions = labels.mean(axis=0)
+        prediction = (proportions >= 0.5).astype(labels.dtype)
+    else:
+        proportions = np.bincount(labels, minlength=outputs) / n
+        prediction = labels.dtype.type(np.flatnonzero(proportions == proportions.max())[-1])
+    return np.broadcast_to(prediction, labels.shape), np.broadcast_to(proportions, (n, outputs))

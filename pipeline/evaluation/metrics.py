@@ -1,15 +1,14 @@
-"""Metrics, each a plain function with an entry in the list `METRICS`, and the losses and the baseline."""
+"""Metrics, each a plain function with an entry in the list `METRICS`, and the losses."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.core.messages import UserError
 from pipeline.core.task import ProblemType, Task
-from pipeline.core.text import closest_match, percent, points
+from pipeline.core.text import percent, points, require_choice
 
 if TYPE_CHECKING:
     import evaluate
@@ -276,25 +275,23 @@ def applicable_metrics(task: Task) -> list[str]:
     ]
 
 
-def compared_by(task: Task, names: list[str] | None) -> Task:
+def with_compared_metrics(task: Task, names: list[str] | None) -> Task:
     """Return the task with the metrics of `evaluate.metrics`, by which models are compared.
 
     Args:
         names: The value of `evaluate.metrics`. None leaves the task as it is.
 
     Raises:
-        UserError: The list is empty, or a metric does not apply to the task.
+        UserError: A metric does not apply to the task.
     """
     if names is None:
         return task
-    if not names:
-        raise UserError("params.yaml: evaluate.metrics is empty. List at least one metric, or set it to null.")
     for name in names:
-        _require_metric("evaluate.metrics", name, applicable_metrics(task))
+        require_choice("evaluate.metrics", name, applicable_metrics(task))
     return replace(task, metrics=list(dict.fromkeys(names)))
 
 
-def choosing_by(task: Task, name: str | None) -> Task:
+def with_selection_metric(task: Task, name: str | None) -> Task:
     """Return the task with the metric of `train.metric_for_best_model`, which chooses the epoch.
 
     Args:
@@ -305,7 +302,7 @@ def choosing_by(task: Task, name: str | None) -> Task:
     """
     if name is None:
         return task
-    _require_metric("train.metric_for_best_model", name, ["loss", *applicable_metrics(task)])
+    require_choice("train.metric_for_best_model", name, ["loss", *applicable_metrics(task)])
     metrics = task.metrics if name in ("loss", *task.metrics) else [*task.metrics, name]
     return replace(task, metric_for_best_model=name, metrics=metrics)
 
@@ -313,15 +310,7 @@ def choosing_by(task: Task, name: str | None) -> Task:
 def require_known(names: list[str]) -> None:
     """Raise UserError if a metric does not exist. The task, and so the metrics that apply, may not be known yet."""
     for name in names:
-        _require_metric("evaluate.metrics", name, list(METRICS))
-
-
-def _require_metric(key: str, name: str, applicable: list[str]) -> None:
-    if name in applicable:
-        return
-    closest = closest_match(name, applicable)
-    hint = f' Did you mean "{closest}"?' if closest else ""
-    raise UserError(f'params.yaml: {key} must be one of {", ".join(applicable)}, got "{name}".{hint}')
+        require_choice("evaluate.metrics", name, list(METRICS))
 
 
 def scores(
@@ -329,26 +318,6 @@ def scores(
 ) -> dict[str, float]:
     """Compute the metrics with these names. See `Metric.compute` for the other arguments."""
     return {name: METRICS[name].compute(labels, predictions, probabilities) for name in names}
-
-
-def is_defined(name: str, task: Task, labels: Values) -> bool:
-    """Return whether perfect predictions get a perfect score. Without class 1, for example, F1 is always 0."""
-    probabilities = None
-    if task.problem_type != "regression":
-        probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
-    metric = METRICS[name]
-    perfect = 0 if metric.scale == "error" else 1
-    return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
-
-
-def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
-    """Return the metrics of an evaluation.json and their values, keyed by titles such as "test F1", test first."""
-    return {
-        f"{split} {metric.title}": (metric, evaluation[split][name])
-        for split in sorted(evaluation)
-        for name, metric in METRICS.items()
-        if name in evaluation[split]
-    }
 
 
 def compute_metrics(task: Task, logits: Logits, labels: Values) -> dict[str, float]:
@@ -407,24 +376,6 @@ def logits_to_probabilities(problem_type: ProblemType, logits: Logits) -> Floats
     if problem_type == "multi_label_classification":
         return np.round(1 / (1 + np.exp(-logits)), 6)
     return np.round(np.exp(log_softmax(logits)), 6)
-
-
-def baseline(problem_type: ProblemType, labels: Values, outputs: int) -> tuple[Values, Floats | None]:
-    """Return the predictions and probabilities of the best model that ignores the texts.
-
-    It always predicts the majority class (the last one in a tie), the majority for each label, or the mean. Its
-    probabilities are always the proportions of the classes or labels.
-    """
-    n = len(labels)
-    if problem_type == "regression":
-        return np.full_like(labels, labels.mean()), None
-    if problem_type == "multi_label_classification":
-        proportions = labels.mean(axis=0)
-        prediction = (proportions >= 0.5).astype(labels.dtype)
-    else:
-        proportions = np.bincount(labels, minlength=outputs) / n
-        prediction = labels.dtype.type(np.flatnonzero(proportions == proportions.max())[-1])
-    return np.broadcast_to(prediction, labels.shape), np.broadcast_to(proportions, (n, outputs))
 
 
 def loss(problem_type: ProblemType, logits: Logits, labels: Values) -> float:

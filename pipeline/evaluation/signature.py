@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.paths import PROVENANCE, require
+from pipeline.core.paths import PROVENANCE, read_json
 from pipeline.core.task import Task
 from pipeline.evaluation.predictions import Predictions
 
@@ -26,9 +26,9 @@ def signature(directory: Path, task: Task, splits: Mapping[str, Predictions]) ->
     and labels of the examples. The entry `code` is a hash of the modules that trained the model.
 
     Raises:
-        UserError: The provenance is missing.
+        UserError: The provenance is missing or damaged.
     """
-    provenance = json.loads(require(directory / PROVENANCE, "predict").read_text(encoding="utf-8"))
+    provenance = read_json(directory / PROVENANCE, "predict")
     checkpoint, corpus = provenance["checkpoint"], provenance["data"]["sha256"]
     entries = {"task": task.name, "metrics": "+".join(task.metrics)}
     for split, predictions in splits.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pipeline.core.signals import ENDING
+from pipeline.core.signals import TERMINATION_SIGNALS
 
 DVC = (sys.executable, "-m", "dvc")  # the DVC of this Python environment, even if the environment is not activated
 
@@ -59,7 +59,7 @@ def forwarding_signals() -> Iterator[ChildProcesses]:
     At the first signal, the train stage saves a checkpoint. At a second one, it ends at once.
     """
     children = ChildProcesses()
-    previous = {number: signal.signal(number, children.forward) for number in ENDING}
+    previous = {number: signal.signal(number, children.forward) for number in TERMINATION_SIGNALS}
     try:
         yield children
     finally:

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.messages import UserError
 from pipeline.core.output import rounded
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, compared_by
+from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
@@ -193,8 +193,8 @@ def read_side(name: str) -> Side:
 
 
 def judged_by(run: Run, metrics: list[str] | None) -> Run:
-    """Return the run with other metrics to compare it by. See `metrics.compared_by`."""
-    task = compared_by(run.task, metrics)
+    """Return the run with other metrics to compare it by. See `metrics.with_compared_metrics`."""
+    task = with_compared_metrics(run.task, metrics)
     return run._replace(task=task, signature={**run.signature, "metrics": "+".join(task.metrics)})
 
 

@@ -5,12 +5,11 @@ from statistics import mean, stdev
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
-from pipeline.evaluation.metrics import by_title
 from pipeline.evaluation.signature import as_line, joined
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import OPTIMISTIC
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.render import in_units
+from pipeline.experiments.render import by_title, in_units
 from pipeline.experiments.revisions import experiments, read_metrics
 from pipeline.experiments.running import Experiment, run_all
 

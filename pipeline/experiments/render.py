@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -193,3 +193,13 @@ def _changed_examples(comparison: Comparison) -> list[tuple[str, list[ChangedExa
 def _value_name(comparison: Comparison) -> str:
     """Return the name of the values `ChangedExample.a` and `ChangedExample.b`."""
     return "predicted" if comparison.task.problem_type == "regression" else "probability"
+
+
+def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
+    """Return the metrics of an evaluation.json and their values, keyed by titles such as "test F1", test first."""
+    return {
+        f"{split} {metric.title}": (metric, evaluation[split][name])
+        for split in sorted(evaluation)
+        for name, metric in METRICS.items()
+        if name in evaluation[split]
+    }

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError, log
+from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import TASK, Task, read_task

@@ -8,14 +8,13 @@ import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
 
-from pipeline.core.paths import SETTINGS
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.failures import require_finite_logits
-from pipeline.modeling.loading import load_classifier, load_tokenizer, reading_model
+from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
-from pipeline.modeling.tokenization import encode, length_range
+from pipeline.modeling.tokenization import encode
 from pipeline.params import Precision
 
 
@@ -30,31 +29,46 @@ class Classifier:
         labels: The names of the outputs, in their order. A regression has a single output with a meaningless name.
     """
 
-    def __init__(self, directory: Path, batch_size: int, precision: Literal["auto", Precision] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        batch_size: int,
+        precision: Literal["auto", Precision] | None = None,
+        num_threads: int | None = None,
+        setting: str = "--precision",
+    ) -> None:
         """Load the model.
 
         Args:
             batch_size: Examples per forward pass.
             precision: None means the precision in which the model's scores were measured, if this machine supports it.
+            num_threads: The number of CPU threads. None means torch's default.
+            setting: Where the user sets the precision, for the error message.
 
         Raises:
             UserError: The model cannot be loaded, or the device does not support the precision.
         """
         self._directory = directory
-        with reading_model(directory):
-            self.settings = settings = read_settings(directory)
-            self._device = set_up_device(precision or precision_of_scores(settings.precision), None, "--precision")
-            self._tokenizer = load_tokenizer(directory)
-            model: Any = load_classifier(directory, self._device.type, trained=True)
-            names = model.config.id2label
-            self.problem_type: ProblemType = model.config.problem_type
-            self.labels = [str(names[number]) for number in range(len(names))]
-            shortest, longest = length_range(directory, self._tokenizer, len(settings.text_columns))
-            if not shortest <= settings.max_length <= longest:
-                raise ValueError(
-                    f"{SETTINGS}: max_length must be between {shortest} and {longest}, got {settings.max_length}"
-                )
+        self.settings = read_settings(directory)
+        self._device = set_up_device(precision or precision_of_scores(self.settings.precision), num_threads, setting)
+        self._tokenizer = load_tokenizer(directory)
+        model: Any = load_fine_tuned_model(directory, self._device.type)
+        self.problem_type: ProblemType = model.config.problem_type
+        self.labels = [str(name) for _, name in sorted(model.config.id2label.items())]
         self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)
+
+    def logits(self, examples: Dataset) -> NDArray[np.float64]:
+        """Score tokenized examples once, with any number of processes.
+
+        Returns:
+            Logits of shape (examples, outputs), in the order of the examples.
+
+        Raises:
+            UserError: Memory runs out, or a logit is NaN or infinite.
+        """
+        logits = predict_logits(self._trainer, examples)
+        require_finite_logits(self._directory, logits, self._device.precision)
+        return logits.astype(np.float64)
 
     def score(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.float64], int]:
         """Score new examples.
@@ -71,6 +85,4 @@ class Classifier:
         settings = self.settings
         columns: dict[str, Any] = dict(zip(settings.text_columns, texts, strict=True))
         encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, settings.padding)
-        logits = predict_logits(self._trainer, Dataset.from_dict(encoded))
-        require_finite_logits(self._directory, logits, self._device.precision)
-        return logits.astype(np.float64), sum(encoded["truncated"])
+        return self.logits(Dataset.from_dict(encoded)), sum(encoded["truncated"])

@@ -79,7 +79,7 @@ def process_group(timeout: int = 600) -> Iterator[None]:
         gc.collect()  # This frees the Trainer, which refers to itself, and its model, which refers to the group.
         torch.distributed.destroy_process_group()  # Skipped after a failure, when it may wait for the others.
     except RuntimeError as error:
-        if not lost_peer(error):
+        if not is_lost_connection(error):
             raise
         reason = " ".join(str(error).split()).split(". ")[0]
         raise UserError(
@@ -88,7 +88,7 @@ def process_group(timeout: int = 600) -> Iterator[None]:
         ) from error
 
 
-def lost_peer(error: Exception) -> bool:
+def is_lost_connection(error: Exception) -> bool:
     """Return whether a collective failed because another process has ended or does not answer."""
     return world_size() > 1 and (isinstance(error, torch.distributed.DistError) or "gloo" in str(error))
 

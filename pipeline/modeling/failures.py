@@ -15,7 +15,7 @@ from pipeline.core.messages import UserError
 
 
 @contextmanager
-def out_of_memory(remedy: str) -> Iterator[None]:
+def reporting_out_of_memory(remedy: str) -> Iterator[None]:
     """Raise UserError if memory runs out in the block.
 
     Args:

@@ -26,25 +26,26 @@ def with_matching_head(
     layer = final_layer(model)
     if layer is None or f"{layer}.weight" not in weights:
         return weights
-    stored = [str(model.config.id2label.get(number)) for number in range(model.config.num_labels)]
-    if model.config.problem_type == "regression" and len(stored) == 1:
-        inherited, matches = "a regression head", not labels
-    else:
-        named = stored != [f"LABEL_{number}" for number in range(len(stored))]
-        inherited, matches = f"a head for {', '.join(stored)}", named and sorted(stored) == sorted(labels)
-    if not matches:
-        task = f"the labels are {', '.join(labels)}" if labels else "the labels are numbers"
-        log.info("%s has %s, but %s, so its head is replaced", directory, inherited, task)
+    outputs = [str(model.config.id2label.get(number)) for number in range(model.config.num_labels)]
+    is_regression = model.config.problem_type == "regression" and len(outputs) == 1
+    rows = _matching_rows(outputs, is_regression, labels)
+    log.info(
+        "%s has a head for %s, and the labels are %s, so its head is %s",
+        directory, "numbers" if is_regression else ", ".join(outputs), ", ".join(labels) or "numbers",
+        "replaced" if rows is None else "kept",
+    )  # fmt: skip
+    if rows is None:
         return {name: tensor for name, tensor in weights.items() if name.split(".")[0] not in head_modules(model)}
-    rows = [stored.index(name) for name in labels] or [0]
-    if rows == sorted(rows):
-        log.info("%s has %s, which matches the labels, so its head is kept", directory, inherited)
-    else:
-        log.info(
-            "%s has %s, but the order of the labels is %s, so the rows of its head are reordered",
-            directory, inherited, ", ".join(labels),
-        )  # fmt: skip
     return weights | {name: weights[name][rows] for name in (f"{layer}.weight", f"{layer}.bias") if name in weights}
+
+
+def _matching_rows(outputs: list[str], is_regression: bool, labels: list[str]) -> list[int] | None:
+    """Return the row of the head for each label, or None if the head is for another task."""
+    if is_regression:
+        return None if labels else [0]
+    if outputs == [f"LABEL_{number}" for number in range(len(outputs))] or sorted(outputs) != sorted(labels):
+        return None
+    return [outputs.index(name) for name in labels]
 
 
 def head_modules(model: Any) -> list[str]:

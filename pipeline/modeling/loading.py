@@ -1,10 +1,9 @@
 """Load models and tokenizers, without pickled weights or remote code, and report errors in one line."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -17,7 +16,6 @@ from transformers import (
 )
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.task import ProblemType
 from pipeline.modeling.first_token import first_token_only
 from pipeline.modeling.heads import with_matching_head
 from pipeline.modeling.regression_head import replace_head
@@ -33,7 +31,7 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     Raises:
         UserError: The tokenizer cannot be loaded, does not fit the model, or has neither of these tokens.
     """
-    with reading_model(directory):
+    with _reading_model(directory):
         if not (directory / "tokenizer.json").is_file():
             raise ValueError(
                 "it has no tokenizer.json, and a tokenizer built from other files may split texts differently"
@@ -72,57 +70,52 @@ def _pad_with_end_of_text(tokenizer: PreTrainedTokenizerBase, directory: Path) -
     tokenizer.padding_side = "right"  # In GPT-2, padding on the left would shift the positions of the text.
 
 
-def load_classifier(directory: Path, device: str, trained: bool = False, **config: Any) -> PreTrainedModel:
-    """Load a sequence classifier in fp32 into main memory.
+def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedModel:
+    """Load a base model as a sequence classifier in fp32 into main memory.
 
-    Weights that are missing from a base model are newly initialized and logged. If the base model was fine-tuned before
-    with the same labels, its head is kept, and the rows of the head are reordered to match `id2label` in `config`. A
-    head for other labels is newly initialized.
+    Weights that are missing are newly initialized and logged. If the base model was fine-tuned before with the same
+    labels, its head is kept, and the rows of the head are reordered to match `id2label` in `config`. A head for other
+    labels is newly initialized.
 
     Args:
         device: The type of the device that the model will run on.
-        trained: Whether this is a fine-tuned model. Its weights and its config.json must match.
         config: Entries of config.json to override.
 
     Raises:
-        UserError: The model cannot be loaded, the files of a fine-tuned model do not match, or most weights of a base
-            model are missing, because they have the names of another library.
+        UserError: The model cannot be loaded, or most weights are missing, because they have the names of another
+            library.
     """
     labels = [str(name) for name in config.get("id2label", {}).values()]
-    with reading_model(directory):
-        weights = _read_weights(directory)
-        architecture = _build_architecture(directory, weights)
-        if not trained:
-            weights = with_matching_head(weights, architecture, labels, directory)
-        model, loading = type(architecture).from_pretrained(
-            None,
-            config=AutoConfig.from_pretrained(directory, **_LOCAL, **config),
-            state_dict=weights,
-            dtype="float32",  # Only the weights are in fp32. Autocast lowers the precision where it is safe.
-            ignore_mismatched_sizes=True,  # `_require_fit` reports them in one line.
-            output_loading_info=True,
-        )
-        _require_fit(model, loading)
-        if trained:
-            _require_known_outputs(model.config)
-        first_token_only(model)
-    missing = sorted(loading["missing_keys"])
-    if not trained:
+    with _reading_model(directory):
+        architecture = _build_architecture(directory)
+        weights = with_matching_head(_read_weights(directory), architecture, labels, directory)
+        model, missing, _ = _build_model(type(architecture), directory, weights, config)
         _require_known_names(directory, model, missing)
-    elif different := missing + sorted(loading["unexpected_keys"]):
-        raise UserError(
-            f"{directory}: its weights do not match its config.json, for example {different[0]}. Copy the directory "
-            'again, or run "dvc repro --force train".'
-        )
-    if missing:
-        log.info("newly initialized: %s", ", ".join(missing))
-    if model.config.problem_type == "regression":
-        replace_head(model, missing)
-    model.config.use_cache = False  # Only text generation needs it. The Trainer would change it, the loop would not.
-    if device == "cpu":
-        # With dropout, PyTorch's scaled dot product attention computes in fp32, even if autocast chose bf16.
-        model.set_attn_implementation("eager")
-    return model  # type: ignore[no-any-return]
+        if missing:
+            log.info("newly initialized: %s", ", ".join(missing))
+        _prepare(model, device, missing)
+    return model
+
+
+def load_fine_tuned_model(directory: Path, device: str) -> PreTrainedModel:
+    """Load a model that the stage train wrote, in fp32, into main memory.
+
+    Args:
+        device: The type of the device that the model will run on.
+
+    Raises:
+        UserError: The model cannot be loaded, or its weights and its config.json do not match.
+    """
+    with _reading_model(directory):
+        architecture = _build_architecture(directory)
+        model, missing, unexpected = _build_model(type(architecture), directory, _read_weights(directory), {})
+        if different := missing + unexpected:
+            raise UserError(
+                f"{directory}: its weights do not match its config.json, for example {different[0]}. Copy the "
+                'directory again, or run "dvc repro --force train".'
+            )
+        _prepare(model, device, [])
+    return model
 
 
 def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
@@ -145,44 +138,43 @@ def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
-def _build_architecture(directory: Path, weights: dict[str, torch.Tensor]) -> Any:
-    """Build the model that config.json describes, without weights.
+def _build_architecture(directory: Path) -> Any:
+    """Build the model that config.json describes, without weights."""
+    config = AutoConfig.from_pretrained(directory, **_LOCAL)
+    with torch.device("meta"):  # shapes only
+        return AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+
+
+def _build_model(
+    model_class: Any, directory: Path, weights: dict[str, torch.Tensor], config: dict[str, Any]
+) -> tuple[PreTrainedModel, list[str], list[str]]:
+    """Return the model with these weights, the names that are missing from them, and the names it does not have.
 
     Raises:
-        ValueError: The model is far larger than the stored weights. (With a wrong config.json, transformers would
-            otherwise allocate memory or build layers without end.)
+        ValueError: A weight has another shape than config.json describes.
     """
-    config = AutoConfig.from_pretrained(directory, **_LOCAL)
-    layers = getattr(config, "num_hidden_layers", 1)
-    if layers > len(weights):
-        raise ValueError(f"config.json asks for {layers} layers, but the weights only have {len(weights)} tensors")
-    with torch.device("meta"):  # shapes only
-        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
-    stored = sum(tensor.numel() for tensor in weights.values())
-    if model.num_parameters() > 2 * stored + 1_000_000:  # This leaves room for a new head.
-        raise ValueError(f"config.json describes {model.num_parameters()} parameters, but the weights have {stored}")
-    return model
-
-
-def _require_fit(model: PreTrainedModel, loading: dict[str, Any]) -> None:
-    """Raise ValueError if the weights have other shapes or more layers than config.json describes."""
+    model, loading = model_class.from_pretrained(
+        None,
+        config=AutoConfig.from_pretrained(directory, **_LOCAL, **config),
+        state_dict=weights,
+        dtype="float32",  # Only the weights are in fp32. Autocast lowers the precision where it is safe.
+        ignore_mismatched_sizes=True,  # They are reported in one line below.
+        output_loading_info=True,
+    )
     for name, stored, expected in loading["mismatched_keys"]:
         raise ValueError(f"{name} must have shape {list(expected)} according to config.json, got {list(stored)}")
-    prefix = f"{model.base_model_prefix}."
-    names = {name.removeprefix(prefix) for name, _ in model.named_parameters()}
-    for name in sorted(loading["unexpected_keys"]):
-        if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in names:
-            raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
+    return model, sorted(loading["missing_keys"]), sorted(loading["unexpected_keys"])
 
 
-def _require_known_outputs(config: Any) -> None:
-    """Raise ValueError if the config.json of a fine-tuned model does not say what its outputs mean."""
-    labels = config.id2label
-    if sorted(labels) != list(range(len(labels))):
-        raise ValueError(f"id2label in config.json must have the keys 0 to {len(labels) - 1}, got {labels}")
-    problem_type = config.problem_type
-    if problem_type not in get_args(ProblemType) or (problem_type == "regression") != (len(labels) == 1):
-        raise ValueError(f"problem_type in config.json does not fit a model with {len(labels)} outputs: {problem_type}")
+def _prepare(model: Any, device: str, newly_initialized: list[str]) -> None:
+    """Set how a model computes. Its logits stay the same up to rounding."""
+    first_token_only(model)
+    if model.config.problem_type == "regression":
+        replace_head(model, newly_initialized)
+    model.config.use_cache = False  # Only text generation needs it. The Trainer would change it, the loop would not.
+    if device == "cpu":
+        # With dropout, PyTorch's scaled dot product attention computes in fp32, even if autocast chose bf16.
+        model.set_attn_implementation("eager")
 
 
 def _require_known_names(directory: Path, model: PreTrainedModel, missing: list[str]) -> None:
@@ -196,27 +188,13 @@ def _require_known_names(directory: Path, model: PreTrainedModel, missing: list[
 
 
 @contextmanager
-def reading_model(directory: Path) -> Iterator[None]:
-    """Raise UserError, in one line, if the block fails for any reason or the model is replaced while it is read."""
-    versions, failure = _file_versions(directory), None
+def _reading_model(directory: Path) -> Iterator[None]:
+    """Raise UserError, in one line, if the block fails for any reason."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         # tokenizers raises plain Exceptions, and a damaged file can cause almost any exception in transformers.
-        failure = error
-    if _file_versions(directory) != versions:
-        raise UserError(f"{directory}: the model was replaced while it was read. Run again.") from failure
-    if isinstance(failure, UserError):
-        raise failure
-    if failure:
-        reason = " ".join(str(failure).split()) or type(failure).__name__
-        raise UserError(f"{directory} cannot be loaded: {reason}") from failure
-
-
-def _file_versions(directory: Path) -> list[tuple[str, int, int]]:
-    """Return the name, inode and modification time of each file of a model, or nothing if the directory disappears."""
-    try:
-        files = sorted(path for path in directory.iterdir() if path.suffix in (".json", ".safetensors"))
-        return [(path.name, path.stat().st_ino, path.stat().st_mtime_ns) for path in files]
-    except OSError:
-        return []
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{directory} cannot be loaded: {reason}") from error

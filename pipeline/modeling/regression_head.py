@@ -15,9 +15,9 @@ class RegressionHead(torch.nn.Linear):
     """A linear layer with one output that is scaled and shifted: `mean + scale * (weight @ states + bias)`.
 
     A plain linear layer starts with predictions near 0, and a short run ends before it has learned the mean of the
-    labels. This layer stores the same weights as a plain one, also in checkpoints, and `fold` converts them into the
-    weights of a plain layer with the same predictions. It computes in fp32 even under autocast, because bf16 keeps only
-    about three digits, and a label such as 2026 has four.
+    labels. This layer stores the same weights as a plain one, also in checkpoints, and `fold_standardization` converts
+    them into the weights of a plain layer with the same predictions. It computes in fp32 even under autocast, because
+    bf16 keeps only about three digits, and a label such as 2026 has four.
 
     Attributes:
         newly_initialized: Whether the checkpoint had no weights for this layer.
@@ -91,13 +91,13 @@ def standardize_labels(model: Any, labels: NDArray[np.floating[Any]]) -> float:
         )  # fmt: skip
         return 1.0
     _, head = match
-    if head.bias is None:  # Without a bias, `fold` has nothing to add the mean to.
+    if head.bias is None:  # Without a bias, `fold_standardization` has nothing to add the mean to.
         mean, scale = 0.0, float(np.sqrt(np.square(labels).mean()))
     head.standardize(mean, scale)
     return scale
 
 
-def fold(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
+def fold_standardization(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
     """Return the weights with mean and scale folded into the head, so that a plain layer predicts the same.
 
     Args:

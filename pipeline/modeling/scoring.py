@@ -12,7 +12,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Train
 from transformers.trainer_callback import PrinterCallback
 
 from pipeline.modeling.device import Device, use_one_gpu
-from pipeline.modeling.failures import out_of_memory
+from pipeline.modeling.failures import reporting_out_of_memory
 
 
 def scoring_trainer(model: Any, tokenizer: PreTrainedTokenizerBase, device: Device, batch_size: int) -> Trainer:
@@ -77,7 +77,7 @@ def predict_logits(trainer: Trainer, examples: Dataset) -> NDArray[np.float32]:
     dtype = torch.float16 if arguments.fp16 else torch.bfloat16
     autocast = torch.autocast(arguments.device.type, dtype, enabled=arguments.fp16 or arguments.bf16)
     remedy = "Lower tokenize.max_length or predict.batch_size (--batch-size in classify), or use a smaller model."
-    with out_of_memory(remedy), autocast:
+    with reporting_out_of_memory(remedy), autocast:
         predictions = trainer.predict(inputs.select(order)).predictions
     logits = np.empty_like(predictions)
     logits[order] = predictions

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_json
-from pipeline.core.paths import SETTINGS
+from pipeline.core.paths import SETTINGS, read_output
 from pipeline.params import Precision
 
 
@@ -40,18 +40,10 @@ def read_settings(directory: Path) -> InferenceSettings:
         UserError: The directory does not contain a model that this pipeline trained, or some of its files are missing.
     """
     path = directory / SETTINGS
-    try:
-        settings = InferenceSettings.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+    if not path.is_file():
         problem = f"has no {SETTINGS}" if directory.is_dir() else "does not exist"
-        raise UserError(
-            f'{directory} {problem}. Run "dvc repro", or choose a directory that the stage train wrote.'
-        ) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        entry = "".join(f"{name}: " for name in first["loc"])
-        value = f", got {repr(first['input'])[:60]}" if first["loc"] and first["type"] != "missing" else ""
-        raise UserError(f"{path}: {entry}{first['msg']}{value}. Train the model again.") from None
+        raise UserError(f'{directory} {problem}. Run "dvc repro", or choose a directory that the stage train wrote.')
+    settings = read_output(path, "train", lambda path: InferenceSettings.model_validate_json(path.read_bytes()))
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         if not (directory / name).is_file():
             raise UserError(f'{directory} has no {name}. Copy the directory again, or run "dvc repro --force train".')

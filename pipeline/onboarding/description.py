@@ -1,12 +1,12 @@
 """Describe data, classes and costs for a terminal."""
 
+import json
 import shutil
 from collections.abc import Sequence
 
 from pipeline.core.data_card import DataCard
 from pipeline.core.task import Task
 from pipeline.core.text import aligned
-from pipeline.onboarding.params_file import format_value
 from pipeline.onboarding.profile import ColumnProfile
 
 _MOST_CLASSES = 20
@@ -50,7 +50,7 @@ def describe_labels(task: Task, card: DataCard) -> list[str]:
     if len(task.labels) > _MOST_CLASSES:
         lines.append(f"and {len(task.labels) - _MOST_CLASSES} more")
     if task.binary:
-        swapped = format_value({name: name for name in reversed(task.labels)})
+        swapped = json.dumps({name: name for name in reversed(task.labels)}, ensure_ascii=False)
         lines += [
             f'The positive class is "{task.labels[1]}", the second one. F1 is computed for it.',
             f'To make "{task.labels[0]}" the positive class, set data.id2label in params.yaml: {swapped}',

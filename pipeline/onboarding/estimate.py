@@ -4,8 +4,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,24 +142,17 @@ def _time_steps(directory: Path, tokenized: Path, pretrained: Path, task: Task, 
             raise _Measured
 
     settings = params.train.model_copy(update={"logging_steps": 1, "max_train_samples": None, "class_weights": None})
+    runtime = params.runtime.model_copy(update={"report_to": "none", "dataloader_num_workers": 0})
     warn_if_busy()
-    with _quiet():
+    level = log.level
+    log.setLevel(logging.ERROR)  # Hide the log of training.
+    try:
         device = set_up_device(settings.precision, settings.num_threads)
         inputs = load_inputs(task, tokenized, pretrained, settings, device)
-        runtime = params.runtime.model_copy(update={"report_to": "none", "dataloader_num_workers": 0})
         times.append(time.perf_counter())
         with suppress(_Measured):
             fit(inputs, directory / "checkpoints", settings, runtime, record)
-    steps = np.diff(times)
-    return float(np.mean(steps[1:] if len(steps) > 1 else steps))  # The first step is slower.
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide the log of training."""
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
     finally:
         log.setLevel(level)
+    steps = np.diff(times)
+    return float(np.mean(steps[1:] if len(steps) > 1 else steps))  # The first step is slower.

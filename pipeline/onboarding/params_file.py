@@ -1,58 +1,38 @@
 """Edit values of params.yaml, and leave comments and all other values as they are."""
 
-import json
-import re
+import io
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-# Text that means the same with and without quotes, whichever version of YAML reads it.
-_PLAIN = re.compile(r"[^\W\d_][\w.@/=-]*(?: [\w.@/=-]+)*")
-_WORDS_WITH_A_MEANING = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 
 def edit_values(text: str, values: Mapping[str, Any]) -> str:
-    """Return the text of a params.yaml with some values replaced.
+    """Return the text of a params.yaml with some values replaced. DVC uses the same editor for `-S`.
 
     Args:
         values: The new value of each key, such as "data.split.column": a string, a number, a Boolean, None, or a list
             or dictionary of these.
     """
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 10_000  # By default, long values continue on the next line.
+    params = yaml.load(text)
     for key, value in values.items():
-        text = _edit_value(text, key.split("."), value)
-    return text
+        *sections, name = key.split(".")
+        section = params
+        for part in sections:
+            section = section[part]
+        section[name] = _on_one_line(value)
+    edited = io.StringIO()
+    yaml.dump(params, edited)
+    return edited.getvalue()
 
 
-def _edit_value(text: str, names: list[str], value: Any) -> str:
-    node: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    for name in names:
-        key, node = next(entry for entry in node.value if entry[0].value == name)
-    start = text.index(":", key.end_mark.index) + 1
-    end = _end(node)
-    # Between the key and a list that starts on the next line, there may be a comment.
-    gap = "" if end == start else text[start : node.start_mark.index]
-    comment = gap.rstrip() if "\n" in gap else ""
-    formatted = "" if value is None else f" {format_value(value)}"
-    return text[:start] + formatted + comment + text[end:]
-
-
-def _end(node: yaml.Node) -> int:
-    """Return the position after a value. A list with an item on each line ends after its last item."""
-    is_block = isinstance(node, yaml.CollectionNode) and not node.flow_style
-    if not is_block:
-        return int(node.end_mark.index)
-    last = node.value[-1]
-    return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
-
-
-def format_value(value: Any) -> str:
-    """Format a value as YAML on a single line."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(format_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{format_value(name)}: {format_value(item)}' for name, item in value.items())}}}"
-    if isinstance(value, str):
-        is_plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS_WITH_A_MEANING
-        return value if is_plain else json.dumps(value, ensure_ascii=not value.isprintable())
-    return json.dumps(value)
+def _on_one_line(value: Any) -> Any:
+    """Mark a list or a dictionary to be written with brackets. A comment after its last line would get lost."""
+    if isinstance(value, (list, dict)):
+        value = CommentedSeq(value) if isinstance(value, list) else CommentedMap(value)
+        value.fa.set_flow_style()
+    return value

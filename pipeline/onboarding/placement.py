@@ -1,54 +1,106 @@
-"""Change several files so that either all changes are made, or none."""
+"""Write the user's data into the repository."""
 
+import logging
+import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
-_WORKSHOP = Path(".dvc/tmp")  # DVC's own .gitignore covers this directory.
+from pipeline.core.messages import UserError
+from pipeline.core.output import atomic_output, write_text
+from pipeline.core.paths import METRICS_DIR
+from pipeline.onboarding.user_data import CUSTOM, earlier_files
+from pipeline.params import PARAMS
+
+LOCK = Path("dvc.lock")
+_BASELINE = METRICS_DIR / "baseline.json"
+
+
+def write_data(text: str, files: dict[Path, Path], link: bool, fresh: bool) -> None:
+    """Put the files into data/custom, write params.yaml, and remove what they replace.
+
+    If this is interrupted, the earlier files are still there, or the new ones are complete.
+
+    Args:
+        text: The new text of params.yaml.
+        files: Where each file goes, and where it comes from.
+        link: Whether to put links into data/custom instead of copies.
+        fresh: Whether to remove the committed results, too.
+    """
+    earlier = earlier_files() if files else []
+    entries = sorted({CUSTOM / target.relative_to(CUSTOM).parts[0] for target in files})
+    # DVC would replace a link with a copy, and it rejects files that git tracks.
+    tracked = [entry for entry in entries if not (link or _files_in_git(entry))]
+    with _dvc() as repository:
+        results = _results(repository)  # If dvc.yaml is invalid, this fails before anything is written.
+        if link:
+            _untrack(repository, earlier)
+        for entry in entries:
+            _place(entry, files, link)
+        if tracked:
+            repository.add([str(entry) for entry in tracked])
+        write_text(PARAMS, text)
+        replaced = set(earlier) - {*entries, *(Path(f"{entry}.dvc") for entry in tracked)}
+        _untrack(repository, replaced)
+    if fresh:
+        write_text(_BASELINE, "{}\n")
+        replaced.update(results)
+    for path in replaced:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _place(entry: Path, files: dict[Path, Path], link: bool) -> None:
+    """Write a file, or a directory of files, in data/custom. It replaces an earlier one when it is complete."""
+    with atomic_output(entry) as draft:
+        for target, source in files.items():
+            if target.is_relative_to(entry):
+                path = draft / target.relative_to(entry)
+                path.parent.mkdir(exist_ok=True)
+                if link:
+                    path.symlink_to(source.resolve())
+                else:
+                    shutil.copyfile(source, path)
 
 
 @contextmanager
-def all_or_nothing(removed: Sequence[Path], written: Sequence[Path]) -> Iterator[None]:
-    """Remove some files and directories. If the block fails, restore them and the files that the block writes.
+def _dvc() -> Iterator[Any]:
+    """Open the DVC repository in this process: an interrupted command must not leave a child behind that writes files.
 
-    Args:
-        removed: Paths to remove before the block runs. They are moved aside, not copied.
-        written: Files that the block may create or change.
+    Raises:
+        UserError: DVC fails in the block.
     """
-    _WORKSHOP.mkdir(parents=True, exist_ok=True)
-    backups = Path(tempfile.mkdtemp(dir=_WORKSHOP, prefix="init-"))
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.WARNING)  # Its hints on what to type next would differ from ours.
     try:
-        moved = {path: backups / f"moved-{number}" for number, path in enumerate(removed) if _exists(path)}
-        copied = {path: backups / f"copied-{number}" for number, path in enumerate(written) if path.is_file()}
-        for path in moved:
-            copied.pop(path, None)
-        for path, backup in copied.items():
-            shutil.copy2(path, backup)
-        try:
-            for path, backup in moved.items():
-                path.rename(backup)
-            yield
-        except BaseException:  # A signal raises SystemExit, which is not an Exception.
-            for path in set(written) - moved.keys() - copied.keys():
-                _remove(path)
-            for path, backup in {**moved, **copied}.items():
-                if _exists(backup):
-                    _remove(path)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    backup.rename(path)
-            raise
-    finally:
-        shutil.rmtree(backups, ignore_errors=True)
+        with closing(Repo()) as repository:
+            yield repository
+    except DvcException as error:
+        reason = str(error).rstrip(".")
+        raise UserError(f"DVC failed: {reason}. Correct this, and run init again with --force.") from None
 
 
-def _exists(path: Path) -> bool:
-    return path.exists() or path.is_symlink()
+def _untrack(repository: Any, paths: Iterable[Path]) -> None:
+    """Let DVC forget files: remove the given .dvc files, and the lines that DVC added to .gitignore."""
+    for path in paths:
+        if path.suffix == ".dvc" and path.exists():
+            repository.remove(str(path))
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _results(repository: Any) -> list[Path]:
+    """Return dvc.lock, and the files in metrics that git tracks or that stages write."""
+    outputs = {Path(os.path.relpath(output.fs_path)) for output in repository.index.outs}
+    files = {path for path in outputs | _files_in_git(METRICS_DIR) if path.is_relative_to(METRICS_DIR)}
+    return [LOCK, *(files - {_BASELINE, METRICS_DIR / ".gitignore"})]
+
+
+def _files_in_git(path: Path) -> set[Path]:
+    output = subprocess.check_output(["git", "ls-files", "-z", "--", path], encoding="utf-8")
+    return {Path(name) for name in output.split("\0") if name}

@@ -8,24 +8,9 @@ import pandas as pd
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import closest_match, listing, literal
+from pipeline.tabular.column_names import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from pipeline.tabular.reading import is_missing
 
-# Names that label columns and text columns often have. If a table has names of several groups, the first group wins.
-_LABEL_NAMES = (
-    ("label", "labels"),
-    ("target", "class", "category", "sentiment", "intent", "topic", "is_spam", "spam", "toxic"),
-    ("stars", "rating", "score", "y"),
-)
-_PAIR_NAMES = (
-    ("premise", "hypothesis"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("question1", "question2"),
-    ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("query", "passage"),
-    ("question", "answer"),
-)  # fmt: skip
-_TEXT_NAMES = (
-    ("text", "sentence", "review", "content", "comment", "tweet", "message", "document"),
-    ("body", "review_text", "reviewtext", "comment_text", "description", "question", "utterance", "query"),
-    ("title", "headline", "subject"),
-)
 _MOST_LABELS = 100  # A column with more distinct values is only a label if its name or the user says so.
 _EXAMPLES = 3
 
@@ -133,7 +118,7 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
         UserError: A candidate is missing, or there are several.
     """
     candidates = [column for column in columns if column.name not in texts and column.type != "empty"]
-    if chosen := _by_name(candidates, _LABEL_NAMES, "label"):
+    if chosen := _by_name(candidates, LABEL_NAMES, "label"):
         return chosen
     few = [column for column in candidates if _has_few_values(column)]
     reason = "it is the only column with few distinct values"
@@ -165,10 +150,10 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
     """
     candidates = [column for column in columns if column.name not in labels and column.type == "text"]
     by_lowercase = {column.name.lower(): column.name for column in candidates}
-    for pair in _PAIR_NAMES:
+    for pair in PAIR_NAMES:
         if set(pair) <= by_lowercase.keys():
             return Choice([by_lowercase[name] for name in pair], "these are common names for the texts of pairs")
-    if chosen := _by_name(candidates, _TEXT_NAMES, "text"):
+    if chosen := _by_name(candidates, TEXT_NAMES, "text"):
         return chosen
     if not candidates:
         names = listing(column.name for column in columns)

@@ -14,7 +14,7 @@ from pipeline.core.text import listing
 from pipeline.sources.fetch import mirror, pin_dataset
 from pipeline.sources.files import NAMES, find_files
 from pipeline.sources.hub_data import config_names, load_splits
-from pipeline.tabular.file_format import FileFormat, detect_format, guess_header, read_head
+from pipeline.tabular.file_format import FileFormat, guess_header, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import ColumnSelection, check_file, read_file
 
@@ -45,7 +45,7 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
 
     Args:
         columns: Columns that train must have. Fields inside other fields have a name such as "review.text".
-        infer_header: Whether the first rows decide if the first row contains the names of the columns.
+        infer_header: Whether the first rows of train decide if the first row contains the names of the columns.
 
     Raises:
         UserError: The source cannot be read, does not have these columns, or is a directory without a train file.
@@ -61,31 +61,28 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         paths = {TRAIN: [source]}
         suffix = data_suffix(source) + (".gz" if is_compressed(source) else "")
         files = {CUSTOM / f"{TRAIN}{suffix}": source}
-    if infer_header and not all(_has_header(path, file_format) for path in paths[TRAIN]):
+    first = paths[TRAIN][0]
+    is_delimited = data_suffix(first) in (".csv", ".tsv")
+    if infer_header and is_delimited and not guess_header(read_head(first, file_format).rows()):
         file_format = file_format._replace(header=False)
     selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
     batches = [batch for path in paths[TRAIN] for batch in read_file(path, selection, file_format=file_format)]
     if not batches:
-        raise UserError(f"{paths[TRAIN][0]} has no rows. Add some.")
+        raise UserError(f"{first} has no rows. Add some.")
     rows = pd.concat([pd.DataFrame(dict(batch.columns), dtype=object) for batch in batches], ignore_index=True)
-    delimiters = {detect_format(path, file_format).delimiter for path in files.values()}
+    name = source.absolute().name if source.is_dir() else data_stem(source)
     values = {
         "task": "custom",
-        "name": source.absolute().name if source.is_dir() else data_stem(source)[:_LONGEST_NAME],
+        "name": name[:_LONGEST_NAME],
         "dataset": None,
         "config": None,
         "splits": None,
         "directory": CUSTOM.as_posix(),
-        "delimiter": delimiters.pop() if len(delimiters) == 1 else None,
+        "delimiter": file_format.delimiter,
         "encoding": file_format.encoding,
         "header": file_format.header,
     }
     return UserData(_flatten(rows), list(paths), files, values)
-
-
-def _has_header(path: Path, file_format: FileFormat) -> bool:
-    """Return whether the first row seems to contain the names of the columns. JSON and Parquet files have names."""
-    return data_suffix(path) not in (".csv", ".tsv") or guess_header(read_head(path, file_format).rows())
 
 
 def _flatten(rows: pd.DataFrame) -> pd.DataFrame:
@@ -147,17 +144,12 @@ def earlier_files() -> list[Path]:
     return [path for path in sorted(CUSTOM.glob("*")) if path.name.partition(".")[0].partition("-")[0].lower() in NAMES]
 
 
-def require_room(files: dict[Path, Path], force: bool) -> list[Path]:
-    """Return the earlier files in data/custom that must make room for the new ones.
-
-    Raises:
-        UserError: There are some, and `force` is not set, or the new files are among them.
-    """
+def require_room(files: dict[Path, Path], force: bool) -> None:
+    """Raise UserError if earlier files are in data/custom and `force` is not set, or the new files are among them."""
     earlier = earlier_files()
     if not files or not earlier:
-        return []
+        return
     if any(CUSTOM.resolve() in source.resolve().parents for source in files.values()):
         raise UserError(f"The files are already in {CUSTOM}. Move them to another directory first.")
     if not force:
         raise UserError(f"{CUSTOM} already has {listing(path.name for path in earlier)}. Use --force to replace them.")
-    return earlier

@@ -16,7 +16,8 @@ from pipeline.core.data_card import MOST_TRUNCATED
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
-from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, baseline, losses
+from pipeline.evaluation.diagnostics import baseline
+from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, losses
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife

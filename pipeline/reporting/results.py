@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
-from pipeline.core.details import parse_details
 from pipeline.core.messages import UserError
+from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split, to_numpy
-from pipeline.core.paths import PROVENANCE, SETTINGS, require
+from pipeline.core.paths import PROVENANCE, SETTINGS, read_json, read_output, require
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.metrics import Ints, class_counts
 from pipeline.evaluation.predictions import Predictions, load_predictions
@@ -90,8 +89,8 @@ def load_results(
     """
     task = read_task(raw, "download")
     predicted = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
-    evaluation = _read_json(metrics / "evaluation.json", "evaluate")
-    diagnostics = _read_json(metrics / "diagnostics.json", "evaluate", parse_details)
+    evaluation = read_json(metrics / "evaluation.json", "evaluate")
+    diagnostics = _read_details(metrics / "diagnostics.json", "evaluate")
     task = replace(task, metrics=diagnostics["metrics"])
     return Results(
         data_name=data_name,
@@ -100,14 +99,14 @@ def load_results(
         rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored_splits},
         predictions=predicted,
         evaluation=evaluation,
-        intervals=_read_json(metrics / "intervals.json", "evaluate", parse_details),
+        intervals=_read_details(metrics / "intervals.json", "evaluate"),
         diagnostics=diagnostics,
-        training=_read_json(metrics / "train.json", "train", parse_details),
+        training=_read_details(metrics / "train.json", "train"),
         plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", stage)) for name, stage in _PLOTS.items()},
         baseline=_read_baseline(metrics / "baseline.json", evaluation, task),
-        lengths=_read_json(tokenized / "lengths.json", "tokenize"),
-        max_length=_read_json(classifier / SETTINGS, "train")["max_length"],
-        provenance=_read_json(classifier / PROVENANCE, "train"),
+        lengths=read_json(tokenized / "lengths.json", "tokenize"),
+        max_length=read_json(classifier / SETTINGS, "train")["max_length"],
+        provenance=read_json(classifier / PROVENANCE, "train"),
         evaluation_md5=hashlib.md5((metrics / "evaluation.json").read_bytes(), usedforsecurity=False).hexdigest(),
     )
 
@@ -125,11 +124,8 @@ def _read_rows(raw: Path, split: str, task: Task, predictions: Predictions) -> R
     )
 
 
-def _read_json(path: Path, producer: str, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
-    try:
-        return dict(parse(require(path, producer).read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        raise UserError(f'{path} is damaged. Run "dvc repro --force {producer}".') from None
+def _read_details(path: Path, producer: str) -> dict[str, Any]:
+    return read_output(path, producer, lambda file: parse_details(file.read_text(encoding="utf-8")))
 
 
 def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:

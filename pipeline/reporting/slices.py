@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import Floats, Ints, is_defined, scores
+from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.results import Rows
@@ -59,6 +59,16 @@ class Slice(NamedTuple):
 def slice_metrics(task: Task) -> list[str]:
     """Return the first two metrics of the task, without Spearman's correlation, which is similar to Pearson's."""
     return [name for name in task.metrics if name != "spearmanr"][:2]
+
+
+def is_defined(name: str, task: Task, labels: Values) -> bool:
+    """Return whether perfect predictions get a perfect score. Without class 1, for example, F1 is always 0."""
+    probabilities = None
+    if task.problem_type != "regression":
+        probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
+    metric = METRICS[name]
+    perfect = 0 if metric.scale == "error" else 1
+    return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
 
 
 def slices(task: Task, rows: Rows, predictions: Predictions, related: bool) -> list[Slice]:

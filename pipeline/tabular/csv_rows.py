@@ -6,12 +6,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.messages import log
-from pipeline.tabular.file_format import DELIMITERS, FileFormat, guess_header, take_head
+from pipeline.core.messages import UserError, log
+from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, guess_header, take_head
 from pipeline.tabular.opening import decoded_lines, open_text
 from pipeline.tabular.row_errors import OnError, RowError
-
-_LONGEST_FIELD = 10_000_000  # in characters, because a quote that is never closed would take the rest of the file
 
 
 def csv_rows(
@@ -23,8 +21,10 @@ def csv_rows(
 
     Args:
         select: Returns the names of the columns to read, given all names.
+
+    Raises:
+        UserError: A quote is wrong, after which it is not clear where the next row starts, so no row can be skipped.
     """
-    csv.field_size_limit(_LONGEST_FIELD)
     with open_text(path, file_format.encoding, newline="") as file:
         lines = decoded_lines(path, file, file_format.encoding)
         head = take_head(path, lines, file_format)
@@ -34,27 +34,10 @@ def csv_rows(
                 "command, --no-header).",
                 path,
             )
-        reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
         header: list[str] = []
         selected: set[str] = set()
         blank_lines: list[int] = []
-        has_rows = False
-        while True:
-            line = head.skipped + reader.line_num + 1
-            try:
-                fields = next(reader, None)
-            except csv.Error as error:
-                why = (
-                    f"cannot be read ({error}). If a field contains double quotes, enclose it in double quotes and "
-                    'double the quotes inside it: "He said ""yes""."'
-                )
-                row_error = RowError(f"{path} line {line}", why, None)
-                if not header:
-                    raise row_error from None
-                on_error(row_error)
-                continue
-            if fields is None:
-                return
+        for line, fields in _split_rows(path, head, lines):
             if not fields:
                 if header:
                     blank_lines.append(line)
@@ -75,10 +58,22 @@ def csv_rows(
                     f"must have as many fields as the {first} ({len(header)}), got {len(fields)}. Enclose a field that "
                     f"contains a {DELIMITERS[head.delimiter]} or a line break in double quotes."
                 )
-                if not has_rows and file_format.header and len(fields) == len(header) + 1:
-                    why += " If the first fields are the names of R's rows, use write.table(..., col.names=NA)."
                 on_error(RowError(f"{path} line {line}", why, fields))
-            has_rows = True
+
+
+def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of each row, and the line on which the row starts."""
+    reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
+    line = head.skipped + 1
+    try:
+        for fields in reader:
+            yield line, fields
+            line = head.skipped + reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path} line {line} cannot be read ({error}). If a field contains double quotes, enclose it in double "
+            'quotes and double the quotes inside it: "He said ""yes""."'
+        ) from None
 
 
 def _header(fields: list[str], file_format: FileFormat) -> list[str]:

@@ -3,17 +3,23 @@
 import csv
 import re
 from collections.abc import Iterable
-from itertools import islice
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from pipeline.tabular.column_names import PAIR_NAMES, TEXT_NAMES
 from pipeline.tabular.opening import data_suffix, decoded_lines, open_text
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _HEAD = 100  # lines that the guesses are based on
 _LONG_NAME = 40  # in characters; longer "names" are texts if the rest of the column is as long
+_TEXT_COLUMNS = {*chain.from_iterable(TEXT_NAMES), *chain.from_iterable(PAIR_NAMES)}
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)  # Excel's own first line
+
+# The longest field in characters. A quote that is never closed would take the rest of the file.
+csv.field_size_limit(10_000_000)
 
 
 class FileFormat(NamedTuple):
@@ -48,8 +54,8 @@ class Head(NamedTuple):
     delimiter: str
 
     def rows(self) -> list[list[str]]:
-        """Return the rows that can be read."""
-        return [fields for fields in _split(self.lines, self.delimiter) if fields]
+        """Return the rows, without blank lines."""
+        return _split(self.lines, self.delimiter)
 
 
 def take_head(path: Path, lines: Iterable[str], file_format: FileFormat) -> Head:
@@ -65,13 +71,6 @@ def read_head(path: Path, file_format: FileFormat) -> Head:
     """Read the start of a CSV or TSV file. Raises UserError if it cannot be read."""
     with open_text(path, file_format.encoding, newline="") as file:
         return take_head(path, decoded_lines(path, file, file_format.encoding), file_format)
-
-
-def detect_format(path: Path, file_format: FileFormat) -> FileFormat:
-    """Return the format with the delimiter that a CSV or TSV file uses. For other files, it stays as it is."""
-    if data_suffix(path) not in (".csv", ".tsv"):
-        return file_format
-    return file_format._replace(delimiter=read_head(path, file_format).delimiter)
 
 
 def detect_delimiter(lines: list[str], usual: str) -> str:
@@ -90,13 +89,14 @@ def detect_delimiter(lines: list[str], usual: str) -> str:
 def guess_header(rows: list[list[str]]) -> bool:
     """Guess from the first rows of a file whether the first one contains the names of the columns.
 
-    It does not if a name is a number, occurs again as a value of its column, or is a long text like the values. pandas
-    numbers columns without names from 0, so these numbers are names. Empty names say nothing.
+    It does if one of the names is common for columns of texts, such as "text". Otherwise, it does not if a name is a
+    number, occurs again as a value of its column, or is a long text like the values. pandas numbers columns without
+    names from 0, so these numbers are names. Empty names say nothing.
     """
     names = [name.strip() for name in rows[0]] if rows else []
     if not any(names):
         return False
-    if names == [str(number) for number in range(len(names))]:
+    if names == [str(number) for number in range(len(names))] or _TEXT_COLUMNS & {name.lower() for name in names}:
         return True
     for column, name in enumerate(names):
         values = [row[column].strip() for row in rows[1:] if len(row) == len(names)]
@@ -107,19 +107,10 @@ def guess_header(rows: list[list[str]]) -> bool:
 
 
 def _split(lines: list[str], delimiter: str) -> list[list[str]]:
-    """Split lines into rows of fields. Blank lines are left out, and a row that cannot be read has no fields."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    rows: list[list[str]] = []
-    while True:
-        try:
-            if fields := next(reader):
-                rows.append(fields)
-        except StopIteration:
-            return rows
-        except csv.Error:
-            if reader.line_num == len(lines):  # A quoted field may continue after the last of these lines.
-                return rows
-            rows.append([])
+    """Split lines into rows of fields, without blank lines. There are no rows if a field is too long."""
+    with suppress(csv.Error):
+        return [fields for fields in csv.reader(lines, delimiter=delimiter) if fields]
+    return []
 
 
 def _fit(rows: list[list[str]]) -> float:

@@ -7,8 +7,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import literal
-from pipeline.tabular.file_format import FileFormat
-from pipeline.tabular.opening import LONE_SURROGATE, data_suffix, decoded_lines, explain_bytes, open_text
+from pipeline.tabular.opening import data_suffix, decoded_lines, open_text
 from pipeline.tabular.row_errors import OnError, RowError
 
 JsonRows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
@@ -21,7 +20,7 @@ def is_document(path: Path, encoding: str) -> bool:
         first = next(remaining, "")
         if first.lstrip().startswith("["):
             return True
-        if data_suffix(path) == ".jsonl":
+        if data_suffix(path) in (".jsonl", ".ndjson"):
             return False
         try:
             json.loads(first)
@@ -32,13 +31,10 @@ def is_document(path: Path, encoding: str) -> bool:
 
 def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnError) -> JsonRows:
     """Yield the object on each line with the number of the line. The lines must come from `open_text`."""
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(decoded_lines(path, lines, encoding), 1):
         if line.isspace():
             continue
         where = f"{path} line {number}"
-        if why := explain_bytes(line, encoding):
-            on_error(RowError(where, why, LONE_SURROGATE.sub("\ufffd", line.rstrip("\r\n"))))
-            continue
         try:
             value = json.loads(line, object_pairs_hook=_require_unique_keys)
         except (ValueError, RecursionError) as error:
@@ -49,17 +45,17 @@ def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnErro
                 yield number, value
 
 
-def document_rows(path: Path, file_format: FileFormat, on_error: OnError) -> JsonRows:
+def document_rows(path: Path, encoding: str, on_error: OnError) -> JsonRows:
     """Yield the rows of a file that contains a single value, with their numbers from 0. It is loaded into memory."""
-    with open_text(path, file_format.encoding, newline="\n") as lines:
-        text = "".join(decoded_lines(path, lines, file_format.encoding))
+    with open_text(path, encoding, newline="\n") as lines:
+        text = "".join(decoded_lines(path, lines, encoding))
     try:
         document = json.loads(text, object_pairs_hook=_require_unique_keys)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} cannot be read as JSON: {error}. Write a list of objects, or an object on each line."
         ) from None
-    for number, row in enumerate(_table(path, document, file_format.header)):
+    for number, row in enumerate(_table(path, document)):
         if _require_object(f"{path} row {number}", row, on_error):
             yield number, row
 
@@ -70,27 +66,17 @@ def _require_object(where: str, value: Any, on_error: OnError) -> bool:
     return isinstance(value, dict)
 
 
-def _table(path: Path, document: Any, header: bool) -> Iterable[Any]:
+def _table(path: Path, document: Any) -> Iterable[Any]:
     """Return the rows of a list, of {"data": [...]}, or of an orientation of pandas' `DataFrame.to_json`."""
+    if isinstance(document, list):
+        return document
     if isinstance(document, dict) and isinstance(rows := document.get("data"), list):
         if isinstance(names := document.get("columns"), list):  # orient="split"
             return _named_rows(path, [str(name) for name in names], rows)
         if "schema" in document:  # orient="table", in which the index without a name is called "index"
             return [_without_index(row) for row in rows]
-        return _table(path, rows, header)
-    if isinstance(document, list):
-        if not document or not all(isinstance(row, list) for row in document):
-            return document
-        if header:  # orient="values"
-            raise UserError(
-                f"{path} is a list of lists without the names of the columns. Set data.header=false (in a command, "
-                "--no-header) to call them column_1, column_2 and so on, or write a list of objects."
-            )
-        names = [f"column_{number}" for number in range(1, len(document[0]) + 1)]
-        return _named_rows(path, names, document)
+        return rows
     if document and isinstance(document, dict) and all(isinstance(value, dict) for value in document.values()):
-        if _has_rows_outside(document):
-            return document.values()  # orient="index"
         return _rows_of_columns(path, document)  # orient="columns"
     return [document]
 
@@ -110,18 +96,6 @@ def _without_index(row: Any) -> Any:
     return {name: value for name, value in row.items() if name != "index"} if isinstance(row, dict) else row
 
 
-def _has_rows_outside(document: dict[str, dict[str, Any]]) -> bool:
-    """Return whether the outer keys are the index and the inner keys are the columns.
-
-    The index usually consists of numbers. If it does not, a table has more rows than columns.
-    """
-    outer, inner = list(document), list(next(iter(document.values())))
-    outer_is_number, inner_is_number = (all(name.isdigit() for name in names) for names in (outer, inner))
-    if outer_is_number != inner_is_number:
-        return outer_is_number
-    return len(outer) > len(inner) and not outer_is_number
-
-
 def _rows_of_columns(path: Path, columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     first_name, first = next(iter(columns.items()))
     for name, column in columns.items():
@@ -132,6 +106,25 @@ def _rows_of_columns(path: Path, columns: dict[str, dict[str, Any]]) -> Iterator
             )
     for key in first:
         yield {name: column[key] for name, column in columns.items()}
+
+
+def nested_value(row: dict[str, Any], name: str) -> Any:
+    """Return a value by its name. If the row does not have the name, dots lead into objects, as in "review.text"."""
+    if name in row:
+        return row[name]
+    key, _, inner_name = name.partition(".")
+    inner = row.get(key)
+    return nested_value(inner, inner_name) if inner_name and isinstance(inner, dict) else None
+
+
+def nested_names(values: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the names of the fields inside the objects, such as "review.text"."""
+    names: dict[str, None] = {}
+    for value in values:
+        for key, inner in value.items():
+            if isinstance(inner, dict):
+                names |= dict.fromkeys(f"{key}.{name}" for name in [*inner, *nested_names([inner])])
+    return list(names)
 
 
 def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

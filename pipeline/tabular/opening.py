@@ -57,7 +57,7 @@ def open_text(path: Path, encoding: str, newline: str) -> Iterator[Iterable[str]
 
 
 def text_codec(encoding: str) -> str:
-    """Return the codec that reads an encoding. For UTF-8, it removes a byte order mark."""
+    """Return the codec that reads an encoding, by its standard name. For UTF-8, it removes a byte order mark."""
     try:
         "".encode(encoding)
     except (LookupError, ValueError):
@@ -65,29 +65,23 @@ def text_codec(encoding: str) -> str:
             f'"{encoding}" is not a text encoding that Python knows. Set data.encoding (in a command, --encoding) to '
             "utf-8, cp1252 or utf-16, for example."
         ) from None
-    return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-
-
-def explain_bytes(line: str, encoding: str) -> str | None:
-    """Return what is wrong with a line if some of its bytes could not be decoded."""
-    if not (escaped := LONE_SURROGATE.search(line)):
-        return None
-    byte = escaped[0].encode("utf-8", "surrogateescape")
-    if text_codec(encoding) != "utf-8-sig":
-        return (
-            f"contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Set data.encoding to the encoding of "
-            "the file (in a command, --encoding)."
-        )
-    return (
-        f"is not UTF-8. It may be Windows-1252, in which the byte 0x{byte.hex()} is "
-        f"{byte.decode('cp1252', 'replace')!r}. Set data.encoding=cp1252 (in a command, --encoding cp1252), or save "
-        "the file as UTF-8."
-    )
+    name = codecs.lookup(encoding).name
+    return "utf-8-sig" if name == "utf-8" else name
 
 
 def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[str]:
     """Yield lines of `open_text`. Raises UserError at the first line that is not in the encoding."""
     for number, line in enumerate(lines, 1):
-        if why := explain_bytes(line, encoding):
-            raise UserError(f"{path} line {number} {why}")
+        if escaped := LONE_SURROGATE.search(line):
+            byte = escaped[0].encode("utf-8", "surrogateescape")
+            if text_codec(encoding) == "utf-8-sig":
+                raise UserError(
+                    f"{path} line {number} is not UTF-8. It may be Windows-1252, in which the byte 0x{byte.hex()} is "
+                    f"{byte.decode('cp1252', 'replace')!r}. Set data.encoding=cp1252 (in a command, --encoding "
+                    "cp1252), or save the file as UTF-8."
+                )
+            raise UserError(
+                f"{path} line {number} contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Set "
+                "data.encoding to the encoding of the file (in a command, --encoding)."
+            )
         yield line

@@ -4,21 +4,19 @@ import codecs
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from datasets import ClassLabel, Features
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import closest_match, listing, literal
 from pipeline.tabular.csv_rows import csv_rows
-from pipeline.tabular.file_format import DEFAULT_FORMAT, DELIMITERS, FileFormat
-from pipeline.tabular.json_rows import document_rows, is_document, json_lines
+from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
+from pipeline.tabular.json_rows import document_rows, is_document, json_lines, nested_names, nested_value
 from pipeline.tabular.opening import (
     LONE_SURROGATE,
     data_suffix,
@@ -27,25 +25,13 @@ from pipeline.tabular.opening import (
     open_text,
     text_codec,
 )
+from pipeline.tabular.parquet_rows import class_names, parquet_batches
 from pipeline.tabular.row_errors import OnError, RowError, raise_row_error
 
-FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")  # suffixes of the files that can be read
+FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")  # suffixes of the files that can be read
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _ROWS = 1 << 15  # rows per batch
-_HEAD = 1 << 16  # bytes that show what a file contains
-_TEXT = "UTF-8 text"
-# How files start. The patterns allow for CSV files whose first column has a name such as <q>, [q], {q} or PAR1.
-_BINARY_CONTENTS = {
-    "a Parquet file": rb"PAR1(?![,;|\t])",
-    "a zip or Excel file": rb"PK\x03\x04",
-    "a gzip file": rb"\x1f\x8b",
-    "a PDF": rb"%PDF",
-}
-_TEXT_CONTENTS = {
-    "an HTML or XML page": r"<!doctype|<!--|<\?xml|<(html|head|body|table)(\s|>(?![,;|\t]))",
-    "JSON": r"""[\[{][\s\[{]*\"""",
-    "a Git LFS pointer": r"version https://git-lfs",
-}
+_HEAD = 1 << 16  # bytes that show how a file is encoded
 # A column without a name, such as an index that pandas or R has written, or what trailing delimiters separate.
 _UNNAMED = re.compile(r"|__index_level_\d+__")
 
@@ -73,7 +59,7 @@ class Batch(NamedTuple):
     @property
     def class_names(self) -> dict[str, list[str]]:
         """The class names of each column that contains class numbers, if the file has such names."""
-        return {} if self.schema is None else _class_names(self.schema)
+        return {} if self.schema is None else class_names(self.path, self.schema)
 
     def where(self, row: int) -> str:
         return f"{self.path} {self.unit} {self.numbers[row]}"
@@ -138,12 +124,6 @@ class ColumnSelection(NamedTuple):
         by_lowercase = {candidate.lower(): candidate for candidate in names}
         similar = closest_match(missing.lower(), by_lowercase)
         remedy = (f'Did you mean "{by_lowercase[similar]}"? ' if similar else "") + self.remedy
-        is_delimited = len(names) == 1 and data_suffix(path) in (".csv", ".tsv")
-        if is_delimited and (delimiter := next((mark for mark in DELIMITERS if mark in names[0]), None)):
-            remedy = (
-                f"The fields seem to be separated by {delimiter!r}. Set data.delimiter to it (in a command, "
-                "--delimiter)."
-            )
         return UserError(f'{path} has no column "{missing}". Its columns are: {listing(names, 20)}. {remedy}')
 
 
@@ -156,17 +136,18 @@ def read_file(
     """Yield the rows of a file in batches, and call `on_error` for each row that cannot be used.
 
     Raises:
-        UserError: The file is not what its suffix says, a column is missing, or the text is in another encoding.
+        UserError: The file cannot be read, a column is missing, or the text is in another encoding.
     """
     check_file(path, file_format)
     encoding = file_format.encoding
     if data_suffix(path) == ".parquet":
-        yield from _read_parquet(path, columns)
+        for numbers, values, schema in parquet_batches(path, _ROWS, partial(columns.select, path)):
+            yield Batch(path, "row", numbers, values, schema)
     elif data_suffix(path) in (".csv", ".tsv"):
         rows = csv_rows(path, file_format, partial(columns.select, path), on_error)
         yield from _batches(path, "line", rows, columns)
     elif is_document(path, encoding):
-        yield from _batches(path, "row", document_rows(path, file_format, on_error), columns)
+        yield from _batches(path, "row", document_rows(path, encoding, on_error), columns)
     else:
         with open_text(path, encoding, newline="\n") as lines:
             yield from _batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
@@ -186,7 +167,7 @@ def read_standard_input(
 
 
 def check_file(path: Path, file_format: FileFormat = DEFAULT_FORMAT) -> None:
-    """Raise UserError if a file cannot be read, is empty, or is not what its suffix and `data.encoding` say."""
+    """Raise UserError if a file cannot be read, is empty, has an unsupported suffix, or is in another encoding."""
     suffix = data_suffix(path)
     if suffix in _SPREADSHEETS:
         raise UserError(
@@ -201,17 +182,8 @@ def check_file(path: Path, file_format: FileFormat = DEFAULT_FORMAT) -> None:
     head = _read_head(path)
     if not head.removeprefix(codecs.BOM_UTF8).strip():
         raise UserError(f"{path} is empty. Put rows into it, or remove it.")
-    expected = {".parquet": "a Parquet file", ".json": "JSON", ".jsonl": "JSON"}.get(suffix, _TEXT)
-    content = _match(_BINARY_CONTENTS, head)
-    if content is None and expected != "a Parquet file":
+    if suffix != ".parquet":
         _check_encoding(path, head, file_format.encoding)
-        text = codecs.getincrementaldecoder(text_codec(file_format.encoding))("replace").decode(head).lstrip()
-        content = _match(_TEXT_CONTENTS, text)
-    content = content or _TEXT
-    if content != expected and not (expected == "JSON" and content == _TEXT):  # The JSON parser will say more.
-        raise UserError(
-            f"{path} is {content}, but the suffix {suffix} means {expected}. Save it as {expected}, or rename it."
-        )
 
 
 def _read_head(path: Path) -> bytes:
@@ -231,26 +203,21 @@ def _read_head(path: Path) -> bytes:
         return decompressed.read(_HEAD)
 
 
-def _match(contents: Mapping[str, Any], head: Any) -> str | None:
-    return next((content for content, start in contents.items() if re.match(start, head, re.IGNORECASE)), None)
-
-
 def _check_encoding(path: Path, head: bytes, encoding: str) -> None:
     """Raise UserError if a file is certainly in another encoding. Other mistakes appear when its lines are decoded."""
     codec = text_codec(encoding)
-    wide = codec.lower().replace("_", "-").startswith(("utf-16", "utf-32"))
-    even, odd = head[::2].count(0), head[1::2].count(0)
-    if not wide and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        actual = "utf-16"
-    elif not wide and max(even, odd) > 10 * min(even, odd):  # Half of the bytes of Latin letters are 0 in UTF-16.
-        actual = "utf-16-be" if even > odd else "utf-16-le"
-    elif not wide and even + odd:
-        raise UserError(f"{path} contains null bytes, so it is not text. Save it as UTF-8 text.")
-    elif codec != "utf-8-sig" and (_is_utf8(head) or (wide and not even + odd)):
-        actual = "utf-8"
+    is_wide = codec.startswith(("utf-16", "utf-32"))
+    if not is_wide and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        actual, alternative = "utf-16", ", or save it as UTF-8"
+    elif not is_wide and b"\0" in head:
+        raise UserError(
+            f"{path} contains null bytes, so it is not {encoding} text. Save it as UTF-8 text. If it is UTF-16, you "
+            "can set data.encoding to utf-16-le or utf-16-be instead (in a command, --encoding)."
+        )
+    elif codec != "utf-8-sig" and (_is_utf8(head) or (is_wide and b"\0" not in head)):
+        actual, alternative = "utf-8", ""
     else:
         return
-    alternative = "" if actual == "utf-8" else ", or save it as UTF-8"
     raise UserError(
         f"{path} is {actual.upper()} text, not {encoding}. Set data.encoding={actual} (in a command, --encoding "
         f"{actual}){alternative}."
@@ -270,81 +237,10 @@ def _batches(path: Path, unit: str, rows: Rows, columns: ColumnSelection) -> Ite
     while chunk := list(islice(rows, _ROWS)):
         # A JSON object may omit a column. The first batch must have the column in some row, but later batches need not.
         keys = dict.fromkeys([*names, *chain.from_iterable(row for _, row in chunk)])
-        nested = [] if keys.keys() >= set(columns.wanted) else _nested_names(row for _, row in chunk)
+        nested = [] if keys.keys() >= set(columns.wanted) else nested_names(row for _, row in chunk)
         names = columns.select(path, list(keys), nested)
         values = {name: [nested_value(row, name) for _, row in chunk] for name in names}
         yield Batch(path, unit, [number for number, _ in chunk], values)
-
-
-def _nested_names(values: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of the fields inside the objects, such as "review.text"."""
-    names: dict[str, None] = {}
-    for value in values:
-        for key, inner in value.items():
-            if isinstance(inner, dict):
-                names |= dict.fromkeys(f"{key}.{name}" for name in [*inner, *_nested_names([inner])])
-    return list(names)
-
-
-def nested_value(row: dict[str, Any], name: str) -> Any:
-    """Return a value by its name. If the row does not have the name, dots lead into objects, as in "review.text"."""
-    if name in row:
-        return row[name]
-    key, _, inner_name = name.partition(".")
-    inner = row.get(key)
-    return nested_value(inner, inner_name) if inner_name and isinstance(inner, dict) else None
-
-
-def _read_parquet(path: Path, columns: ColumnSelection) -> Iterator[Batch]:
-    start = 0
-    try:
-        # By default, the reader keeps everything that it has read: https://github.com/apache/arrow/issues/39808
-        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-            schema = file.schema_arrow
-            names = columns.select(path, schema.names, _nested_fields(schema))
-            for batch in file.iter_batches(_ROWS, columns=names):
-                values = batch.to_pydict()
-                for name in names:
-                    if name not in values:
-                        outer, _, inner_name = name.partition(".")
-                        values[name] = [nested_value(value or {}, inner_name) for value in values[outer]]
-                columns_of_batch = {name: values[name] for name in names}
-                yield Batch(path, "row", range(start, start + len(batch)), columns_of_batch, schema)
-                start += len(batch)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} contains text that is not UTF-8 ({error}). Write the file again.") from None
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is not a complete Parquet file ({error}). Write the file again.") from None
-
-
-def _nested_fields(fields: Iterable[pa.Field]) -> list[str]:
-    """Return the names of the fields inside structs, such as "review.text"."""
-    names = []
-    for field in fields:
-        if pa.types.is_struct(field.type):
-            inner = [*field.type.names, *_nested_fields(field.type.fields)]
-            names += [f"{field.name}.{name}" for name in inner]
-    return names
-
-
-def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the class names that the package `datasets` wrote for columns with class numbers or lists of them."""
-    try:
-        features = Features.from_arrow_schema(schema)
-    except (AttributeError, KeyError, TypeError, ValueError):  # The schema is damaged, or a newer version wrote it.
-        return {}
-    return _names_of_classes(features)
-
-
-def _names_of_classes(features: Mapping[str, Any]) -> dict[str, list[str]]:
-    names = {}
-    for name, feature in features.items():
-        feature = getattr(feature, "feature", feature)  # for a list, the feature of its items
-        if isinstance(feature, ClassLabel):
-            names[name] = feature.names
-        elif isinstance(feature, dict):
-            names |= {f"{name}.{inner_name}": classes for inner_name, classes in _names_of_classes(feature).items()}
-    return names
 
 
 def is_missing(value: object) -> bool:

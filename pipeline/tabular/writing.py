@@ -18,15 +18,16 @@ from pipeline.core.output import atomic_output
 
 _SURROGATES = "backslashreplace"  # writes a lone surrogate as an escape, such as \ud83d
 Columns = Mapping[str, list[Any]]
-Write = Callable[[Columns, pa.Schema | None], None]
+Types = Mapping[str, pa.DataType]
+Write = Callable[[Columns, Types], None]
 
 
 @contextmanager
 def writing_rows(path: Path | None) -> Iterator[Write]:
     """Yield a function that writes a batch of columns to a file, or as JSON Lines to standard output.
 
-    The file appears only if the block succeeds. The second argument of the function is the schema of the Parquet file
-    that some of the columns come from, or None. If the output is also a Parquet file, these columns keep their types.
+    The file appears only if the block succeeds. The second argument of the function has the known types of columns. A
+    Parquet file uses them, and infers the types of other columns from the first batch.
 
     Raises:
         UserError: The file cannot be written, or its suffix is not supported. The function also raises it if the
@@ -51,7 +52,7 @@ def writing_rows(path: Path | None) -> Iterator[Write]:
                     yield _CsvFile(path, file).write
 
 
-def _write_json(file: IO[str], columns: Columns, _: pa.Schema | None) -> None:
+def _write_json(file: IO[str], columns: Columns, _: Types) -> None:
     for row in zip(*columns.values(), strict=True):
         values = dict(zip(columns, row, strict=True))
         file.write(json.dumps(values, ensure_ascii=False, default=str) + "\n")  # str for dates and similar types
@@ -67,7 +68,7 @@ class _CsvFile:
         self._plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         self._quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
 
-    def write(self, columns: Columns, _: pa.Schema | None) -> None:
+    def write(self, columns: Columns, _: Types) -> None:
         if not self._names:
             self._names = list(columns)
             self._plain.writerow(self._names)
@@ -93,11 +94,10 @@ class _ParquetFile:
         self._path, self._draft = path, draft
         self._writer: pq.ParquetWriter | None = None
 
-    def write(self, columns: Columns, schema: pa.Schema | None) -> None:
+    def write(self, columns: Columns, types: Types) -> None:
         if self._writer:
-            schema = self._writer.schema
-            _require_columns(self._path, schema.names, columns)
-        types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
+            types = column_types(self._writer.schema)
+            _require_columns(self._path, list(types), columns)
         try:
             table = pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
         except pa.ArrowException as error:
@@ -110,6 +110,11 @@ class _ParquetFile:
     def close(self) -> None:
         if self._writer:
             self._writer.close()
+
+
+def column_types(schema: pa.Schema | None) -> dict[str, pa.DataType]:
+    """Return the type of each column of a Parquet file, or nothing if there is no schema."""
+    return {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
 
 
 def _require_columns(path: Path, names: list[str], columns: Columns) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pipeline.core.messages import UserError
-from pipeline.core.text import closest_match, quoted
+from pipeline.core.text import quoted, require_choice
 from pipeline.evaluation.metrics import METRICS, SCORES
 from pipeline.modeling.device import Device, usable_device, use_one_gpu
 from pipeline.params import RENAMED, RuntimeParams, TrainParams, describe
@@ -58,7 +58,7 @@ _BOUNDED_TYPES: dict[str, Any] = {
 def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
     """Raise UserError if the engine would reject a parameter when a single process trains on this machine."""
     if params.metric_for_best_model is not None:
-        _require_name("train.metric_for_best_model", params.metric_for_best_model, ["loss", *METRICS], "a metric")
+        require_choice("train.metric_for_best_model", params.metric_for_best_model, ["loss", *METRICS])
     if params.engine == "loop":
         check_loop(params, runtime)
     elif params.training_args or runtime.report_to != "none" or params.optim not in LOOP["optim"]:
@@ -159,18 +159,13 @@ def _check_training_args(training_args: dict[str, Any], pipeline_fields: Collect
 
     types = typing.get_type_hints(TrainingArguments) | _BOUNDED_TYPES
     for field, value in training_args.items():
-        reason = ""
-        if field in _RESERVED:
-            reason = "whose default the pipeline needs"
-        elif field in TrainParams.model_fields:
-            reason = f"which train.{field} sets"
-        elif field in RENAMED:
-            reason = f"which {RENAMED[field]} sets"
-        elif field in pipeline_fields:
-            reason = "which the pipeline sets"
-        if reason:
-            raise UserError(f"params.yaml: train.training_args must not set {quoted(field)}, {reason}. Remove it.")
-        _require_name("train.training_args", field, types, "a field of TrainingArguments")
+        key = f"train.{field}" if field in TrainParams.model_fields else RENAMED.get(field)
+        if key or field in _RESERVED or field in pipeline_fields:
+            reason = f"{key} sets it" if key else "the pipeline controls it"
+            raise UserError(
+                f"params.yaml: train.training_args must not set {quoted(field)}, because {reason}. Remove it."
+            )
+        require_choice("a field in train.training_args", field, types)
         adapter = TypeAdapter(types[field])
         try:
             adapter.validate_python(value, strict=True)
@@ -189,19 +184,12 @@ def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
     from transformers.integrations import integration_utils
     from transformers.training_args import OptimizerNames
 
-    _require_name("train.optim", params.optim, [name.value for name in OptimizerNames], "an optimizer of transformers")
+    require_choice("train.optim", params.optim, [name.value for name in OptimizerNames])
     tracker = runtime.report_to
     if tracker == "none":
         return
-    _require_name("runtime.report_to", tracker, ["none", *integration_utils.INTEGRATION_TO_CALLBACK], "a tracker")
+    require_choice("runtime.report_to", tracker, ["none", *integration_utils.INTEGRATION_TO_CALLBACK])
     if tracker == "dvclive":
         raise UserError("params.yaml: runtime.report_to must not be dvclive, which rewrites dvc.yaml during the run.")
     if tracker not in integration_utils.get_available_reporting_integrations():  # type: ignore[no-untyped-call]
         raise UserError(f"params.yaml: runtime.report_to is {tracker}, which is not installed. Install it or use none.")
-
-
-def _require_name(key: str, name: str, choices: Collection[str], form: str) -> None:
-    if name not in choices:
-        match = closest_match(name, choices)
-        hint = f"Did you mean {quoted(match)}?" if match else f"The choices are {', '.join(sorted(choices))}."
-        raise UserError(f"params.yaml: {key} must be {form}, got {quoted(name)}. {hint}")

@@ -15,38 +15,39 @@ from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.run_directory import COMPLETE
 from pipeline.modeling import distributed
+
+_COMPLETE = "complete"
 
 
 @contextmanager
-def saving(home: Path, step: int) -> Iterator[None]:
-    """Raise UserError if the block cannot write the checkpoint of a step to `home`."""
+def reporting_write_errors(checkpoints: Path, step: int) -> Iterator[None]:
+    """Raise UserError if the block cannot write the checkpoint of a step to `checkpoints`."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        if distributed.lost_peer(error):
+        if distributed.is_lost_connection(error):
             raise
-        free = shutil.disk_usage(home).free  # If the disk is full, torch's own message does not say so.
+        free = shutil.disk_usage(checkpoints).free  # If the disk is full, torch's own message does not say so.
         raise UserError(
-            f"{home}: the checkpoint of step {step} cannot be written ({free / 1e6:.1f} MB free): "
+            f"{checkpoints}: the checkpoint of step {step} cannot be written ({free / 1e6:.1f} MB free): "
             f"{' '.join(str(error).split())}. Free some space and run again. Training resumes from the last checkpoint."
         ) from error
 
 
-def complete(path: Path) -> None:
+def mark_complete(path: Path) -> None:
     """Flush the files of a checkpoint to the disk, then mark the checkpoint as complete."""
-    with saving(path.parent, saved_step(path)):
+    with reporting_write_errors(path.parent, saved_step(path)):
         for file in path.rglob("*"):  # Sharded weights are a directory.
             if file.is_file():
                 with file.open("rb+") as content:
                     os.fsync(content)
-        (path / COMPLETE).touch()
+        (path / _COMPLETE).touch()
 
 
-def newest(home: Path) -> Path | None:
-    """Return the newest complete checkpoint in `home`, and remove newer, incomplete ones. Rank 0 decides for all."""
-    return distributed.broadcast(_newest(home) if distributed.rank() == 0 else None)
+def newest_checkpoint(checkpoints: Path) -> Path | None:
+    """Return the newest complete checkpoint, and remove newer, incomplete ones. Rank 0 decides for all processes."""
+    return distributed.broadcast(_newest_complete(checkpoints) if distributed.rank() == 0 else None)
 
 
 def saved_step(checkpoint: Path) -> int:
@@ -54,11 +55,11 @@ def saved_step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
-def _newest(home: Path) -> Path | None:
-    for path in sorted(home.glob("checkpoint-*"), key=saved_step, reverse=True):
-        if (path / COMPLETE).exists():
+def _newest_complete(checkpoints: Path) -> Path | None:
+    for path in sorted(checkpoints.glob("checkpoint-*"), key=saved_step, reverse=True):
+        if (path / _COMPLETE).exists():
             best = TrainerState.load_from_json(str(path / TRAINER_STATE_NAME)).best_global_step
-            if best is None or (home / f"checkpoint-{best}" / COMPLETE).exists():
+            if best is None or (checkpoints / f"checkpoint-{best}" / _COMPLETE).exists():
                 log.info("resuming from %s", path)
                 return path
         log.info("removed %s, because it or the checkpoint of its best epoch is incomplete", path)

@@ -33,12 +33,12 @@ def validation_scores(task: Task, logits: NDArray[np.float32], labels: Values) -
         logits: Shape (examples, outputs).
 
     Returns:
-        The metrics, the `loss`, and the number of distinct predictions as `different`.
+        The metrics, the `loss`, and the number of distinct predictions as `distinct_predictions`.
     """
     if task.problem_type == "multi_label_classification":
         labels = labels.astype(np.int64)  # They are floats for the loss, but the metrics need integers.
-    different = len(np.unique(logits_to_predictions(task.problem_type, logits), axis=0))
-    return {**compute_metrics(task, logits, labels), "different": different}
+    distinct = len(np.unique(logits_to_predictions(task.problem_type, logits), axis=0))
+    return {**compute_metrics(task, logits, labels), "distinct_predictions": distinct}
 
 
 def log_epoch(history: History, epochs: int, task: Task) -> None:

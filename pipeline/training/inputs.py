@@ -14,7 +14,7 @@ from pipeline.core.dataset_files import load_split
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.device import Device
-from pipeline.modeling.loading import load_classifier, load_tokenizer
+from pipeline.modeling.loading import load_base_model, load_tokenizer
 from pipeline.modeling.regression_head import standardize_labels
 from pipeline.modeling.scoring import longest_first
 from pipeline.params import TrainParams
@@ -59,12 +59,10 @@ class TrainResult:
 
     Attributes:
         weights: The weights of the whole model, even if each process trained a shard of it.
-        first_step: The number of optimizer steps that were done before the run was resumed, or 0.
     """
 
     weights: dict[str, Any]
     history: History
-    first_step: int
 
 
 def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:
@@ -86,7 +84,7 @@ def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainPara
             "id2label": dict(enumerate(task.labels)),
             "label2id": {name: number for number, name in enumerate(task.labels)},
         }
-    model = load_classifier(
+    model = load_base_model(
         pretrained,
         device.type,
         problem_type=task.problem_type,

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 from pipeline.core.messages import log
-from pipeline.core.signals import ENDING
+from pipeline.core.signals import TERMINATION_SIGNALS
 from pipeline.modeling import distributed
 
 # A launcher forwards a signal that the terminal has already sent to all processes. Within this time, a second signal is
@@ -17,7 +17,7 @@ _ECHO_SECONDS = 1
 
 def ignore_signals(worker: int) -> None:
     """Ignore signals in a worker of the data loader, because training needs it until the checkpoint is saved."""
-    for number in ENDING:
+    for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -31,7 +31,7 @@ class Interruption:
     number = 0
 
     def __enter__(self) -> "Interruption":
-        self._previous = {number: signal.getsignal(number) for number in ENDING}
+        self._previous = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}
         for number in self._previous:
             signal.signal(number, self._receive)
         return self

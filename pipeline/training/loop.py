@@ -25,18 +25,20 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
-from pipeline.modeling.failures import out_of_memory, require_finite
+from pipeline.modeling.failures import reporting_out_of_memory, require_finite
 from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
-from pipeline.training.checkpointing import complete, newest, saving
+from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
 from pipeline.training.history import Curves, epochs_scored, kept_epoch, log_epoch, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption, ignore_signals
 from pipeline.training.sampler import EpochSampler
 
 
-def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
+def fit(
+    inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves
+) -> TrainResult:
     """Fine-tune `inputs.model` in the same way as `fit` in trainer.py.
 
     Raises:
@@ -60,7 +62,7 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         torch.manual_seed(params.seed + accelerator.process_index)
 
     state = TrainerState(max_steps=max_steps, best_global_step=None)
-    if checkpoint := newest(home):
+    if checkpoint := newest_checkpoint(checkpoints):
         accelerator.load_state(str(checkpoint))
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
     first_step = state.global_step
@@ -68,7 +70,13 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
     batches_to_skip = steps_to_skip * params.gradient_accumulation_steps
     loss_since_logged, steps_since_logged = torch.zeros((), device=accelerator.device), 0
     bar = tqdm(total=max_steps, initial=first_step, disable=not sys.stderr.isatty() or distributed.rank() > 0)
-    with logging_redirect_tqdm(), bar, fast_dropout(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
+    with (
+        logging_redirect_tqdm(),
+        bar,
+        fast_dropout(),
+        reporting_out_of_memory(MEMORY_REMEDY),
+        Interruption() as interruption,
+    ):
         for epoch in range(first_epoch, params.epochs):
             if _is_stopped_early(state, params, inputs):
                 break
@@ -110,13 +118,13 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
                     log_epoch(state.log_history, params.epochs, inputs.task)
                     curves(state.log_history)
                 if interruption.agreed() or epoch_ends or state.global_step % runtime.save_steps == 0:
-                    _save(accelerator, state, home)
+                    _save(accelerator, state, checkpoints)
                     if interruption.agreed():
                         interruption.stop(state.global_step, max_steps)
     weights = accelerator.get_state_dict(model)
     if params.keep == "best" and state.best_global_step != state.global_step:
-        weights = load_file(home / f"checkpoint-{state.best_global_step}" / "model.safetensors")
-    return TrainResult(weights, state.log_history, first_step)
+        weights = load_file(checkpoints / f"checkpoint-{state.best_global_step}" / "model.safetensors")
+    return TrainResult(weights, state.log_history)
 
 
 def _accelerator(inputs: TrainInputs, params: TrainParams) -> Accelerator:
@@ -188,7 +196,7 @@ def _is_stopped_early(state: TrainerState, params: TrainParams, inputs: TrainInp
 
 def _log_step(state: TrainerState, inputs: TrainInputs, loss: float, grad_norm: float, lr: float) -> None:
     """Append the last step to the history, like the Trainer does."""
-    loss *= inputs.loss.unit
+    loss *= inputs.loss.squared_scale
     require_finite("loss", loss, state.global_step)
     if inputs.device.precision != "fp16":  # With fp16, gradients may overflow, and the scaler skips the step.
         require_finite("gradient norm", grad_norm, state.global_step)
@@ -219,15 +227,15 @@ def _evaluate(accelerator: Accelerator, model: Any, loader: DataLoader[Any], inp
     return validation_scores(inputs.task, logits, labels)
 
 
-def _save(accelerator: Accelerator, state: TrainerState, home: Path) -> None:
+def _save(accelerator: Accelerator, state: TrainerState, checkpoints: Path) -> None:
     """Save a complete checkpoint, and remove all but the newest and the best one."""
-    path = home / f"checkpoint-{state.global_step}"
-    with saving(home, state.global_step):
+    path = checkpoints / f"checkpoint-{state.global_step}"
+    with reporting_write_errors(checkpoints, state.global_step):
         accelerator.save_state(str(path))
         if accelerator.is_main_process:
             state.save_to_json(str(path / TRAINER_STATE_NAME))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        complete(path)
+        mark_complete(path)
         best = state.best_global_step
-        rotate_checkpoints(str(home), 2, str(home / f"checkpoint-{best}") if best else None)
+        rotate_checkpoints(str(checkpoints), 2, str(checkpoints / f"checkpoint-{best}") if best else None)

@@ -36,8 +36,8 @@ class SummedLoss:
     label_scale: float = 1.0
 
     @property
-    def unit(self) -> float:
-        """The factor that converts a loss to the units of the labels, for the log."""
+    def squared_scale(self) -> float:
+        """The factor that converts a loss to the squared units of the labels, for the log. It is 1 for classes."""
         return self.label_scale**2
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:

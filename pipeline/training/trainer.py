@@ -17,11 +17,11 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.modeling import distributed
 from pipeline.modeling.cpu import fast_dropout
-from pipeline.modeling.failures import out_of_memory, require_finite
+from pipeline.modeling.failures import reporting_out_of_memory, require_finite
 from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
-from pipeline.training.checkpointing import complete, newest, saved_step, saving
+from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
 from pipeline.training.history import Curves, log_epoch, validation_scores
 from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
 from pipeline.training.interruption import Interruption, ignore_signals
@@ -30,26 +30,28 @@ from pipeline.training.sampler import EpochSampler
 from pipeline.training.tracker import set_up_tracker
 
 
-def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves) -> TrainResult:
+def fit(
+    inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves
+) -> TrainResult:
     """Fine-tune `inputs.model` with the Trainer, and score it on `inputs.validation` after each epoch.
 
     Args:
-        home: The directory of this run's checkpoints. Training resumes from the newest complete checkpoint there.
+        checkpoints: The directory of this run's checkpoints. Training resumes from the newest complete one.
         curves: Called with the history so far whenever it has a new entry.
 
     Raises:
         UserError: A parameter is rejected, training fails, or a checkpoint cannot be written.
     """
     task = inputs.task
-    arguments = training_arguments(params, runtime, inputs.device, home, task.metric_for_best_model)
+    arguments = training_arguments(params, runtime, inputs.device, checkpoints, task.metric_for_best_model)
     if arguments.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise UserError(
             "params.yaml: train.training_args.label_smoothing_factor requires that each example has exactly one class, "
             f"but the problem type of this task is {task.problem_type}. Remove it."
         )
     if runtime.report_to != "none":
-        set_up_tracker(arguments, home.name)
-    checkpoint = newest(home)
+        set_up_tracker(arguments, checkpoints.name)
+    checkpoint = newest_checkpoint(checkpoints)
     trainer = CorrectedTrainer(
         model=inputs.model,
         args=arguments,
@@ -72,12 +74,12 @@ def fit(inputs: TrainInputs, home: Path, params: TrainParams, runtime: RuntimePa
         if state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"]:
             # Early stopping had ended this run. The Trainer does not remember that and would train on.
             arguments.num_train_epochs = round(state.epoch)
-    with logging_redirect_tqdm(), out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
-        trainer.add_callback(_Checkpointing(home, runtime.save_steps, interruption))
+    with logging_redirect_tqdm(), reporting_out_of_memory(MEMORY_REMEDY), Interruption() as interruption:
+        trainer.add_callback(_Checkpointing(checkpoints, runtime.save_steps, interruption))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
     weights = trainer.accelerator.get_state_dict(trainer.model)
-    return TrainResult(weights, trainer.state.log_history, saved_step(checkpoint) if checkpoint else 0)
+    return TrainResult(weights, trainer.state.log_history)
 
 
 class CorrectedTrainer(Trainer):
@@ -138,7 +140,7 @@ class CorrectedTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
-            logs["loss"] *= self._summed_loss.unit
+            logs["loss"] *= self._summed_loss.squared_scale
             require_finite("loss", logs["loss"], self.state.global_step)
             if not self.args.fp16:  # With fp16, gradients may overflow, and the scaler skips the step.
                 require_finite("gradient norm", logs["grad_norm"], self.state.global_step)
@@ -147,7 +149,7 @@ class CorrectedTrainer(Trainer):
         super().log(logs, start_time)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        with saving(Path(str(self.args.output_dir)), self.state.global_step):
+        with reporting_write_errors(Path(str(self.args.output_dir)), self.state.global_step):
             super()._save_checkpoint(model, trial)
 
 
@@ -168,14 +170,14 @@ class _SamplerEpoch(TrainerCallback):
 class _Checkpointing(TrainerCallback):
     """Save a checkpoint every `save_steps` steps, not only after each epoch, and stop the run after a signal."""
 
-    def __init__(self, home: Path, save_steps: int, interruption: Interruption) -> None:
-        self._home = home
+    def __init__(self, checkpoints: Path, save_steps: int, interruption: Interruption) -> None:
+        self._checkpoints = checkpoints
         self._save_steps = save_steps
         self._interruption = interruption
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.best_global_step:  # The directory may have moved since the state was saved.
-            state.best_model_checkpoint = str(self._home / f"checkpoint-{state.best_global_step}")
+            state.best_model_checkpoint = str(self._checkpoints / f"checkpoint-{state.best_global_step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         due = self._interruption.agreed() or state.global_step % self._save_steps == 0
@@ -187,8 +189,8 @@ class _Checkpointing(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         args.distributed_state.wait_for_everyone()  # After this, all processes have written their random states.
         if distributed.rank() == 0:
-            complete(self._home / f"checkpoint-{state.global_step}")
-            rotate_checkpoints(str(self._home), 2, state.best_model_checkpoint)  # Keep the newest and the best.
+            mark_complete(self._checkpoints / f"checkpoint-{state.global_step}")
+            rotate_checkpoints(str(self._checkpoints), 2, state.best_model_checkpoint)  # Keep the newest and the best.
         if self._interruption.agreed():
             self._interruption.stop(state.global_step, state.max_steps)
 
