@@ -26,7 +26,7 @@ from pipeline.core.packages import REQUIREMENTS, require_locked
 from pipeline.core.parquet import read_split
 from pipeline.core.paths import RAW
 from pipeline.core.task import TASK, TRAIN, Task, read_task
-from pipeline.evaluation.predictions import LINEAR, write_predictions
+from pipeline.evaluation.prediction_files import LINEAR, write_predictions
 
 _MOST_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
 _CHUNK = 10_000  # rows that are predicted at once
@@ -53,7 +53,9 @@ def baseline(raw: Path, out: Path) -> None:
         for split in task.predicted_splits:
             rows = read_split(raw, split, "download").to_pandas()
             starts = range(0, len(rows), _CHUNK)
-            logits = np.concatenate([_logits(model, vectorizer, rows[start : start + _CHUNK], task) for start in starts])
+            logits = np.concatenate(
+                [_logits(model, vectorizer, rows[start : start + _CHUNK], task) for start in starts]
+            )
             labels = _labels(rows) if "label" in rows else None
             write_predictions(draft, split, task, rows["idx"].to_numpy(), labels, logits)
         shutil.copy(raw / TASK, draft)
@@ -99,7 +101,7 @@ def _overlap(first: str, second: str) -> list[float]:
 
 
 def _logits(model: Any, vectorizer: FeatureUnion, rows: pd.DataFrame, task: Task) -> NDArray[np.float64]:
-    """Return the logits, shape (rows, outputs). Their softmax, or for several labels their sigmoid, is the probability."""
+    """Return the logits, shape (rows, outputs)."""
     features = _features(vectorizer, rows, task)
     if task.problem_type == "regression":
         return model.predict(features)[:, None]
