@@ -16,12 +16,12 @@ from pipeline.core.data_card import MOST_TRUNCATED
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
-from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, baseline, losses
+from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, baseline
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.reporting import learning_curves, mistakes, slices
-from pipeline.reporting.learning_curves import CurveVerdict, Epoch
+from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import Slice
 
@@ -31,7 +31,7 @@ _CONFUSIONS = 5  # listed
 
 def page(results: Results) -> str:
     """Render the page as HTML. It contains no date and no path, so the same results give the same text."""
-    task, predictions = results.task, results.predictions
+    task, predictions, training = results.task, results.predictions, results.training
     main = task.verdict_split
     splits = sorted(task.scored_splits, key=lambda split: split != main)
     # Take the names from history.csv: its columns are in the order of the task's metrics during training.
@@ -52,7 +52,9 @@ def page(results: Results) -> str:
             charts=_charts(results, splits, epochs, curve_names, sliced[main]),
             confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
             curve_names=curve_names,
-            curve_verdicts=_curve_verdicts(results, epochs),
+            curve_verdicts=learning_curves.judge(
+                epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
+            ),
             epochs=epochs,
             meanings={name: metric.meaning for name, metric in METRICS.items()},
             frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
@@ -110,19 +112,6 @@ def _environment() -> jinja2.Environment:
         "script": charts.javascript(),
     }
     return environment
-
-
-def _curve_verdicts(results: Results, epochs: Sequence[Epoch]) -> list[CurveVerdict]:
-    task, training = results.task, results.training
-    validated = results.card.splits["validation"].rows
-    return learning_curves.judge(
-        epochs,
-        training["metric_for_best_model"],
-        training["epochs"],
-        training["degenerate"],
-        f"{validated:,} {task.noun}",
-        _loss_error(task, results.predictions["validation"], validated),
-    )
 
 
 def _has_tie(results: Results, epochs: Sequence[Epoch]) -> bool:
@@ -222,12 +211,6 @@ def _threshold_effects(predictions: Predictions, threshold: float) -> dict[str, 
         before, after = (jackknife(name, predictions.labels, answers) for answers in (predictions.predicted, above))
         differences[name] = difference(before[np.newaxis], after[np.newaxis], same_seeds=True)
     return differences
-
-
-def _loss_error(task: Task, predictions: Predictions, n: int) -> float:
-    """Estimate the standard error of the mean loss over n examples from the examples that were predicted."""
-    every_loss = losses(task.problem_type, predictions.logits, predictions.labels)
-    return float(every_loss.reshape(len(predictions.labels), -1).mean(axis=1).std() / n**0.5)
 
 
 def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
