@@ -11,6 +11,7 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
+import vl_convert
 
 from pipeline.core.output import rounded
 from pipeline.evaluation.metrics import METRICS
@@ -30,8 +31,6 @@ alt.data_transformers.disable_max_rows()  # The limit of 5,000 rows would stop t
 @cache
 def javascript() -> str:
     """Bundle page.js with Vega, Vega-Lite and Vega-Embed into a script that needs no network."""
-    import vl_convert
-
     return vl_convert.javascript_bundle(Path(__file__).with_name("page.js").read_text(encoding="utf-8"))
 
 
@@ -166,7 +165,7 @@ def _residuals(points: pd.DataFrame, split: str) -> pd.DataFrame:
     return rows.assign(residual=(rows["prediction"] - rows["label"]).map(rounded))
 
 
-def slices(slices: Sequence[Slice], name: str, overall: float) -> Spec:
+def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:
     """Draw a metric and its interval in each slice for which it is defined, and a line at the metric of all rows."""
     rows = pd.DataFrame(
         {"slice": part.name, "score": part.scores[name], **part.intervals[name], "rows": part.n}
