@@ -103,7 +103,7 @@ def reliability(bins: pd.DataFrame, splits: Sequence[str], lowest: float) -> Spe
         bins: The rows of reliability.csv.
         lowest: The lowest possible confidence.
     """
-    points = _lines(bins, splits, "confidence", "accuracy", "n").encode(
+    points = _lines(bins, splits, "confidence", "accuracy", "n", symbol="circle").encode(
         x=alt.X("confidence:Q", title="confidence", axis=_PERCENT, scale=alt.Scale(domain=[lowest, 1])),
         y=alt.Y("accuracy:Q", title="accuracy", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
         size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500])),
@@ -193,18 +193,19 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
 
 
-def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str) -> alt.Chart:
+def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str = "stroke") -> alt.Chart:
     """Draw a line for each of the splits through its rows, in their order.
 
     Args:
         columns: The columns to keep.
+        symbol: The symbols in the legend. Vega does not draw a "stroke" for points.
     """
     # The splits have the order of the colors. The first color is for train, even if train is not drawn.
     every = sorted({"train", *splits}, key=lambda split: (split != "train", split != "validation", split))
     drawn = [split for split in every if split in splits]
     lines = [_downsampled(rows.loc[rows["split"] == split, ["split", *columns]]) for split in drawn]
     points = pd.concat(lines).rename_axis("order").reset_index()
-    legend = _legend(drawn)
+    legend = _legend(drawn, symbol)
     dashes = alt.Scale(domain=every, range=list(_DASHES[: len(every)]))
     chart: alt.Chart = (
         alt.Chart(points)
@@ -222,9 +223,9 @@ def _downsampled(points: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([points.iloc[: -1 : len(points) // _MOST_POINTS + 1], points.iloc[-1:]])
 
 
-def _legend(names: Sequence[str]) -> alt.Legend:
-    """Return a legend of lines. If a row of the names would be wider than a phone, the names form a column."""
-    legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
+def _legend(names: Sequence[str], symbol: str = "stroke") -> alt.Legend:
+    """Return a legend. If a row of the names would be wider than a phone, the names form a column."""
+    legend = alt.Legend(orient="top", title=None, symbolType=symbol, symbolSize=300, symbolStrokeWidth=2)
     legend.values = list(names)
     if sum(map(len, names)) > 20:
         legend.columns = 1
