@@ -74,7 +74,7 @@ def page(results: Results) -> str:
 
 
 def _baseline_differs(results: Results, split: str) -> bool:
-    """Return whether a score of the committed baseline differs visibly, which needs a baseline."""
+    """Return whether there is a committed baseline, and one of its scores differs visibly."""
     if not results.baseline:
         return False
     scores, baseline_scores = results.evaluation[split], results.baseline[split]
