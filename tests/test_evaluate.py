@@ -21,9 +21,10 @@ from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.calibration import best_threshold, if_calibrated
+from pipeline.evaluation.calibration import if_calibrated
 from pipeline.evaluation.metrics import applicable_metrics, logits_to_predictions, logits_to_probabilities, loss, scores
 from pipeline.evaluation.signature import joined
+from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.sources.glue import task_of
 

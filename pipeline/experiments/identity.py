@@ -19,7 +19,7 @@ from pipeline.params import PARAMS, Params, load_params, parse_params
 SEED = "train.seed"
 _PIPELINE, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
 _OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage in dvc.yaml
-_CODE = {".py", ".jinja", ".js"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
+_CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
 
 def identity(overrides: list[str]) -> str:
