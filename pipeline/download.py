@@ -25,8 +25,8 @@ from pipeline.sources.corpus import Corpus, describe_rows, drop_incomplete
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
+from pipeline.sources.glue_rows import load_glue
 from pipeline.sources.hub_data import load_hub
-from pipeline.sources.published import load_glue
 from pipeline.sources.splits import groups_sharing_a_text
 from pipeline.sources.survey import survey
 

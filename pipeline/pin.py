@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
-from pipeline.sources.checkpoints import has_safetensors, is_path, needed, parse_name
+from pipeline.sources.checkpoints import files_to_copy, has_safetensors, is_path, parse_name
 from pipeline.sources.fetch import Unavailable, conversions, hub_model, pin_dataset
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def pin(checkpoint: str) -> str:
             model = _converted(model)
     except Unavailable as error:
         raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
-    files = needed(_file_names(model), model.id)
+    files = files_to_copy(_file_names(model), model.id)
     log.info("%s at %s has %s", model.id, revision or model.sha, ", ".join(files))
     return f"{model.id}@{model.sha}"
 

@@ -17,7 +17,7 @@ from pipeline.core.messages import UserError
 from pipeline.download import download
 from pipeline.sources.corpus import rows_sha256
 from pipeline.sources.glue import HUB_REPO, HUB_REVISION
-from pipeline.sources.published import MRPC_FILES, MRPC_SHA256, load_glue
+from pipeline.sources.glue_rows import MRPC_FILES, MRPC_SHA256, load_glue
 
 TRAIN, TEST, DEV_IDS = MRPC_FILES
 

@@ -16,9 +16,9 @@ from hub import Hub
 from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
 from pipeline.download import download
-from pipeline.sources import published
-from pipeline.sources.glue import GLUE, HUB_REPO, HUB_REVISION, task_of
-from pipeline.sources.published import load_glue
+from pipeline.sources import glue_rows
+from pipeline.sources.glue import GLUE, HUB_REPO, HUB_REVISION, glue_task
+from pipeline.sources.glue_rows import load_glue
 
 REAL = {  # rows per split; rows of train per label, or the mean label; entries of the first row of train
     "rte": (
@@ -81,7 +81,7 @@ def small_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make an empty mirror, limit every task to a few rows, and turn off the checksums of the archives."""
     for name, entry in SMALL_TASKS.items():
         monkeypatch.setitem(GLUE, name, entry)
-    monkeypatch.setattr(published, "ARCHIVE_SHA256", {})
+    monkeypatch.setattr(glue_rows, "ARCHIVE_SHA256", {})
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     monkeypatch.setenv("GLUE_MIRROR", str(mirror))
@@ -107,7 +107,7 @@ def write_archive(mirror: Path, name: str) -> Path:
     columns, label, labels = COLUMNS[name]
     folder = mirror / SMALL_TASKS[name].folder
     folder.mkdir()
-    for split, rows in zip(task_of(name).splits, SMALL_SIZES, strict=False):
+    for split, rows in zip(glue_task(name).splits, SMALL_SIZES, strict=False):
         hidden = split.startswith("test")
         names = ["index", *(SMALL_TASKS[name].columns or columns)] if hidden else columns
         names = [column for column in dict.fromkeys(names) if not hidden or column not in (label, "source", "star")]
@@ -145,7 +145,7 @@ def test_every_task_is_read_from_its_archive_layout(
 
 def test_labels_have_the_same_order_as_on_the_hub() -> None:
     """The order decides what 0 and 1 in a file mean, and which class is positive."""
-    assert {name: task_of(name).labels for name in GLUE} == {
+    assert {name: glue_task(name).labels for name in GLUE} == {
         "cola": ["unacceptable", "acceptable"],
         "sst2": ["negative", "positive"],
         "mrpc": ["not_equivalent", "equivalent"],
@@ -159,11 +159,11 @@ def test_labels_have_the_same_order_as_on_the_hub() -> None:
 
 
 def test_mnli_is_scored_on_the_matched_and_mismatched_splits() -> None:
-    task = task_of("mnli")
+    task = glue_task("mnli")
     assert task.predicted_splits == ["validation", "test", "validation_mismatched", "test_mismatched"]
     assert task.scored_splits == ["validation", "validation_mismatched"]
     assert task.verdict_split == "validation"
-    assert task_of("mrpc").scored_splits == ["validation", "test"]
+    assert glue_task("mrpc").scored_splits == ["validation", "test"]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def hub_files() -> dict[str, bytes]:
     """Return GLUE as on the Hub: labels are numbers, hidden labels are -1, and the labels of STS-B have 32 bits."""
     files = {}
     for name in COLUMNS:
-        task = task_of(name)
+        task = glue_task(name)
         for split, size in zip(task.splits, SMALL_SIZES, strict=False):
             labels = [-1.0] * size if split.startswith("test") else [0.0, 1.0, 2.4 if name == "stsb" else 1.0][:size]
             columns: dict[str, Any] = {name: [f"{name} {row}" for row in range(size)] for name in task.text_columns}

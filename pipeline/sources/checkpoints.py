@@ -12,12 +12,12 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.sources.fetch import (
     Unavailable,
-    copy,
+    copy_verified,
+    download_file,
     file_sha256,
-    from_hub,
     hub_model,
     local_file,
-    mirror,
+    mirror_directory,
     not_fetched,
 )
 from pipeline.sources.tokenizer_files import VOCABULARIES, add_tokenizer, vocabulary_files
@@ -122,7 +122,7 @@ def is_path(checkpoint: str) -> bool:
     return bool(_PATH.match(checkpoint.partition("@")[0]))
 
 
-def find(checkpoint: str) -> Checkpoint | Path:
+def find_checkpoint(checkpoint: str) -> Checkpoint | Path:
     """Look up model.checkpoint, which names a commit on the Hub or a local directory.
 
     A name in the catalog always means the catalog. A directory with the same name is written as `./name`.
@@ -157,11 +157,11 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     Raises:
         UserError: The model does not exist, its name has no commit, or its files are missing or unusable.
     """
-    origin = find(checkpoint)
+    origin = find_checkpoint(checkpoint)
     source: dict[str, Any]
     if isinstance(origin, Path):
-        for file in needed(_names(origin), str(origin)):
-            copy(origin / file, out / file, sha256=None)
+        for file in files_to_copy(_names(origin), str(origin)):
+            copy_verified(origin / file, out / file, sha256=None)
         source = {"checkpoint": "a local directory", "revision": None}  # The path has no meaning elsewhere.
     else:
         name, _ = parse_name(checkpoint)
@@ -188,7 +188,7 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     Raises:
         UserError: The source does not have the published files.
     """
-    mirrored = mirror(_MIRROR)
+    mirrored = mirror_directory(_MIRROR)
     directory, source = None, "the Hub"
     if mirrored and (mirrored / name).is_dir():
         directory, source = mirrored / name, _MIRROR
@@ -202,13 +202,13 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     try:
         files = list(checkpoint.files)
         if not files and directory:
-            files = needed(_names(directory), str(directory))
+            files = files_to_copy(_names(directory), str(directory))
         elif not files:
             listed = hub_model(name, checkpoint.revision).siblings or []
-            files = needed([file.rfilename for file in listed], f"{name} from the Hub")
+            files = files_to_copy([file.rfilename for file in listed], f"{name} from the Hub")
         for file in files:
-            path = local_file(directory, file) if directory else from_hub(name, file, checkpoint.revision, "model")
-            copy(path, out / file, checkpoint.files.get(file))
+            path = local_file(directory, file) if directory else download_file(name, file, checkpoint.revision, "model")
+            copy_verified(path, out / file, checkpoint.files.get(file))
     except Unavailable as error:
         if directory:
             raise UserError(f"{source}: {error}. Fix or replace the file.") from None
@@ -221,7 +221,7 @@ def has_safetensors(present: Collection[str]) -> bool:
     return any(_WEIGHTS.fullmatch(name) for name in present)
 
 
-def needed(present: Collection[str], where: str) -> list[str]:
+def files_to_copy(present: Collection[str], where: str) -> list[str]:
     """Choose the config, the safetensors weights and the tokenizer among the files of a model.
 
     The tokenizer is tokenizer.json, or the vocabulary if that file is missing.

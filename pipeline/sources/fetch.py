@@ -26,7 +26,7 @@ class Unavailable(Exception):
     """A source does not have a file, or its file differs from the published one."""
 
 
-def mirror(variable: str) -> Path | None:
+def mirror_directory(variable: str) -> Path | None:
     """Return the directory that an environment variable names, or None if the variable is not set.
 
     Raises:
@@ -55,7 +55,7 @@ def local_file(directory: Path, name: str) -> Path:
     return path
 
 
-def copy(source: Path, target: Path, sha256: str | None) -> None:
+def copy_verified(source: Path, target: Path, sha256: str | None) -> None:
     """Copy a file. Raises Unavailable if its sha256 is known and the file has a different one."""
     if sha256:
         require_sha256(source, sha256)
@@ -77,14 +77,14 @@ def not_fetched(subject: str, variable: str, content: str, error: Unavailable) -
         variable: The environment variable that names the mirror.
         content: The files that the mirror would need.
     """
-    mirrored = f"{variable} has no {content}" if mirror(variable) else f"{variable} is not set"
+    mirrored = f"{variable} has no {content}" if mirror_directory(variable) else f"{variable} is not set"
     return UserError(
         f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error}. Connect to a "
         f'network, set {variable} to a directory with {content}, or run "make demo", which needs neither.'
     )
 
 
-def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
+def download_file(repo: str, file: str, revision: str, repo_type: str) -> Path:
     """Download a file of a Hub repository at a commit to the local cache, and return its path there.
 
     Raises:

@@ -14,8 +14,8 @@ from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, published_origin
-from pipeline.sources.fetch import Unavailable, from_hub, hub_dataset, mirror, not_fetched
-from pipeline.sources.files import NAMES
+from pipeline.sources.fetch import Unavailable, download_file, hub_dataset, mirror_directory, not_fetched
+from pipeline.sources.files import SPLIT_ALIASES, SPLITS
 from pipeline.sources.raw_rows import collect_rows, columns_to_read, make_corpus
 from pipeline.tabular.reading import Batch, ColumnSelection, read_file
 
@@ -39,7 +39,7 @@ def load_hub(params: DataParams) -> Corpus:
         split: collect_rows(
             _batches(f"{name} {names[split]}", available[names[split]], columns_to_read(split, params)), split, params
         )
-        for split in dict.fromkeys(NAMES.values())
+        for split in SPLITS
         if split in names
     }
     corpus = make_corpus(rows, params)
@@ -130,7 +130,7 @@ def _fetch(builder: DatasetBuilder, dataset: str, directory: Path | None) -> dic
                 )
             file = address.removeprefix(root)
             try:
-                paths.append(directory / file if directory else from_hub(name, file, revision, "dataset"))
+                paths.append(directory / file if directory else download_file(name, file, revision, "dataset"))
             except Unavailable as error:
                 raise not_fetched(name, _MIRROR, f"{name}/", error) from None
     return files
@@ -138,7 +138,7 @@ def _fetch(builder: DatasetBuilder, dataset: str, directory: Path | None) -> dic
 
 def _mirrored(name: str) -> Path | None:
     """Return the directory of a dataset in the mirror, or None if the mirror does not have it."""
-    directory = mirror(_MIRROR)
+    directory = mirror_directory(_MIRROR)
     return directory / name if directory and (directory / name).is_dir() else None
 
 
@@ -233,7 +233,7 @@ def _choose_splits(name: str, available: list[str], params: DataParams) -> dict[
     names: dict[str, str] = {}
     ignored = []
     for source in available:
-        split = NAMES.get(source.lower())
+        split = SPLIT_ALIASES.get(source.lower())
         if split is None:
             ignored.append(source)
         elif split in names:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pipeline.core.messages import UserError
 from pipeline.core.text import listing, literal
 from pipeline.sources.label_column import LabelColumn
-from pipeline.sources.label_values import has_value, is_integer, is_minus_one, is_number, is_quoted_list, text_of
+from pipeline.sources.label_values import has_value, is_integer, is_minus_one, is_number, is_quoted_list, label_text
 from pipeline.tabular.opening import LONE_SURROGATE
 
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
@@ -138,7 +138,7 @@ def look_alike_warnings(column: LabelColumn, classes: Mapping[str, int]) -> list
     spellings = sorted(column.first_rows)
     if not column.first_list:  # The values are single labels, and still have the spaces around them.
         raws = [value.raw for value in column.known if value.labels]
-        spellings = sorted({raw if isinstance(raw, str) else str(text_of(raw)) for raw in raws})
+        spellings = sorted({raw if isinstance(raw, str) else str(label_text(raw)) for raw in raws})
         lists = [spelling for spelling in spellings if is_quoted_list(spelling)]
         if lists and len(lists) < len(spellings):
             warnings.append(

@@ -14,7 +14,7 @@ from pipeline.core.messages import log
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import literal
 from pipeline.params import DataParams
-from pipeline.sources.label_values import are_text_lists, bit, is_minus_one, items_of_text, texts_of
+from pipeline.sources.label_values import are_text_lists, as_bit, is_minus_one, items_of_text, label_texts
 
 
 class LabelValue(NamedTuple):
@@ -35,12 +35,12 @@ class LabelValue(NamedTuple):
     @property
     def lists_labels(self) -> bool:
         """Whether the value is a list, or a text that lists labels, even a single label as in "spam;"."""
-        is_separated = isinstance(self.raw, str) and self.labels != texts_of([self.raw])
+        is_separated = isinstance(self.raw, str) and self.labels != label_texts([self.raw])
         return isinstance(self.raw, list) or len(self.labels) > 1 or is_separated
 
     @property
     def is_vector(self) -> bool:
-        return all(bit(item) is not None for item in self.items)
+        return all(as_bit(item) is not None for item in self.items)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def read_column(
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
             items = _split_text(value, separator, has_text_lists)
-        values.append(LabelValue(value, where, items, texts_of(items)))
+        values.append(LabelValue(value, where, items, label_texts(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_size] for label in value.labels))
     is_label = "-1" in (id2label or ()) or any(map(is_minus_one, train_labels))

@@ -25,7 +25,7 @@ from pipeline.sources.label_checks import (
     too_many,
 )
 from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
-from pipeline.sources.label_values import bit, has_value, is_code, is_integer, is_number
+from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer, is_number
 from pipeline.tabular.reading import is_missing
 
 # The metrics of each problem type. Verdicts are based on the first one.
@@ -225,7 +225,7 @@ def _vector_length(column: LabelColumn) -> int | None:
     odd = next((value for value in lists if not value.is_vector), None)
     lengths = {len(value.items) for value in vectors}
     length = max(lengths, default=0)
-    has_repeats = any(len({bit(item) for item in value.items}) < len(value.items) for value in vectors)
+    has_repeats = any(len({as_bit(item) for item in value.items}) < len(value.items) for value in vectors)
     are_vectors = length > 2 or (not odd and (has_repeats or lengths == {2}))
     if not are_vectors:
         return None
@@ -261,7 +261,7 @@ def _encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[l
     positions = [labels.index(label) for label in id2label]
     encoded = [
         # An empty text is not a vector, although in a list of labels it would mean that the row has none of them.
-        [int(bool(bit(value.items[position]))) for position in positions] if value.labels else None
+        [int(bool(as_bit(value.items[position]))) for position in positions] if value.labels else None
         for value in column.values
     ]
     return list(id2label.values()), encoded

@@ -11,9 +11,10 @@ from pipeline.core.data_card import GROUP
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, drop_incomplete
+from pipeline.sources.files import SPLITS
 from pipeline.sources.label_values import label_values
 from pipeline.sources.labels import Labels, read_labels
-from pipeline.sources.splits import MADE, assign, made_fractions, split_keys
+from pipeline.sources.splits import assign_splits, read_split_values, split_fractions
 from pipeline.tabular.reading import Batch, ColumnSelection, texts
 
 
@@ -76,14 +77,16 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
     Raises:
         UserError: The rows do not fit the section `data` of params.yaml.
     """
-    keys = split_keys(params.split, rows[TRAIN].texts[params.split.column]) if params.split.column else None
-    fractions = made_fractions(params, rows, keys)
+    split_values = None
+    if params.split.column:
+        split_values = read_split_values(params.split, rows[TRAIN].texts[params.split.column])
+    fractions = split_fractions(params, rows, split_values)
     labels = read_labels(
         {split: part.labels for split, part in rows.items()},
         {split: part.class_names for split, part in rows.items()},
         params,
     )
-    task = _task(params, labels, [split for split in MADE[1:] if split in rows or split in fractions], list(rows))
+    task = _task(params, labels, [split for split in SPLITS[1:] if split in rows or split in fractions], list(rows))
     splits: dict[str, pd.DataFrame] = {}
     warnings = [*labels.warnings]
     for split, part in rows.items():
@@ -93,11 +96,11 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
         frame["idx"] = np.arange(len(frame), dtype=np.int32)
         splits[split] = drop_incomplete(split, frame, task, params.on_missing, warnings)
     train = splits[TRAIN]
-    if keys is not None:
-        keys = keys[train["idx"]]
+    if split_values is not None:
+        split_values = split_values[train["idx"]]
         if params.split.type == "group":
-            train = train.assign(**{GROUP: keys})
-    names = assign(params.split, fractions, train, keys, task)
+            train = train.assign(**{GROUP: split_values})
+    names = assign_splits(params.split, fractions, train, split_values, task)
     splits |= {split: train[names == split] for split in fractions}
     return Corpus(task, {split: splits[split] for split in task.splits}, {}, warnings)
 

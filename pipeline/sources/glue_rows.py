@@ -11,8 +11,8 @@ from pyarrow import ArrowException
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
 from pipeline.sources.corpus import Corpus, published_origin, rows_sha256
-from pipeline.sources.fetch import Unavailable, from_hub, local_file, mirror, not_fetched, require_sha256
-from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, task_of
+from pipeline.sources.fetch import Unavailable, download_file, local_file, mirror_directory, not_fetched, require_sha256
+from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, glue_task
 
 # The original files of MRPC (Dolan & Brockett 2005).
 MRPC_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
@@ -30,9 +30,9 @@ def load_glue(name: str) -> Corpus:
     Raises:
         UserError: The Hub does not provide the published rows, or a file of the mirror is missing or damaged.
     """
-    task, folder = task_of(name), GLUE[name].folder
+    task, folder = glue_task(name), GLUE[name].folder
     variable, content = ("MRPC_MIRROR", ", ".join(MRPC_FILES)) if name == "mrpc" else ("GLUE_MIRROR", f"{folder}/")
-    directory = mirror(variable)
+    directory = mirror_directory(variable)
     if directory and (name == "mrpc" or (directory / folder).is_dir()):
         source = variable
         try:
@@ -124,7 +124,7 @@ def _read_hub(task: Task) -> dict[str, pd.DataFrame]:
     splits = {}
     for split in task.splits:
         file = f"{task.name}/{_published(task, split)}-00000-of-00001.parquet"
-        path = from_hub(HUB_REPO, file, HUB_REVISION, "dataset")
+        path = download_file(HUB_REPO, file, HUB_REVISION, "dataset")
         try:
             rows = pq.read_table(path, columns=[*task.text_columns, "label", "idx"]).to_pandas()
         except (ArrowException, OSError) as error:
