@@ -19,7 +19,7 @@ from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.onboarding.trial import run_stage
 from pipeline.params import Params
-from pipeline.sources.checkpoints import find_checkpoint, parse_name
+from pipeline.sources.checkpoints import find_checkpoint, needs_download, parse_name
 from pipeline.training.history import History
 from pipeline.training.inputs import load_inputs
 from pipeline.training.trainer import fit
@@ -102,14 +102,9 @@ def _local_model(directory: Path, params: Params) -> Path:
         name, _ = parse_name(params.model.checkpoint)
         if (source.get("checkpoint"), source.get("revision")) == (name, origin.revision):
             return PRETRAINED
-    try:
-        run_stage("pretrained", directory, HF_HUB_OFFLINE="1", DVC_ROOT=str(Path().absolute()))
-    except UserError as error:
-        if isinstance(origin, Path) or "could not be fetched" not in str(error):
-            raise
-        raise UserError(
-            f'the base model {params.model.checkpoint} is not on this machine. "dvc repro" downloads it.'
-        ) from None
+    if needs_download(params.model.checkpoint):
+        raise UserError(f'the base model {params.model.checkpoint} is not on this machine. "dvc repro" downloads it.')
+    run_stage("pretrained", directory, HF_HUB_OFFLINE="1", DVC_ROOT=str(Path().absolute()))
     return directory / PRETRAINED
 
 

@@ -1,6 +1,7 @@
 """Turn the rows of files or of a dataset on the Hub into a corpus, and make the splits that are missing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from pipeline.core.data_card import GROUP
+from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, drop_incomplete
@@ -36,6 +38,16 @@ def columns_to_read(split: str, params: DataParams) -> ColumnSelection:
     """Return the columns that a split needs. Only test may lack labels."""
     names = [*_text_columns(split, params), *params.label_columns]
     return ColumnSelection(names, optional=params.label_columns if split == "test" else [])
+
+
+def require_rows(batches: Iterable[Batch], source: Path | str) -> Iterator[Batch]:
+    """Yield the batches of a file or a split. Raises UserError if they have no rows."""
+    count = 0
+    for batch in batches:
+        count += len(batch.numbers)
+        yield batch
+    if not count:
+        raise UserError(f"{source} has no rows. Add some, or remove it.")
 
 
 def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> RawRows:
