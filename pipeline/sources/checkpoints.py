@@ -199,7 +199,8 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     if local := _local_source(name, checkpoint):
         source, directory = local
         files = list(checkpoint.files) or files_to_copy(_names(directory), str(directory))
-        paths = {file: local_file(directory, file) for file in files}
+        for file in files:
+            copy_verified(local_file(directory, file), out / file, checkpoint.files.get(file))
         if source == _MIRROR and not checkpoint.files.get("model.safetensors"):
             log.warning(
                 "%s: %s cannot be verified to be commit %s, because its checksum is not known",
@@ -212,9 +213,9 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
             if not files:
                 listed = repo_info(name, checkpoint.revision, "model").files
                 files = files_to_copy(listed, f"{name} from the Hub")
-            paths = {file: download_file(name, file, checkpoint.revision, "model") for file in files}
-    for file, path in paths.items():
-        copy_verified(path, out / file, checkpoint.files.get(file))
+            for file in files:
+                path = download_file(name, file, checkpoint.revision, "model")
+                copy_verified(path, out / file, checkpoint.files.get(file))
     log.info("fetched %s from %s at commit %s", name, source, checkpoint.revision)
 
 
