@@ -194,7 +194,7 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
     ),
     "another label in test": (
         {"train.jsonl": jsonl(rows(40, [0, 1])), "test.jsonl": jsonl(rows(3, [0, 1, -1], 1))},
-        r"someone/reviews test row 2: \"label\" is -1",
+        r"hub: test has rows without a label: 1 of 3 \(33\.3%\), idx 2",
     ),
     "a script": (
         {"reviews.py": "raise SystemExit('this code must not run')", "train.csv": csv(TEXTS)},
