@@ -59,7 +59,7 @@ def test_mrpc_matches_its_checksums_and_the_mirror_and_the_hub_give_the_same_byt
 def hub_files() -> dict[str, bytes]:
     """Return MRPC as on the Hub, which has the same rows in Parquet files."""
     files = {}
-    for split, table in load_glue("mrpc").splits.items():
+    for split, table in load_glue(data_params(task="mrpc")).splits.items():
         buffer = io.BytesIO()
         table.to_parquet(buffer)
         files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = buffer.getvalue()
@@ -103,13 +103,13 @@ def test_a_relative_mirror_is_resolved_against_the_users_repository(
     (tmp_path / "repository").mkdir()
     monkeypatch.setenv("MRPC_MIRROR", "../mirror")
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
-    assert len(load_glue("mrpc").splits["validation"]) == 408
+    assert len(load_glue(data_params(task="mrpc")).splits["validation"]) == 408
 
 
 def test_a_mirror_that_is_not_a_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRPC_MIRROR", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"MRPC_MIRROR is .*nowhere.*, .*directory"):
-        load_glue("mrpc")
+        load_glue(data_params(task="mrpc"))
 
 
 def test_without_a_network_download_fails_quickly_and_names_every_alternative(

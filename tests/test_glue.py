@@ -67,7 +67,7 @@ def test_an_altered_archive_file_is_rejected(glue: Path, tmp_path: Path, monkeyp
     (tmp_path / "RTE" / "dev.tsv").write_text(text.replace("Dana", "Diana"))
     monkeypatch.setenv("GLUE_MIRROR", str(tmp_path))
     with pytest.raises(UserError, match=r"^\S*RTE/dev\.tsv is not the published file: .*\. Replace it\.$"):
-        load_glue("rte")
+        load_glue(data_params(task="rte"))
 
 
 SMALL_SIZES = (3, 2, 2, 2, 2)  # rows per split
@@ -127,7 +127,7 @@ def test_every_task_is_read_from_its_archive_layout(
     name: str, small_mirror: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_archive(small_mirror, name)
-    corpus, labels = load_glue(name), COLUMNS[name][2]
+    corpus, labels = load_glue(data_params(task=name)), COLUMNS[name][2]
     numbers = {label: number for number, label in enumerate(corpus.task.labels)}
     for split, size in zip(corpus.task.splits, SMALL_SIZES, strict=False):
         columns = corpus.splits[split].to_dict("list")
@@ -200,7 +200,7 @@ def test_a_task_without_a_source_is_reported_in_one_line_with_the_remedy(
 ) -> None:
     monkeypatch.setenv("GLUE_MIRROR", str(tmp_path) if has_mirror else "")
     with pytest.raises(UserError) as error:
-        load_glue("qnli")
+        load_glue(data_params(task="qnli"))
     assert "\n" not in str(error.value)
     message = "GLUE_MIRROR has no QNLI/" if has_mirror else "GLUE_MIRROR is not set"
     for words in (message, "the Hub failed: qnli/train", "set GLUE_MIRROR to a directory with QNLI/", "make demo"):
@@ -230,7 +230,7 @@ def test_every_task_is_read_from_the_hub(
     monkeypatch.delenv("GLUE_MIRROR")
     hub.files = hub_files()
     for name in COLUMNS:
-        corpus = load_glue(name)
+        corpus = load_glue(data_params(task=name))
         task = corpus.task
         assert [len(rows) for rows in corpus.splits.values()] == [*SMALL_SIZES[: len(task.splits)]]
         assert corpus.splits["train"]["label"].tolist() == [0, 1, 2.4 if name == "stsb" else 1]
@@ -238,4 +238,4 @@ def test_every_task_is_read_from_the_hub(
         assert [split for split, rows in corpus.splits.items() if "label" not in rows] == task.unlabeled_splits
     monkeypatch.setitem(GLUE, "rte", dataclasses.replace(GLUE["rte"], rows=(4, 2, 2)))
     with pytest.raises(UserError, match=r"^the Hub \(nyu-mll/glue\): train must have 4 rows, got 3\."):
-        load_glue("rte")
+        load_glue(data_params(task="rte"))

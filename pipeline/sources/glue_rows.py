@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
 from pipeline.core.text import literal
-from pipeline.sources.corpus import Corpus, published_origin, rows_sha256
+from pipeline.params import DataParams
+from pipeline.sources.corpus import Corpus, drop_incomplete, published_origin, rows_sha256
 from pipeline.sources.fetch import download_file, local_file, mirror_directory, require_sha256, suggest_mirror
 from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, glue_task
 
@@ -24,12 +25,13 @@ MRPC_SHA256 = {
 }
 
 
-def load_glue(name: str) -> Corpus:
+def load_glue(params: DataParams) -> Corpus:
     """Load a task from its mirror if there is one, or else from the Hub.
 
     Raises:
         UserError: The Hub does not provide the published rows, or a file of the mirror is missing or damaged.
     """
+    name = params.task
     task, folder = glue_task(name), GLUE[name].folder
     variable, content = ("MRPC_MIRROR", ", ".join(MRPC_FILES)) if name == "mrpc" else ("GLUE_MIRROR", f"{folder}/")
     directory = mirror_directory(variable)
@@ -41,12 +43,15 @@ def load_glue(name: str) -> Corpus:
         source = f"the Hub ({HUB_REPO})"
         with suggest_mirror(folder, variable, content):
             splits = _read_hub(task)
-    corpus = _corpus(task, splits, source)
+    splits = _published_rows(task, splits, source)
+    origin = published_origin(splits, dataset=HUB_REPO, config=name, revision=HUB_REVISION, language="en")
+    warnings: list[str] = []
+    splits = {split: drop_incomplete(split, rows, task, params.on_missing, warnings) for split, rows in splits.items()}
     log.info("Loaded %s from %s", folder, source)
-    return corpus
+    return Corpus(task, splits, origin, warnings)
 
 
-def _corpus(task: Task, splits: dict[str, pd.DataFrame], source: str) -> Corpus:
+def _published_rows(task: Task, splits: dict[str, pd.DataFrame], source: str) -> dict[str, pd.DataFrame]:
     """Encode the labels, and check that the rows are the published ones.
 
     Raises:
@@ -66,8 +71,7 @@ def _corpus(task: Task, splits: dict[str, pd.DataFrame], source: str) -> Corpus:
                 f"{source}: the rows of {split} are not the published ones: their sha256 starts with {sha256:.12}, not "
                 f"{MRPC_SHA256[split]:.12}. Replace its files."
             )
-    origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION, language="en")
-    return Corpus(task, tables, origin)
+    return tables
 
 
 def _encode(task: Task, labels: pd.Series, where: str) -> pd.Series:
