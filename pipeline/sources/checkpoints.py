@@ -156,8 +156,6 @@ def needs_download(checkpoint: str) -> bool:
 def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     """Write the config, the safetensors weights and the fast tokenizer of the base model to the directory `out`.
 
-    If the model has a vocabulary but no tokenizer.json, tokenizer.json is made from the vocabulary.
-
     Returns:
         The entries of source.json: the name of the model, its commit (None for a local directory), its license if it is
         known, the sha256 of each file, and the vocabulary that tokenizer.json was made from, unless it was published.
@@ -235,9 +233,7 @@ def has_safetensors(present: Collection[str]) -> bool:
 
 
 def files_to_copy(present: Collection[str], where: str) -> list[str]:
-    """Choose the config, the safetensors weights and the tokenizer among the files of a model.
-
-    The tokenizer is tokenizer.json, or the vocabulary if that file is missing.
+    """Choose the config, the safetensors weights and tokenizer.json, or else a vocabulary, among the files of a model.
 
     Args:
         present: The names of all files.

@@ -27,8 +27,7 @@ def vocabulary_files(present: Collection[str]) -> list[str]:
 def add_tokenizer(model: Path, vocabulary: list[str], where: str) -> None:
     """Write tokenizer.json to a directory with config.json and a vocabulary, the way transformers reads them.
 
-    A WordPiece vocabulary has one more setting, whether texts are lowercased. If tokenizer_config.json does not contain
-    it, it is added.
+    For a WordPiece vocabulary, tokenizer_config.json also gets a missing setting: whether texts are lowercased.
 
     Args:
         vocabulary: The names of the files of the vocabulary.
