@@ -27,7 +27,7 @@ from pipeline.experiments.render import as_text
 from pipeline.experiments.search import Study, require_comparable, trial_table
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
 from pipeline.params import LOCAL, PARAMS
-from pipeline.sources.checkpoints import find
+from pipeline.sources.checkpoints import find_checkpoint
 from pipeline.training.arguments import check_training
 
 _SEEDS = 5  # for the verdict
@@ -77,7 +77,7 @@ def _require_accepted(setting: str) -> None:
     params = overridden([setting])
     try:
         if setting.startswith("model.checkpoint="):
-            find(params.model.checkpoint)
+            find_checkpoint(params.model.checkpoint)
         if params.runtime.launcher == LOCAL:
             check_training(params.train, params.runtime)
     except UserError as error:

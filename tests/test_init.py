@@ -386,7 +386,7 @@ def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path:
     assert data["text_column_names"] == ["content"]
     assert repository.git("status", "--porcelain") == " M params.yaml\n"
     out = run_init(repository, "hf://someone/reviews", "--splits", "test=train", ok=False, **env)
-    assert re.search(r"^error: .*has the splits train\. .*--splits train=NAME", out, re.M)
+    assert re.search(r"^error: .*has no split train\. .*--splits of init", out, re.M)
 
 
 def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Path) -> None:
