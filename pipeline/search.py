@@ -48,7 +48,7 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     space, directory = read_space(space_file), space_file.with_suffix("")
     require_comparable(space)
     for parameter in space:
-        for text in parameter.extremes():
+        for text in parameter.values_to_check():
             _require_accepted(f"{parameter.key}={text}")
     study = Study(directory, Sampler(space, sampler), jobs)
     write_text(directory / ".gitignore", "*\n")

@@ -77,7 +77,7 @@ def verify(repository: Path) -> None:
 
     Raises:
         UserError: HEAD has no result, HEAD does not match its dvc.lock, data are missing, the run fails, or its result
-            differs (see `compare`).
+            differs (see `compare_results`).
     """
     # DVC may still be writing a file there, from its check for a newer version. That must not hide the verdict.
     with tempfile.TemporaryDirectory(prefix="verify-", ignore_cleanup_errors=True) as scratch:
@@ -96,7 +96,7 @@ def verify(repository: Path) -> None:
             status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
         if status:
             raise UserError("dvc repro failed in a fresh clone of HEAD. See its message above.")
-        compare(committed, read_result(clone))
+        compare_results(committed, read_result(clone))
 
 
 def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
@@ -171,7 +171,7 @@ def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) ->
     return done.stdout
 
 
-def compare(committed: Result, reproduced: Result) -> None:
+def compare_results(committed: Result, reproduced: Result) -> None:
     """Print the outputs of two results side by side. If some differ, also print the environments and the scores.
 
     The data, the base model and the tokens must be the same everywhere. The other outputs must be the same in the same

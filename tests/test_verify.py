@@ -14,7 +14,7 @@ import yaml
 from dvc.repo import Repo
 
 from pipeline.core.messages import UserError
-from pipeline.verify import Result, compare, read_result, verify
+from pipeline.verify import Result, compare_results, read_result, verify
 
 OUTS = {
     "download": ["data/raw"],
@@ -74,7 +74,7 @@ def test_on_another_cpu_the_scores_are_compared_and_differences_reported(
     use_another_cpu(reproduced)
     reproduced.scores["test"]["accuracy"] += 0.006
     reproduced.scores["validation"]["f1"] -= 0.0299
-    compare(committed.result(), reproduced.result())
+    compare_results(committed.result(), reproduced.result())
     out = capsys.readouterr().out
     assert "comes from a different environment:" in out
     assert re.search(r"^cpu +a CPU +another CPU$", out, re.M)
@@ -93,7 +93,7 @@ def test_a_larger_difference_in_a_score_is_an_error_even_on_another_cpu(
     reproduced.scores[split][name] += sign * 0.0301
     difference = re.escape(f"{sign * 3.01:+.2f}")
     with pytest.raises(UserError, match=rf"^{split} {title} .*{difference} points"):
-        compare(committed.result(), reproduced.result())
+        compare_results(committed.result(), reproduced.result())
 
 
 @pytest.mark.parametrize("path", ["data/raw", "models/pretrained", "data/tokenized"])
@@ -103,7 +103,7 @@ def test_data_checkpoint_and_tokens_must_be_the_same_on_every_cpu(
     use_another_cpu(reproduced)
     reproduced.hashes[path] = "0" * 32
     with pytest.raises(UserError, match=rf"^{path} differs .* on every CPU\. .*make setup"):
-        compare(committed.result(), reproduced.result())
+        compare_results(committed.result(), reproduced.result())
 
 
 @pytest.mark.parametrize("side", ["committed", "reproduced"])
@@ -113,13 +113,13 @@ def test_an_output_missing_on_one_side_is_an_error_even_on_another_cpu(
     use_another_cpu(reproduced)
     del (committed if side == "committed" else reproduced).hashes["models/classifier"]
     with pytest.raises(UserError, match=r"^models/classifier of stage train is missing on one side"):
-        compare(committed.result(), reproduced.result())
+        compare_results(committed.result(), reproduced.result())
 
 
 def test_different_bytes_in_the_same_environment_are_an_error(committed: Checkout, reproduced: Checkout) -> None:
     reproduced.hashes["models/classifier"] = "f" * 32
     with pytest.raises(UserError, match=r"1 of 8 outputs differ from the committed dvc\.lock in the same environment"):
-        compare(committed.result(), reproduced.result())
+        compare_results(committed.result(), reproduced.result())
 
 
 def test_committed_text_cannot_forge_an_output_line(
@@ -127,7 +127,7 @@ def test_committed_text_cannot_forge_an_output_line(
 ) -> None:
     use_another_cpu(reproduced)
     committed.environment["cpu"] = "x\x1b[2K\nAll 8 outputs match the committed ones byte for byte."
-    compare(committed.result(), reproduced.result())
+    compare_results(committed.result(), reproduced.result())
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isprintable() for line in lines)
     assert not [line for line in lines if line.startswith("All")]

@@ -15,7 +15,7 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.experiments.identity import SEED
-from pipeline.experiments.revisions import Run, runs
+from pipeline.experiments.revisions import Run, read_runs
 from pipeline.params import load_params
 
 # With fewer changed examples, an interval may be too narrow. See tests/test_uncertainty.py.
@@ -189,7 +189,7 @@ class Comparison:
 def read_side(name: str) -> Side:
     """Read a run or a seed group, to be compared by the metrics that params.yaml has now."""
     metrics = load_params().evaluate.metrics
-    return Side(name, [judged_by(run, metrics) for run in runs(name)])
+    return Side(name, [judged_by(run, metrics) for run in read_runs(name)])
 
 
 def judged_by(run: Run, metrics: list[str] | None) -> Run:

@@ -59,7 +59,7 @@ class Run(NamedTuple):
         return int(self.parameters[SEED])
 
 
-def runs(name: str) -> list[Run]:
+def read_runs(name: str) -> list[Run]:
     """Read the run of a revision, or the runs of a seed group in the order of their seeds.
 
     Args:
@@ -73,7 +73,7 @@ def runs(name: str) -> list[Run]:
         return [_read_run(name, None)]
     if commit := _commit(name):
         return [_read_run(name, commit)]
-    group = experiments(name)
+    group = commits_by_seed(name)
     if not group:
         raise UserError(
             f'"{name}" is not a branch, tag, commit, experiment or seed group. '
@@ -90,7 +90,7 @@ def experiment_commits() -> dict[str, str]:
     return {reference.rpartition("/")[2]: commit for commit, reference in references}
 
 
-def experiments(group: str) -> dict[int, str]:
+def commits_by_seed(group: str) -> dict[int, str]:
     """Return the commits of the experiments named `group-<seed>`, keyed by seed."""
     matches = {
         re.fullmatch(rf"{re.escape(group)}-(\d+)", name): commit for name, commit in experiment_commits().items()
