@@ -105,6 +105,7 @@ def test_a_groups_name_depends_on_everything_that_determines_its_results_except_
     assert group_name([]) == name, "only the check and the report depend on these packages"
     toy.git("checkout", "--quiet", "requirements.lock")
     changed = {group_name(["train.lr=2e-3"]), group_name(["+train.training_args.note=1"])}
+    assert group_name(["train.training_args.note=1"]) in changed, "the plus before a new key is optional"
     assert group_name(["train.lr=0.002"]) in changed, "the same number in another notation"
     for file in ("toy.py", "dvc.yaml"):
         with Path(file).open("a") as code:
@@ -113,12 +114,16 @@ def test_a_groups_name_depends_on_everything_that_determines_its_results_except_
         toy.git("checkout", "--quiet", file)
     assert len(changed - {name}) == 4
     Path("mine").mkdir()
-    local, lock = group_name(["model.checkpoint=./mine"]), Path("dvc.lock").read_text()
-    Path("dvc.lock").write_text(f"{lock}  pretrained:\n    outs:\n    - path: models/pretrained\n      md5: new.dir\n")
-    assert group_name(["model.checkpoint=./mine"]) != local, "the files of the checkpoint were read again"
+    local = group_name(["model.checkpoint=./mine"])
+    Path("mine", "config.json").write_text("{}")
+    assert group_name(["model.checkpoint=./mine"]) != local, "a file of the base model has changed"
     assert group_name([]) == name
+    lock = Path("dvc.lock").read_text()
+    Path("dvc.lock").write_text(f"{lock}  pretrained:\n    outs:\n    - path: models/pretrained\n      md5: new.dir\n")
+    local = group_name(["model.checkpoint=./mine"])
     Path("dvc.lock").write_text(lock)
-    Path("mine").rmdir()
+    assert group_name(["model.checkpoint=./mine"]) == local, "the base model of the last run does not matter"
+    shutil.rmtree("mine")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert group_name([]) != name, "the environment has changed"
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")

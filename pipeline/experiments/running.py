@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from pipeline.core.messages import UserError, log
 from pipeline.experiments.child_processes import DVC, ChildProcesses, dvc_environ, forwarding_signals
-from pipeline.experiments.identity import SEED, identity
+from pipeline.experiments.identity import SEED, as_dvc_override, identity
 from pipeline.experiments.revisions import experiment_commits
 
 _SETUP_LOCK = Path(".dvc", "tmp", "pipeline-setup.lock")  # DVC's own .gitignore covers this directory.
@@ -95,7 +95,7 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
     If this command is killed, DVC ends when it prints its next line. The next call for the same experiment then resumes
     from the checkpoints. If the training is still running, the next one waits for it. See `run_directory`.
     """
-    settings = [argument for override in experiment.overrides for argument in ("--set-param", override)]
+    settings = [f"--set-param={as_dvc_override(override)}" for override in experiment.overrides]
     command = [*DVC, "exp", "run", "--temp", "--name", experiment.name, *settings, *experiment.stages]
     lines: list[str] = []
     # While DVC sets up an experiment, params.yaml in the workspace contains its parameters. A second DVC process would
