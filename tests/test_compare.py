@@ -257,7 +257,7 @@ def update_entries(field: str, **entries: Any) -> Callable[[Run], Run]:
         ),
         (update_entries("environment", cpu="another"), r"differ in cpu \(a CPU and another\)"),
         (update_entries("environment", MKL_CBWR="AVX2"), r"differ in MKL_CBWR \(- and AVX2\)"),
-        (update_entries("code", **{"training code": "01234567"}), r"differ in training code \(0{16} and 01234567\)"),
+        (lambda run: run._replace(code="01234567"), r"differ in training code \(0{16} and 01234567\)"),
         (update_entries("parameters", data="01234567"), r"differ in data \(\w{8} and 01234567\)"),
     ],
 )
@@ -271,7 +271,7 @@ def test_a_seed_group_with_two_configurations_is_rejected(
 
 @pytest.mark.parametrize(
     ("change", "origin"),
-    [(update_entries("environment", cpu="another"), "environment"), (update_entries("code", requirements="0"), "code")],
+    [(update_entries("environment", cpu="another"), "environment"), (lambda run: run._replace(code="another"), "code")],
 )
 def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
     change: Callable[[Run], Run], origin: str, sides: dict[str, Side]
@@ -285,7 +285,7 @@ def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
         comparison = compare(low, b._replace(runs=[change(run) for run in b.runs]))
         for text in (as_text(comparison), as_markdown(comparison)):
             assert re.search(caveat, text, re.M)
-            assert re.search(r"another|requirements", text), "the table is still shown"
+            assert "another" in text, "the table is still shown"
 
 
 def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Side]) -> None:
@@ -336,7 +336,7 @@ def test_missing_revisions_and_outputs_are_reported_in_one_line(
     restore(toy)
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"^git: .*\. Run this in the directory that contains dvc\.yaml\.$"):
+    with pytest.raises(UserError, match=rf"^{tmp_path} is not the top level of a git repository that uses DVC\. "):
         compare_revisions("main", "workspace")
 
 

@@ -111,24 +111,6 @@ def test_an_invalid_search_space_is_reported_in_one_line(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("model.checkpoint: [nobody/one, nobody/two]", r"model\.checkpoint .*nobody/one"),
-        ("model.checkpoint: [./one, ./two]", r"model\.checkpoint .*\./one"),
-        ("train.optim: [adamw_torch, adam]", r'train\.optim must be .*, got "adam".*Did you mean "adamw_torch"'),
-    ],
-)
-def test_a_value_that_trials_would_reject_is_reported_before_any_trial_runs(
-    text: str, message: str, toy: Project
-) -> None:
-    Path("rejected.yaml").write_text(text)
-    with pytest.raises(UserError, match=message) as error:
-        search(Path("rejected.yaml"), 2, "tpe", jobs=1)
-    assert str(error.value).startswith(f"params.yaml with {text.partition(':')[0]}=")
-    assert not experiment_commits() and not Path("rejected").exists()
-
-
 def test_choices_are_passed_to_params_yaml_unchanged(toy: Project) -> None:
     Path("choices.yaml").write_text(
         "train.class_weights: [balanced, {bad: 2, good: 1}, null]\nmodel.checkpoint: [modèle/a, 'C:\\b \"c\"']\n"

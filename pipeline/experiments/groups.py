@@ -10,7 +10,7 @@ from pipeline.evaluation.signature import as_line, joined
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import OPTIMISTIC
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.render import in_units
+from pipeline.experiments.render import UNITS
 from pipeline.experiments.revisions import commits_by_seed, read_metrics
 from pipeline.experiments.running import Experiment, run_all
 
@@ -54,7 +54,7 @@ def _summary(group: str, n: int) -> list[str]:
         rows.append([title, str(n), *(metric.format(value, 2) for value in statistics), interval])
     return [
         *aligned(rows, "right"),
-        in_units(metric for metric, _ in evaluations[0].values()),
+        UNITS,
         *([] if any(title.startswith("test ") for title in evaluations[0]) else [OPTIMISTIC]),
         f"Degenerate runs (the same prediction for all of validation): {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), included in the table" if degenerate else ""),
