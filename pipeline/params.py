@@ -258,9 +258,8 @@ class EvaluateParams(Section):
 class RuntimeParams(Section):
     """Keys that say how to run, not what to compute. Only check depends on them, because it depends on all keys."""
 
-    launcher: Annotated[
-        str, AfterValidator(_check_launcher)
-    ]  # dvc.yaml inserts it into the commands of train and predict. No stage reads it.
+    # dvc.yaml inserts it into the commands of train and predict. No stage reads it.
+    launcher: Annotated[str, AfterValidator(_check_launcher)]
     timeout: Count
     num_proc: Processes
     save_steps: Count
