@@ -255,7 +255,7 @@ def test_a_killed_search_and_a_parallel_search_end_with_the_same_bytes(toy: Proj
     command = [sys.executable, "-m", "pipeline.search", "killed.yaml", *arguments]
     kill_at_line(toy, command, "trial 2, seed 101", children=False)
     lines = kill_at_line(toy, command, "seed 2 of 5", children=True)
-    assert not [line for line in lines if re.match("trial [12], seed 101, 0:", line)], "finished runs are not repeated"
+    assert not [line for line in lines if line.startswith("trial 1, seed 101, 0:")], "a finished run is not repeated"
     out = run(toy, "killed.yaml", *arguments)
     assert "Running stage" in out
     assert "seed 101, 0:" not in out
