@@ -48,8 +48,8 @@ def remove_scores() -> None:
     """
     evaluate = read_yaml(Path("dvc.yaml"))["stages"]["evaluate"]
     for output in evaluate["metrics"] + evaluate["plots"]:
-        for path in output:  # It is the only key.
-            Path(path).unlink(missing_ok=True)
+        path = output if isinstance(output, str) else next(iter(output))  # with options, the only key of a mapping
+        Path(path).unlink(missing_ok=True)
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ def make_side(tmp_path: Path) -> Callable[..., Side]:
             runs.append(
                 Run(
                     name=f"{name}-{seed}", commit=None, parameters={"train.seed": seed, "train.lr": noise_scale},
-                    code={}, environment={}, task=task, signature=SIGNATURE | {"seed": str(seed)},
+                    code="0" * 16, environment={}, task=task, signature=SIGNATURE | {"seed": str(seed)},
                     predictions={split: load_predictions(directory, split, task) for split in task.scored_splits},
                     texts=dict.fromkeys(task.scored_splits, texts),
                 )
@@ -126,7 +126,6 @@ def test_two_runs_can_be_compared_in_every_task_type(task_type: str, make_side: 
     for output in (text, markdown):
         assert ("validation scores are used instead" in output) == on_validation
         assert ("probability" in output) == (task.problem_type != "regression")
-    assert ("errors are in their own units" in text) == (task_type == "regression by RMSE")
     first = next(line.split()[0] for line in text.splitlines() if line.startswith(tuple(task.scored_splits)))
     assert first == task.verdict_split, "the split that decides the verdict comes first"
     assert (

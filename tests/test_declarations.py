@@ -135,6 +135,11 @@ def test_every_imported_package_is_declared() -> None:
             assert {names.get(top, top) for top in tops} <= declared, f"pipeline.{module}"
 
 
+def test_every_package_is_installed() -> None:
+    packages = {".".join(path.parent.relative_to(ROOT).parts) for path in PIPELINE.rglob("__init__.py")}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
+
+
 def test_no_command_shadows_a_standard_library_module() -> None:
     """`python pipeline/train.py` puts pipeline/ before the standard library on sys.path."""
     assert TOP_LEVEL.isdisjoint(sys.stdlib_module_names)

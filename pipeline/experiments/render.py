@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,17 +14,7 @@ from pipeline.experiments.comparison import ChangedExample, Comparison, SplitCom
 from pipeline.experiments.gate import Decision
 
 _EXAMPLES = 3  # of the fixed examples, and of the broken ones
-_CHANGES = {"parameters": "parameters", "environment": "environment", "code": "code or packages"}
-
-
-def in_units(metrics: Iterable[Metric], more: str = "") -> str:
-    """Return the sentence about the units of the scores.
-
-    Args:
-        more: The continuation of "Scores are in percent".
-    """
-    errors = ", but errors are in their own units" if any(metric.scale == "error" for metric in metrics) else ""
-    return f"Scores are in percent{more}{errors}."
+UNITS = "Scores are in percent, differences in percentage points. Errors such as RMSE have their own units."
 
 
 def as_text(comparison: Comparison) -> str:
@@ -36,7 +26,7 @@ def as_text(comparison: Comparison) -> str:
     lines += [*_notes(comparison), ""]
     for title, rows in _change_rows(comparison):
         lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: identical"]), ""]
-    for heading, examples in _changed_examples(comparison):
+    for heading, examples in _examples_by_heading(comparison).items():
         lines.append(heading)
         for example in examples:
             values = f"{_value_name(comparison)} {example.a:.2f} in A, {example.b:.2f} in B"
@@ -57,7 +47,7 @@ def as_markdown(comparison: Comparison) -> str:
     for title, rows in _change_rows(comparison):
         cells = [[code(cell) for cell in row] for row in rows]
         lines += [*(table([title, "A", "B"], cells) if rows else [f"{title.capitalize()}: identical"]), ""]
-    for heading, examples in _changed_examples(comparison):
+    for heading, examples in _examples_by_heading(comparison).items():
         if not examples:
             lines += [heading, ""]
             continue
@@ -96,8 +86,8 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
     signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
     lines = [
-        f"Candidates (B) compared with A by {split} {metric.title}. "
-        + in_units([metric], ", differences in percentage points"),
+        f"Candidates (B) compared with A by {split} {metric.title}.",
+        UNITS,
         "",
         *aligned(rows, "right"),
         *(f"{side}: {as_line(signature)}" for side, signature in signatures.items()),
@@ -137,17 +127,13 @@ def _notes(comparison: Comparison) -> list[str]:
     """Return the lines to show below the scores."""
     task, metric = comparison.task, comparison.metric
     examples = " and ".join(f"{split.n:,} {name}" for name, split in comparison.splits.items()) + f" {task.noun}"
-    metrics = [METRICS[name] for name in task.metrics]
     if comparison.seeds is None:
-        notes = [
-            in_units(metrics, ", differences in percentage points"),
-            f"The intervals reflect the choice of examples ({examples}), not of seeds.",
-        ]
+        notes = [UNITS, f"The intervals reflect the choice of examples ({examples}), not of seeds."]
     else:
         notes = [
-            in_units(metrics, ", averaged over runs; differences are in percentage points"),
+            UNITS,
             f"The intervals reflect the choice of seeds and of examples ({examples}).",
-            f"Seeds: {comparison.seeds}.",
+            f"Seeds: {comparison.seeds}. Each score is the mean over its seeds.",
         ]
     if detectable := comparison.difference.detectable:  # It is 0 if the predictions are identical.
         # Few seeds say little about the variance between seeds. See tests/test_statistics.py.
@@ -165,12 +151,12 @@ def _change_rows(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
         return value if isinstance(value, str) else json.dumps(value)
 
     return [
-        (title, [[key, cell(left), cell(right)] for key, (left, right) in comparison.changes[name].items()])
-        for name, title in _CHANGES.items()
+        (title, [[key, cell(left), cell(right)] for key, (left, right) in changes.items()])
+        for title, changes in comparison.changes.items()
     ]
 
 
-def _changed_examples(comparison: Comparison) -> list[tuple[str, list[ChangedExample]]]:
+def _examples_by_heading(comparison: Comparison) -> dict[str, list[ChangedExample]]:
     """Return headings, each with the first fixed or broken examples of the split that the verdict is about."""
     task, judged = comparison.task, comparison.judged
     if task.problem_type == "regression":
@@ -179,15 +165,15 @@ def _changed_examples(comparison: Comparison) -> list[tuple[str, list[ChangedExa
     else:
         mean, first = "probability", "The most confident ones in B"
         groups = {"Fixed (wrong in A, right in B)": judged.fixed, "Broken (right in A, wrong in B)": judged.broken}
-    headings = []
+    by_heading = {}
     for change, examples in groups.items():
         heading = f"{change}: {len(examples):,} {task.verdict_split} {task.noun}"
         if comparison.seeds is not None:
             heading += f", by the mean {mean} over runs"
         if examples:
             heading += f". {first}:"
-        headings.append((heading, examples[:_EXAMPLES]))
-    return headings
+        by_heading[heading] = examples[:_EXAMPLES]
+    return by_heading
 
 
 def _value_name(comparison: Comparison) -> str:
