@@ -90,7 +90,7 @@ def verify(repository: Path) -> None:
         environ = {**dvc_environ(), **mirrors}
         environ.pop("DVC_ROOT", None)
         _copy_data(repository, clone, environ)
-        _require_recorded(clone, {path for _, path in committed.outputs}, environ)
+        _require_recorded(clone, environ)
         command = [*DVC, "repro", "--force"]
         with forwarding_signals() as children:  # After a signal, no stage may outlive the clone.
             status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
@@ -109,15 +109,16 @@ def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
         _output([*DVC, "pull", "--quiet", "--allow-missing", "--remote", "cache-of-the-user", *files], clone, environ)
 
 
-def _require_recorded(clone: Path, outputs: set[str], environ: dict[str, str]) -> None:
+def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
     """Raise UserError if the code, parameters, data or metrics in HEAD are not the ones that its dvc.lock records.
 
     A run would then give a different result, for a reason that has nothing to do with determinism.
-
-    Args:
-        outputs: The paths of all outputs in dvc.lock.
     """
-    changes = set()
+    stages = read_yaml(clone / _LOCK)["stages"].values()
+    outputs = {output["path"]: output["md5"] for lock in stages for output in lock["outs"]}
+    dependencies = [dependency for lock in stages for dependency in lock.get("deps", [])]
+    # If only some stages were run, a later stage may have used an older version of an output.
+    changes = {entry["path"] for entry in dependencies if outputs.get(entry["path"], entry["md5"]) != entry["md5"]}
     status = json.loads(_output([*DVC, "status", "--no-updates", "--json"], clone, environ))
     for stage, entries in status.items():
         for entry in entries:
@@ -158,12 +159,17 @@ def compare_results(committed: Result, reproduced: Result) -> None:
     environment. In another environment, they may differ, and the scores may differ by `TOLERANCE`.
 
     Raises:
-        UserError: An output or a score differs more than that.
+        UserError: An output is missing on one side, or an output or a score differs more than that.
     """
     rows, different = [], []
     for stage, path in committed.outputs | reproduced.outputs:
         before, after = (result.outputs.get((stage, path), "-") for result in (committed, reproduced))
         rows.append([stage, path, before[:12], after[:12], "same" if before == after else "DIFFERS"])
+        if "-" in (before, after):
+            raise UserError(
+                f"{path} of stage {stage} is missing on one side, so the committed dvc.lock does not belong to the "
+                'committed dvc.yaml. Run "dvc repro", and commit dvc.lock and metrics/.'
+            )
         if before != after:
             different.append((stage, path))
     print("\n".join(aligned([["stage", "output", "committed", "reproduced", ""], *rows], "left")))

@@ -131,7 +131,7 @@ def read_column(
         values.append(LabelValue(value, where, items, label_texts(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_size] for label in value.labels))
-    if not any(has_value(label) and float(label) <= -1 for label in [*train_labels, *(id2label or ())]):
+    if not any(has_value(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
         values = _without_minus_ones(_quoted(names), values)
     return LabelColumn(
         names=names,
@@ -151,8 +151,8 @@ def _without_minus_ones(name: str, values: list[LabelValue]) -> list[LabelValue]
     if first is None:
         return values
     log.info(
-        "%s: %s is %s, and train has no label of -1 or less, so such labels are missing labels. If -1 is a class, list "
-        "all labels in data.id2label.",
+        "%s: %s is %s, and train has no negative label, so such labels are missing labels. If -1 is a class, list all "
+        "labels in data.id2label.",
         first.where, name, literal(first.raw),
     )  # fmt: skip
     missing = LabelValue(None, first.where, [None], [])
