@@ -63,7 +63,7 @@ def test_a_bad_value_keeps_the_scores_of_the_previous_model(project: Path) -> No
 
 def test_a_missing_dvc_yaml_is_reported_in_one_line(project: Path) -> None:
     Path("dvc.yaml").unlink()
-    with pytest.raises(UserError, match=r"^dvc\.yaml is missing\.$"):
+    with pytest.raises(UserError, match=r"^dvc\.yaml is missing\. "):
         main()
     assert not CHECKED.exists()
 

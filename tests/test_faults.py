@@ -242,7 +242,7 @@ def test_a_run_resumes_only_with_the_same_training_code(
 ) -> None:
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    monkeypatch.setattr("pipeline.core.run_directory._ROOT", tmp_path)
+    monkeypatch.setattr("pipeline.core.run_directory.PROJECT", tmp_path)
     keys: list[str] = []  # A run looks for its checkpoints in a directory with this name.
 
     def record_key(_: Path, key: str) -> None:
@@ -331,14 +331,3 @@ def test_any_text_passes_through_all_stages_in_order(
     )
     predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
     assert [(row["idx"], row["label"]) for row in predicted] == [(n, n % 2) for n in range(len(pairs))]
-
-
-@pytest.mark.parametrize("empty", ["", " \n"])
-def test_an_empty_sentence_is_rejected_with_its_row(
-    empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pairs = [("a sentence", "another"), ("a sentence", empty)]
-    monkeypatch.setattr(downloading, "load_demo", lambda: make_corpus(pairs))
-    with pytest.raises(UserError, match=r"demo: train has rows .*sentence2.*: 1 of .* idx 1\. .*data\.on_missing=drop"):
-        download(tmp_path / "raw", data_params(task="demo"))
-    assert not (tmp_path / "raw").exists()
