@@ -82,12 +82,19 @@ def _pairs_to_mapping(value: Any) -> Any:
     return mapping
 
 
+def _reject_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a number greater than 0")
+    return value
+
+
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # the range of numpy's seeds
 # Larger numbers are mistakes. They would fail later, with an overflow or for lack of memory or processes.
 Count = Annotated[int, Field(ge=1, le=10**9)]  # of examples, steps, epochs or seconds
 BatchSize = Annotated[int, Field(ge=1, le=2**16)]
 Processes = Annotated[int, Field(ge=1, le=1024)]
-ClassWeight = Annotated[float, Field(gt=0, strict=False)]  # In ["bad=2", "good=1"], the numbers are text.
+# In ["bad=2", "good=1"], the numbers are text.
+ClassWeight = Annotated[float, Field(gt=0, strict=False), BeforeValidator(_reject_boolean)]
 Precision = Literal["fp32", "fp16", "bf16"]
 
 

@@ -49,12 +49,15 @@ def _converted(model: RepoInfo) -> RepoInfo:
         return model
     if pull_request is None:
         return model
+    converted = repo_info(model.name, pull_request.git_reference, "model")
+    if not has_safetensors(converted.files):
+        return model
     log.warning(
         "%s has no safetensors on its default branch. These weights come from pull request %d by %s, which the owner "
         "of the model has not merged. Look at %s/files before you use them.",
         model.name, pull_request.num, pull_request.author, pull_request.url,
     )  # fmt: skip
-    return repo_info(model.name, pull_request.git_reference, "model")
+    return converted
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from pipeline.core.output import parse_details
 from pipeline.core.paths import METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
+from pipeline.evaluation.titles import by_title
 from pipeline.experiments.child_processes import DVC, dvc_environ, forwarding_signals
-from pipeline.experiments.render import by_title
 
 _LOCK = Path("dvc.lock")
 _ENVIRONMENT = METRICS_DIR / "environment.json"
@@ -136,10 +136,10 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
                     changes.add(path)
     if changes:
         raise UserError(
-            f"HEAD does not match its dvc.lock: {', '.join(sorted(changes))}. "
-            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If you have already done so, the DVC '
-            'cache may not have the data (run "dvc pull"), or git may have changed line endings (see '
-            '"git ls-files --eol" and core.autocrlf).'
+            f"HEAD does not match its dvc.lock, or the DVC cache does not have its data: {', '.join(sorted(changes))}. "
+            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If you have already done so, run '
+            '"dvc pull" if you have a remote. Git may also have changed line endings (see "git ls-files --eol" and '
+            "core.autocrlf)."
         )
 
 

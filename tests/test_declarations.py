@@ -111,6 +111,23 @@ def test_there_are_no_import_cycles() -> None:
         assert not any(module in reachable_modules(name) for name in imports(module)), module
 
 
+def test_every_imported_package_is_declared() -> None:
+    extras = [line for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
+    declared = {Requirement(line).name.lower() for line in PROJECT["project"]["dependencies"] + extras}
+    names = {
+        "mlflow": "mlflow-skinny",
+        "ruamel": "ruamel.yaml",
+        "vl_convert": "vl-convert-python",
+        "yaml": "pyyaml",
+    }  # module -> package, if the names differ
+    for module in MODULES:
+        for node in ast.walk(ast.parse(source_file(module).read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            tops = {top_level_name(name) for name in modules} - sys.stdlib_module_names - {"pipeline"}
+            assert {names.get(top, top) for top in tops} <= declared, f"pipeline.{module}"
+
+
 def test_every_package_is_installed() -> None:
     packages = {".".join(path.parent.relative_to(ROOT).parts) for path in PIPELINE.rglob("__init__.py")}
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
@@ -138,8 +155,8 @@ def test_the_help_of_a_stage_names_the_keys_that_it_declares(
     monkeypatch.setattr(sys, "argv", [stage, "--help"])
     with pytest.raises(SystemExit):
         runpy.run_path(str(source_file(module_of(stage))), run_name="__main__")
-    named = set(re.findall(r"\b[a-z]+\.[a-z0-9_]+\b", capsys.readouterr().out))
-    assert named & tracked == {key for key in tracked if key in declared or key.split(".")[0] in declared}
+    printed_keys = set(re.findall(r"\b[a-z]+\.[a-z0-9_]+\b", capsys.readouterr().out))
+    assert printed_keys & tracked == {key for key in tracked if key in declared or key.split(".")[0] in declared}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -186,8 +203,9 @@ def module_of(stage: str) -> str:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_depends_on_compute_lock(stage: str) -> None:
+def test_every_stage_depends_on_compute_lock_and_checks_it(stage: str) -> None:
     assert "compute.lock" in STAGES[stage]["deps"]
+    assert "require_locked()" in source_file(module_of(stage)).read_text()
 
 
 TABLES = runpy.run_path(str(ROOT / "docs/tables.py"))

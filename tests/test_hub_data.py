@@ -158,8 +158,11 @@ def test_configurations_and_splits_are_chosen_by_name(hub: Hub, caplog: pytest.L
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, r"data\.config=null cannot be loaded: .*'stars', 'words'"),
-        ({"config": "star"}, r"data\.config=\"star\" cannot be loaded: .*'star' not found.*'stars', 'words'"),
+        ({}, r"data\.config=null \(--config of init\) cannot be loaded: .*'stars', 'words'"),
+        (
+            {"config": "star"},
+            r"data\.config=\"star\" \(--config of init\) cannot be loaded: .*'star' not found.*'stars', 'words'",
+        ),
         ({"config": "words"}, r"no split train\. .*data\.splits .*: unsupervised, training, test"),
         (
             {"config": "words", "splits": {"train": "training", "test": "tset"}},

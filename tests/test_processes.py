@@ -279,6 +279,10 @@ def test_two_machines_train_together_and_resume_after_a_network_failure(
     ip("-n", machines[1], "link", "set", "cable", "up")
     first, _second = (wait_for(process) for process in start_both())
     assert "resuming from" in first
+    wait_for(start("one", TORCHRUN, **SETTINGS))
+    assert results(tmp_path / "two") == results(tmp_path / "one"), (
+        "the result is the same as with two processes on one machine"
+    )
 
 
 @pytest.mark.slow

@@ -154,13 +154,13 @@ def test_the_card_has_the_never_predicted_class_the_training_size_the_license_an
 ) -> None:
     before, card = (page.with_name("model_card.md").read_text() for page in (file, constant_page))
     assert "never predicts" not in before
-    assert "(a sample of" not in before
+    assert "(a random sample of" not in before
     entries = ModelCard(card).data
     assert (entries.license, entries.language) == ("apache-2.0", "en")
     n = pq.read_table(inputs / PREDICTIONS / "test.parquet")["label"].to_pylist().count(0)
     assert f"never predicts <code>not_equivalent</code> (0 of {n} pairs)" in card
     assert "on 20 training pairs of" in card
-    assert " (a sample of 60)" in card
+    assert " (a random sample of all 60)" in card
 
 
 def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metric(inputs: Path, tmp_path: Path) -> None:

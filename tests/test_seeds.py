@@ -18,7 +18,7 @@ from zc.lockfile import LockFile
 
 from pipeline.core.messages import UserError
 from pipeline.experiments.groups import group_name, run_seeds
-from pipeline.experiments.render import UNITS
+from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import commits_by_seed, experiment_commits
 from pipeline.experiments.running import Experiment, run_all
 
@@ -89,7 +89,7 @@ def test_a_regression_without_test_labels_is_summarized_by_validation_scores(
     run_seeds(2, overrides, 1)
     table = capsys.readouterr().out
     assert numbers(table, "validation Spearman correlation")[0] == 2
-    assert f"{UNITS}\nNo test labels are available, so the validation scores are used instead" in table
+    assert f"{SCORE_UNITS}\nNo test labels are available, so the validation scores are used instead" in table
 
 
 def test_a_groups_name_depends_on_everything_that_determines_its_results_except_the_seed(
@@ -121,9 +121,8 @@ def test_a_groups_name_depends_on_everything_that_determines_its_results_except_
     assert group_name([]) == name
     lock = Path("dvc.lock").read_text()
     Path("dvc.lock").write_text(f"{lock}  pretrained:\n    outs:\n    - path: models/pretrained\n      md5: new.dir\n")
-    local = group_name(["model.checkpoint=./mine"])
+    assert group_name(["model.checkpoint=./mine"]) not in (local, name), "DVC trains on another copy of the base model"
     Path("dvc.lock").write_text(lock)
-    assert group_name(["model.checkpoint=./mine"]) == local, "the base model of the last run does not matter"
     shutil.rmtree("mine")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert group_name([]) != name, "the environment has changed"

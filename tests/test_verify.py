@@ -249,7 +249,7 @@ def test_a_different_output_or_a_failed_run_is_an_error(copying: Path, capsys: p
 
 def test_the_error_names_data_missing_from_the_users_cache(copying: Path, capfd: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(copying / ".dvc" / "cache")
-    with pytest.raises(UserError, match=r'dvc\.lock: data, lists/long\.txt\. .*"dvc pull"'):
+    with pytest.raises(UserError, match=r'the DVC cache does not have its data: data, lists/long\.txt\. .*"dvc pull"'):
         verify(copying)
     assert "Running stage" not in capfd.readouterr().out
 
@@ -272,6 +272,8 @@ def test_a_commit_that_was_never_run_is_reported_before_anything_runs(
     commit()
     capfd.readouterr()
     changes = "changed command of stage score, corpus.txt, metrics/evaluation.json, mirrored.py, packages.lock"
-    with pytest.raises(UserError, match=rf'lock: {changes}, train\.lr in params\.yaml\. Run "dvc repro", and commit'):
+    with pytest.raises(
+        UserError, match=rf'its data: {changes}, train\.lr in params\.yaml\. Run "dvc repro", and commit'
+    ):
         verify(copying)
     assert "Running stage" not in capfd.readouterr().out

@@ -40,7 +40,7 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
 
     Returns:
         `scores`: all metrics that apply to the task. For a regression, the `mean_error` (prediction minus label) and
-        the `mean_absolute_error`. Otherwise the mean `confidence`, the expected `calibration_error`, and what a
+        the `mean_absolute_error`. Otherwise the mean `confidence`, the expected `calibration_error`, what a
         perfectly calibrated model would show (`if_calibrated`), and F1, precision and recall of each class or label in
         `classes`. With two classes, also accuracy, F1, precision and recall `at_half` and `at_threshold`. If predict
         has also scored the pairs with their texts swapped, `order_consistency`: the proportion of answers that are the
@@ -62,8 +62,8 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
         }
         if threshold is not None:
             above = (split.probability[:, 1] >= threshold).astype(int)
-            for name, answers in (("at_half", predicted), ("at_threshold", above)):
-                entries[name] = {"accuracy": accuracy(labels, answers), **class_scores(labels, answers)[1]}
+            entries["at_half"] = {"accuracy": entries["scores"]["accuracy"], **entries["classes"][1]}
+            entries["at_threshold"] = {"accuracy": accuracy(labels, above), **class_scores(labels, above)[1]}
     if split.swapped is not None:
         regression = split.probability is None
         consistency = pearson(predicted, split.swapped) if regression else float(np.mean(predicted == split.swapped))

@@ -193,7 +193,7 @@ def read_side(name: str) -> Side:
 
 
 def judged_by(run: Run, metrics: list[str] | None) -> Run:
-    """Return the run with other metrics to compare it by. See `metrics.with_compared_metrics`."""
+    """Return the run with the metrics that it is to be compared by. See `metrics.with_compared_metrics`."""
     task = with_compared_metrics(run.task, metrics)
     return run._replace(task=task, signature={**run.signature, "metrics": "+".join(task.metrics)})
 

@@ -6,10 +6,11 @@ from statistics import mean, stdev
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line, joined
+from pipeline.evaluation.titles import by_title
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import OPTIMISTIC
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.render import UNITS, by_title
+from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import commits_by_seed, read_metrics
 from pipeline.experiments.running import Experiment, run_all
 
@@ -31,7 +32,7 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     log.info("%s: %d of %d seeds are finished", group, n - len(missing), n)
     wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
     with closing(run_all(wanted, jobs)) as failures:
-        for failure in failures:
+        if failure := next(failures, None):
             raise UserError(failure)
     print("\n".join(_summary(group, n)))
 
@@ -53,7 +54,7 @@ def _summary(group: str, n: int) -> list[str]:
         rows.append([title, str(n), *(metric.format(value, 2) for value in statistics), interval])
     return [
         *aligned(rows, "right"),
-        UNITS,
+        SCORE_UNITS,
         *([] if any(title.startswith("test ") for title in evaluations[0]) else [OPTIMISTIC]),
         f"Degenerate runs (the same prediction for all of validation): {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), included in the table" if degenerate else ""),

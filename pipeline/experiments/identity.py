@@ -16,7 +16,7 @@ from pipeline.core.yaml12 import read_yaml
 from pipeline.params import PARAMS, Params, load_params
 
 SEED = "train.seed"
-_PIPELINE = Path("dvc.yaml")
+_PIPELINE, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
 _OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage in dvc.yaml
 _CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
@@ -42,7 +42,10 @@ def identity(overrides: list[str]) -> str:
     params["runtime"] = params["runtime"]["launcher"]  # The other keys cannot change a result.
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
     files = _code()
-    files += _visible_files(users_path(params["model"]["checkpoint"]))  # none if the model is on the Hub
+    base_model = _visible_files(users_path(params["model"]["checkpoint"]))  # none if the model is on the Hub
+    if base_model:  # DVC trains on its copy of these files until the stage pretrained runs again.
+        digest.update(_base_model_copy().encode())
+    files += base_model
     if params["data"]["task"] == "custom":
         files += _visible_files(Path(params["data"]["directory"]))
     for file in files:
@@ -79,9 +82,10 @@ def overridden(overrides: list[str]) -> Params:
         try:
             apply_overrides(copy, [as_dvc_override(override) for override in overrides])
         except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
-            reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
+            options = " ".join(f"-S {override}" for override in overrides)
+            reason = str(error.__cause__ or error).splitlines()[0].rstrip(".").replace("++", "")
             raise UserError(
-                f"-S {settings}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual text."
+                f"{options}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual text."
             ) from None
         try:
             return load_params(copy)
@@ -110,6 +114,13 @@ def _code() -> list[Path]:
             files |= {file for file in path.rglob("*") if file.suffix in _CODE}
             files |= {path} if path.is_file() else set()
     return sorted(files)
+
+
+def _base_model_copy() -> str:
+    """Return the hash of the base model that dvc.lock records, or nothing if it records none."""
+    lock = (read_yaml(_LOCK) if _LOCK.exists() else None) or {}
+    stage = (lock.get("stages") or {}).get("pretrained") or {}  # Incomplete if DVC was killed while it wrote the file.
+    return "".join(output.get("md5", "") for output in stage.get("outs") or [])
 
 
 def _visible_files(directory: Path) -> list[Path]:

@@ -2,18 +2,19 @@
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.core.messages import printable
 from pipeline.core.text import aligned, code, table
-from pipeline.evaluation.metrics import METRICS, Metric
+from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import ChangedExample, Comparison, SplitComparison
 from pipeline.experiments.gate import Decision
 
 _EXAMPLES = 3  # of the fixed examples, and of the broken ones
+SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
 UNITS = "Scores are in percent, differences in percentage points. Errors such as RMSE have their own units."
 
 
@@ -179,13 +180,3 @@ def _examples_by_heading(comparison: Comparison) -> dict[str, list[ChangedExampl
 def _value_name(comparison: Comparison) -> str:
     """Return the name of the values `ChangedExample.a` and `ChangedExample.b`."""
     return "predicted" if comparison.task.problem_type == "regression" else "probability"
-
-
-def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
-    """Return the metrics of an evaluation.json and their values, keyed by titles such as "test F1", test first."""
-    return {
-        f"{split} {metric.title}": (metric, evaluation[split][name])
-        for split in sorted(evaluation)
-        for name, metric in METRICS.items()
-        if name in evaluation[split]
-    }

@@ -273,8 +273,8 @@ def _require_shards(checkpoint: Path, where: str) -> None:
         raise UserError(f"{where}: {index.name} has no valid weight_map. Save the model again.") from None
     if elsewhere := sorted(map(str, shards - _names(checkpoint))):
         raise UserError(
-            f"{where}: {index.name} names {listing(elsewhere)}, which is not in the same directory. Save the model "
-            "again."
+            f"{where}: {index.name} names files that are not in the same directory: {listing(elsewhere)}. Save the "
+            "model again."
         )
 
 

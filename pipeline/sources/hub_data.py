@@ -73,7 +73,7 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
     else:
         with suggest_mirror(name, _MIRROR, f"{name}/"):
             repo_info(name, revision, "dataset")
-    with _dataset_errors(f"{dataset} with data.config={quoted(config)}"):
+    with _dataset_errors(f"{dataset} with data.config={quoted(config)} (--config of init)"):
         builder = load_dataset_builder(str(directory or name), config, revision=None if directory else revision)
     # If the Hub does not answer, `datasets` uses any commit in its cache. It also prefers a local directory.
     if not directory and builder.hash != revision:
@@ -151,7 +151,7 @@ def _read_csv(source: str, paths: list[Path], features: Features | None) -> Data
     """
     parts = []
     for path in paths:
-        for batch in require_rows(read_file(path, ColumnSelection([], keep_rest=True)), source):
+        for batch in require_rows(read_file(path, ColumnSelection([], keep_rest=True)), path):
             columns = {name: [value or None for value in values] for name, values in batch.columns.items()}
             parts.append(Dataset.from_dict(columns, Features(dict.fromkeys(columns, datasets.Value("string")))))
     with _dataset_errors(source):
@@ -170,7 +170,7 @@ def choose_splits(name: str, available: Sequence[str], splits: dict[str, str] | 
         splits: The names that the user chose. None means that the names on the Hub say what the splits are.
 
     Raises:
-        UserError: There is no train split, the user chose a name that does not exist, or the names are ambiguous.
+        UserError: The dataset has no train split or no split with a chosen name, or the names are ambiguous.
     """
     remedy = (
         "Name the splits to use in data.splits (--splits of init), as in train=NAME. "

@@ -32,7 +32,7 @@ def check_values(column: LabelColumn) -> None:
                 "data.problem_type is null or multi_label_classification."
             )
         if column.has_text_lists and value.labels and value.items == [value.raw]:
-            example = next(other for other in column.values if other.items != [other.raw])
+            example = next(candidate for candidate in column.values if candidate.items != [candidate.raw])
             raise UserError(
                 f"{message}, but most labels are lists, such as {literal(example.raw)} in {example.where}. Write all "
                 "labels in the same way. If they are classes, set data.problem_type=single_label_classification."

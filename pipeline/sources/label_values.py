@@ -156,10 +156,10 @@ def _unquoted(item: str) -> str:
 def are_text_lists(texts: Collection[str]) -> bool:
     """Return whether most labels are lists that were saved as text. A class name may have brackets too, as in "[A]"."""
     lists = [items_of_text(text) for text in texts]
-    are_lists = any(map(is_quoted_list, texts)) or any(items and len(items) > 1 for items in lists)
+    are_lists = any(map(_is_quoted_list, texts)) or any(items and len(items) > 1 for items in lists)
     return are_lists and lists.count(None) < len(lists) / 2
 
 
-def is_quoted_list(text: str) -> bool:
+def _is_quoted_list(text: str) -> bool:
     """Return whether a text is a list of quoted texts or of numbers, which is unlikely to be a class name."""
     return re.match("\\s*[\\[({]\\s*['\"\\d]", text) is not None and items_of_text(text) is not None
