@@ -165,11 +165,11 @@ def test_an_unusable_local_directory_is_rejected(
     [
         (
             {"weight_map": {"a": "../other/model.safetensors"}},
-            "names ../other/model.safetensors, which is not in the same directory",
+            "names files that are not in the same directory: ../other/model.safetensors",
         ),
         (
             {"weight_map": {"a": "model-00002-of-00002.safetensors"}},
-            "names model-00002-of-00002.safetensors, which is not in the same directory",
+            "names files that are not in the same directory: model-00002-of-00002.safetensors",
         ),
         ({"weight_map": ["model-00001-of-00002.safetensors"]}, "has no valid weight_map"),
         ("{", "has no valid weight_map"),
