@@ -11,8 +11,8 @@ from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.metrics import require_known, with_compared_metrics, with_selection_metric
 from pipeline.modeling.device import usable_device
 from pipeline.params import LOCAL, Params, load_params
-from pipeline.sources.checkpoints import find
-from pipeline.sources.glue import task_of
+from pipeline.sources.checkpoints import find_checkpoint
+from pipeline.sources.glue import glue_task
 from pipeline.training.arguments import check_training
 
 
@@ -25,7 +25,7 @@ def check(params: Params) -> None:
     if params.data.task in ("custom", "hub"):
         require_known(params.evaluate.metrics or [])
     else:
-        task = task_of("mrpc" if params.data.task == "demo" else params.data.task)
+        task = glue_task("mrpc" if params.data.task == "demo" else params.data.task)
         with_selection_metric(task, params.train.metric_for_best_model)
         with_compared_metrics(task, params.evaluate.metrics)
         if params.data.text_column_names != ["text"]:
@@ -33,7 +33,7 @@ def check(params: Params) -> None:
                 "data.text_column_names is ignored, because data.task is %s. For your own files, set data.task=custom.",
                 params.data.task,
             )
-    find(params.model.checkpoint)
+    find_checkpoint(params.model.checkpoint)
     if params.runtime.launcher == LOCAL:
         if params.train.precision not in ("auto", "fp32"):  # Every device supports both of these.
             usable_device(params.train.precision)
@@ -48,8 +48,8 @@ def remove_scores() -> None:
     """
     evaluate = read_yaml(Path("dvc.yaml"))["stages"]["evaluate"]
     for output in evaluate["metrics"] + evaluate["plots"]:
-        for path in output:  # It is the only key.
-            Path(path).unlink(missing_ok=True)
+        path = output if isinstance(output, str) else next(iter(output))  # with options, the only key of a mapping
+        Path(path).unlink(missing_ok=True)
 
 
 def main() -> None:

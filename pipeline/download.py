@@ -6,6 +6,7 @@ from pipeline.params import DataParams, keys_of, load_params
 if __name__ == "__main__":  # --help must not wait for the imports below.
     parse_arguments(keys_of("data"))
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -21,12 +22,12 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
-from pipeline.sources.corpus import Corpus, describe_rows, drop_incomplete
+from pipeline.sources.corpus import Corpus, describe_rows
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
+from pipeline.sources.glue_rows import load_glue
 from pipeline.sources.hub_data import load_hub
-from pipeline.sources.published import load_glue
 from pipeline.sources.splits import groups_sharing_a_text
 from pipeline.sources.survey import survey
 
@@ -43,30 +44,18 @@ def download(out: Path, params: DataParams) -> None:
     with atomic_output(out) as draft:
         draft.mkdir()
         corpus = _load(params)
-        task, splits, warnings = corpus.task, corpus.splits, [*corpus.warnings]
-        _require_rows(task, splits, params)
-        hashes = {split: hash_rows(rows, task.text_columns) for split, rows in splits.items()}
+        _require_rows(corpus, params)
+        hashes = {split: hash_rows(rows, corpus.task.text_columns) for split, rows in corpus.splits.items()}
         if params.on_leakage != "warn":
-            later_rows = pd.concat([hashes[split]["row"] for split in task.predicted_splits])
-            leaked = hashes[TRAIN]["row"].isin(later_rows)
-            if leaked.any():
-                description = describe_rows(splits[TRAIN]["idx"], leaked)
-                if params.on_leakage == "error":
-                    raise UserError(
-                        f"{task.name}: train has rows that are also in validation or test: {description}. Remove "
-                        "them, or set data.on_leakage=drop."
-                    )
-                warnings.append(f"train: dropped rows that are also in validation or test: {description}")
-                splits = {**splits, TRAIN: splits[TRAIN][~leaked]}
-                hashes[TRAIN] = hashes[TRAIN][~leaked]
-                _require_rows(task, splits, params)
+            corpus, hashes = _drop_leaked(corpus, hashes, params)
+        task, splits = corpus.task, corpus.splits
         if GROUP not in splits[TRAIN]:
             splits = {**splits, TRAIN: splits[TRAIN].assign(**{GROUP: groups_sharing_a_text(hashes[TRAIN])})}
         leakage = {
             (later, earlier): flag_leakage(hashes[later], hashes[earlier])
             for earlier, later in combinations(task.splits, 2)
         }
-        card = survey(task, splits, hashes, leakage, warnings)
+        card = survey(task, splits, hashes, leakage, corpus.warnings)
         _log_card(task, card)
         for split in task.splits:
             _write_split(draft, split, splits[split], task, leakage.get((split, TRAIN)))
@@ -81,30 +70,52 @@ def _load(params: DataParams) -> Corpus:
         return load_custom(params)
     if params.task == "hub":
         return load_hub(params)
-    corpus = load_demo() if params.task == "demo" else load_glue(params.task)
-    warnings: list[str] = []
-    splits = {
-        split: drop_incomplete(split, rows, corpus.task, params.on_missing, warnings)
-        for split, rows in corpus.splits.items()
-    }
-    return Corpus(corpus.task, splits, corpus.origin, warnings)
+    if params.task == "demo":
+        return load_demo()
+    return load_glue(params)
 
 
-def _require_rows(task: Task, splits: dict[str, pd.DataFrame], params: DataParams) -> None:
-    for split in task.splits:
-        if splits[split].empty:
+def _require_rows(corpus: Corpus, params: DataParams) -> None:
+    for split in corpus.task.splits:
+        if corpus.splits[split].empty:
             raise UserError(
-                f"{task.name}: {split} would have no rows. There are too few rows, or too few groups, for the current "
-                f'data.split.type "{params.split.type}", data.split.fractions, data.on_missing and data.on_leakage. '
-                "Change these keys, or add rows."
+                f"{corpus.task.name}: {split} would have no rows. There are too few rows, or too few groups, for the "
+                f'current data.split.type "{params.split.type}", data.split.fractions, data.on_missing and '
+                "data.on_leakage. Change these keys, or add rows."
             )
+
+
+def _drop_leaked(
+    corpus: Corpus, hashes: dict[str, pd.DataFrame], params: DataParams
+) -> tuple[Corpus, dict[str, pd.DataFrame]]:
+    """Drop the rows of train that are also in a later split from the corpus and from the hashes.
+
+    Raises:
+        UserError: There are such rows, and `on_leakage` is "error", or train would have no rows without them.
+    """
+    task, train = corpus.task, corpus.splits[TRAIN]
+    later_rows = pd.concat([hashes[split]["row"] for split in task.predicted_splits])
+    leaked = hashes[TRAIN]["row"].isin(later_rows)
+    if not leaked.any():
+        return corpus, hashes
+    description = describe_rows(train["idx"], leaked)
+    if params.on_leakage == "error":
+        raise UserError(
+            f"{task.name}: train has rows that are also in validation or test: {description}. Remove them, or set "
+            "data.on_leakage=drop."
+        )
+    warning = f"train: dropped rows that are also in validation or test: {description}"
+    splits = {**corpus.splits, TRAIN: train[~leaked]}
+    corpus = replace(corpus, splits=splits, warnings=[*corpus.warnings, warning])
+    _require_rows(corpus, params)
+    return corpus, {**hashes, TRAIN: hashes[TRAIN][~leaked]}
 
 
 def _write_split(directory: Path, split: str, rows: pd.DataFrame, task: Task, leakage: pd.DataFrame | None) -> None:
     """Write the rows of a split. With the same versions of pyarrow and datasets, the same rows give the same bytes.
 
     Args:
-        leakage: The result of `flag_leakage` for the split and train. None for train.
+        leakage: Which rows are also in train, and which share a text with it. None for train.
     """
     features = dict.fromkeys(task.text_columns, Value("string"))
     if "label" in rows:

@@ -13,11 +13,11 @@ from pipeline.core.output import rounded, write_details, write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.calibration import best_threshold
 from pipeline.evaluation.diagnostics import PLOTS, baseline, diagnostics, plots
 from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
+from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.params import keys_of, load_params
 

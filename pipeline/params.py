@@ -10,7 +10,17 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    ValidationError,
+    model_validator,
+)
 
 from pipeline.core.data_card import GROUP, LEAKAGE
 from pipeline.core.messages import UserError, printable
@@ -48,14 +58,6 @@ _FORMER_KEYS = {
 _FORMER_VALUES = {"own": "custom", "sample": "demo", "refuse": "error"}
 
 
-def _check_path(path: str) -> str:
-    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in path):
-        raise ValueError("must not contain a character that is not allowed in paths")
-    if len(path.encode()) > 4095 or any(len(name.encode()) > 255 for name in path.split("/")):
-        raise ValueError("must be a path of at most 4,095 bytes, with at most 255 bytes between slashes")
-    return path
-
-
 def _check_launcher(command: str) -> str:
     if command.split()[-1:] != ["-m"]:
         raise ValueError(f'must end with -m, such as "{LOCAL}"')
@@ -80,25 +82,19 @@ def _pairs_to_mapping(value: Any) -> Any:
     return mapping
 
 
-def _weights(value: Any) -> Any:
-    """Turn a list of weights, such as ["bad=2", "good=1"], into a mapping to numbers."""
-    mapping = _pairs_to_mapping(value)
-    if mapping is value:
-        return value
-    try:
-        return {name: float(weight) for name, weight in mapping.items()}
-    except ValueError:
-        return value
+def _reject_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a number greater than 0")
+    return value
 
 
-PathText = Annotated[str, AfterValidator(_check_path)]  # The operating system's error would not name the key.
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # the range of numpy's seeds
 # Larger numbers are mistakes. They would fail later, with an overflow or for lack of memory or processes.
 Count = Annotated[int, Field(ge=1, le=10**9)]  # of examples, steps, epochs or seconds
 BatchSize = Annotated[int, Field(ge=1, le=2**16)]
 Processes = Annotated[int, Field(ge=1, le=1024)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+# In ["bad=2", "good=1"], the numbers are text.
+ClassWeight = Annotated[float, Field(gt=0, strict=False), BeforeValidator(_reject_boolean)]
 Precision = Literal["fp32", "fp16", "bf16"]
 
 
@@ -121,7 +117,7 @@ class DataParams(Section):
     dataset: str | None
     config: str | None
     splits: dict[str, str] | None
-    directory: PathText
+    directory: str
     delimiter: Literal[",", ";", "|", "\t"] | None
     encoding: Annotated[str, AfterValidator(_check_encoding)]
     header: bool
@@ -218,7 +214,7 @@ class DataParams(Section):
 
 
 class ModelParams(Section):
-    checkpoint: PathText
+    checkpoint: str
 
 
 class TokenizeParams(Section):
@@ -230,17 +226,17 @@ class TrainParams(Section):
     engine: Literal["trainer", "loop"]
     seed: Seed
     epochs: Count
-    lr: Positive
+    lr: PositiveFloat
     batch_size: BatchSize
     gradient_accumulation_steps: BatchSize
     precision: Literal["auto", Precision]
-    weight_decay: NonNegative
+    weight_decay: NonNegativeFloat
     warmup_ratio: Annotated[float, Field(ge=0, lt=1)]
     lr_scheduler_type: Literal[
         "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt",
         "reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
     ]  # fmt: skip
-    max_grad_norm: NonNegative
+    max_grad_norm: NonNegativeFloat
     optim: str
     logging_steps: Count
     keep: Literal["best", "last"]
@@ -250,7 +246,7 @@ class TrainParams(Section):
     torch_compile: bool
     deterministic: bool
     metric_for_best_model: str | None
-    class_weights: Annotated[Literal["balanced"] | dict[str, Positive] | None, BeforeValidator(_weights)]
+    class_weights: Annotated[Literal["balanced"] | dict[str, ClassWeight] | None, BeforeValidator(_pairs_to_mapping)]
     max_train_samples: Count | None
     num_threads: Processes | None
     training_args: dict[str, Any]
@@ -269,9 +265,8 @@ class EvaluateParams(Section):
 class RuntimeParams(Section):
     """Keys that say how to run, not what to compute. Only check depends on them, because it depends on all keys."""
 
-    launcher: Annotated[
-        str, AfterValidator(_check_launcher)
-    ]  # dvc.yaml inserts it into the commands of train and predict. No stage reads it.
+    # dvc.yaml inserts it into the commands of train and predict. No stage reads it.
+    launcher: Annotated[str, AfterValidator(_check_launcher)]
     timeout: Count
     num_proc: Processes
     save_steps: Count

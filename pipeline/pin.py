@@ -14,15 +14,10 @@ If the default branch has no safetensors, this looks for a pull request in which
 More: docs/data_and_models.md
 """
 
-from typing import TYPE_CHECKING
-
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
-from pipeline.sources.checkpoints import has_safetensors, is_path, needed, parse_name
-from pipeline.sources.fetch import Unavailable, conversions, hub_model, pin_dataset
-
-if TYPE_CHECKING:
-    from huggingface_hub.hf_api import ModelInfo
+from pipeline.sources.checkpoints import files_to_copy, has_safetensors, is_hub_name, parse_name
+from pipeline.sources.fetch import RepoInfo, Unavailable, newest_conversion, pin_dataset, repo_info
 
 
 def pin(checkpoint: str) -> str:
@@ -31,41 +26,38 @@ def pin(checkpoint: str) -> str:
     Raises:
         UserError: The Hub does not know the model, or the pretrained stage would reject its files.
     """
-    if is_path(checkpoint):
-        raise UserError(f"{checkpoint} is a path. A local directory does not need a commit: only a Hub name does.")
+    if not is_hub_name(checkpoint):
+        raise UserError(f'"{checkpoint}" is not a name on the Hub. A local directory does not need a commit.')
     name, revision = parse_name(checkpoint)
     try:
-        model = hub_model(name, revision or None)
-        if not revision and not has_safetensors(_file_names(model)):
+        model = repo_info(name, revision or None, "model")
+        if not revision and not has_safetensors(model.files):
             model = _converted(model)
     except Unavailable as error:
         raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
-    files = needed(_file_names(model), model.id)
-    log.info("%s at %s has %s", model.id, revision or model.sha, ", ".join(files))
-    return f"{model.id}@{model.sha}"
+    files = files_to_copy(model.files, model.name)
+    log.info("%s at %s has %s", model.name, revision or model.commit, ", ".join(files))
+    return f"{model.name}@{model.commit}"
 
 
-def _converted(model: "ModelInfo") -> "ModelInfo":
+def _converted(model: RepoInfo) -> RepoInfo:
     """Return the model with the safetensors of a conversion pull request, or as it is if there is none."""
     try:
-        pull_requests = conversions(model.id)
+        pull_request = newest_conversion(model.name)
     except Unavailable as error:  # for example because the owner of the model has disabled pull requests
-        log.warning("%s has no safetensors, and its pull requests could not be searched: %s", model.id, error)
+        log.warning("%s has no safetensors, and its pull requests could not be searched: %s", model.name, error)
         return model
-    for pull_request in pull_requests:
-        converted = hub_model(model.id, pull_request.git_reference)
-        if has_safetensors(_file_names(converted)):
-            log.warning(
-                "%s has no safetensors on its default branch. These weights come from pull request %d by %s, which the "
-                "owner of the model has not merged. Look at %s/files before you use them.",
-                model.id, pull_request.num, pull_request.author, pull_request.url,
-            )  # fmt: skip
-            return converted
-    return model
-
-
-def _file_names(model: "ModelInfo") -> list[str]:
-    return [file.rfilename for file in model.siblings or []]
+    if pull_request is None:
+        return model
+    converted = repo_info(model.name, pull_request.git_reference, "model")
+    if not has_safetensors(converted.files):
+        return model
+    log.warning(
+        "%s has no safetensors on its default branch. These weights come from pull request %d by %s, which the owner "
+        "of the model has not merged. Look at %s/files before you use them.",
+        model.name, pull_request.num, pull_request.author, pull_request.url,
+    )  # fmt: skip
+    return converted
 
 
 def main() -> None:

@@ -11,16 +11,7 @@ from pipeline.sources.checkpoints import fetch_checkpoint
 
 
 def pretrained(out: Path, params: ModelParams) -> None:
-    """Write the config, the safetensors weights and the fast tokenizer of the base model to the directory `out`.
-
-    If the model was published without a fast tokenizer, it is made from the vocabulary.
-
-    source.json, next to them, has the name of the model, its commit (null for a local directory), and the sha256 of
-    each file.
-
-    Raises:
-        UserError: The model is not pinned to a commit, or the source does not have the published files.
-    """
+    """Write the files of the base model and source.json, which says where they come from, to the directory `out`."""
     with atomic_output(out) as draft:
         draft.mkdir()
         write_json(draft / SOURCE, fetch_checkpoint(params.checkpoint, draft))

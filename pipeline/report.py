@@ -6,19 +6,19 @@ from pipeline.cli import run
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
-from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, RAW, TOKENIZED
+from pipeline.core.paths import METRICS_DIR, PREDICTIONS, RAW, TOKENIZED
 from pipeline.params import DataParams, keys_of, load_params
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.page import page
 from pipeline.reporting.results import load_results
 
 
-def report(raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path, params: DataParams) -> None:
+def report(raw: Path, tokenized: Path, predictions: Path, metrics: Path, params: DataParams) -> None:
     """Write report.html and model_card.md to `metrics`, from the outputs of the other stages.
 
     The same inputs give the same bytes. Raises UserError if an input is missing, or if two inputs do not match.
     """
-    results = load_results(raw, tokenized, classifier, predictions, metrics, params.title)
+    results = load_results(raw, tokenized, predictions, metrics, params.title)
     write_text(metrics / "model_card.md", model_card(results))
     write_text(metrics / "report.html", page(results))
     log.info("wrote %s. Open it in a browser.", metrics / "report.html")
@@ -28,7 +28,7 @@ def main() -> None:
     require_locked()
     require_locked(REQUIREMENTS, REPORT_PACKAGES)
     params = load_params()
-    report(RAW, TOKENIZED, CLASSIFIER, PREDICTIONS, METRICS_DIR, params.data)
+    report(RAW, TOKENIZED, PREDICTIONS, METRICS_DIR, params.data)
 
 
 if __name__ == "__main__":

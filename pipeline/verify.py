@@ -24,8 +24,8 @@ from pipeline.core.output import parse_details
 from pipeline.core.paths import METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
+from pipeline.evaluation.titles import by_title
 from pipeline.experiments.child_processes import DVC, dvc_environ, forwarding_signals
-from pipeline.experiments.render import by_title
 
 _LOCK = Path("dvc.lock")
 _ENVIRONMENT = METRICS_DIR / "environment.json"
@@ -76,8 +76,8 @@ def verify(repository: Path) -> None:
     copied from the cache of the repository.
 
     Raises:
-        UserError: HEAD has no result, HEAD does not match its dvc.lock, data are missing, the run fails, or its result
-            differs (see `compare`).
+        UserError: HEAD has no result, HEAD does not match its dvc.lock, the run fails, or its result differs (see
+            `compare_results`).
     """
     # DVC may still be writing a file there, from its check for a newer version. That must not hide the verdict.
     with tempfile.TemporaryDirectory(prefix="verify-", ignore_cleanup_errors=True) as scratch:
@@ -96,36 +96,17 @@ def verify(repository: Path) -> None:
             status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
         if status:
             raise UserError("dvc repro failed in a fresh clone of HEAD. See its message above.")
-        compare(committed, read_result(clone))
+        compare_results(committed, read_result(clone))
 
 
 def _copy_data(repository: Path, clone: Path, environ: dict[str, str]) -> None:
-    """Copy the data that "dvc add" tracks, and that a stage depends on, from the user's cache into the clone.
-
-    Raises:
-        UserError: The cache does not have these data.
-    """
-    stages = read_yaml(clone / _LOCK)["stages"].values()
-    dependencies = {Path(dependency["path"]) for lock in stages for dependency in lock.get("deps", [])}
+    """Copy the data that "dvc add" tracks from the user's cache into the clone, except for data that are not there."""
     files = _output(["git", "ls-files", "-z", "*.dvc"], clone, environ).split("\0")[:-1]
-    # A stage may depend on a directory that contains added files, or on files in an added directory.
-    needed = [
-        str(path)
-        for path in (Path(file).with_suffix("") for file in files)
-        if any(path.is_relative_to(dependency) or dependency.is_relative_to(path) for dependency in dependencies)
-    ]
-    if not needed:
-        return
-    # A cache and a remote have the same layout, so the user's cache can be a remote of the clone.
-    cache = _output([*DVC, "cache", "dir"], repository, environ).strip()
-    _output([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
-    pull = [*DVC, "pull", "--quiet", "--remote", "cache-of-the-user", *needed]
-    if subprocess.run(pull, cwd=clone, env=environ, capture_output=True).returncode:
-        names = " ".join(needed)
-        raise UserError(
-            f"The DVC cache of this repository does not have {names} in the version that HEAD records. "
-            f'Run "dvc pull {names}" if you have a remote, or "dvc add {names}" and commit the .dvc files.'
-        )
+    if files:
+        # A cache and a remote have the same layout, so the user's cache can be a remote of the clone.
+        cache = _output([*DVC, "cache", "dir"], repository, environ).strip()
+        _output([*DVC, "remote", "add", "--local", "cache-of-the-user", cache], clone, environ)
+        _output([*DVC, "pull", "--quiet", "--allow-missing", "--remote", "cache-of-the-user", *files], clone, environ)
 
 
 def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
@@ -133,12 +114,11 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
 
     A run would then give a different result, for a reason that has nothing to do with determinism.
     """
-    stages = read_yaml(clone / _LOCK)["stages"]
-    outputs = {output["path"]: output["md5"] for lock in stages.values() for output in lock["outs"]}
-    dependencies = [dependency for lock in stages.values() for dependency in lock.get("deps", [])]
+    stages = read_yaml(clone / _LOCK)["stages"].values()
+    outputs = {output["path"]: output["md5"] for lock in stages for output in lock["outs"]}
+    dependencies = [dependency for lock in stages for dependency in lock.get("deps", [])]
     # If only some stages were run, a later stage may have used an older version of an output.
     changes = {entry["path"] for entry in dependencies if outputs.get(entry["path"], entry["md5"]) != entry["md5"]}
-
     status = json.loads(_output([*DVC, "status", "--no-updates", "--json"], clone, environ))
     for stage, entries in status.items():
         for entry in entries:
@@ -156,9 +136,10 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
                     changes.add(path)
     if changes:
         raise UserError(
-            f"HEAD does not match its dvc.lock: {', '.join(sorted(changes))}. "
-            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If you have already done so, git may have '
-            'changed line endings: see "git ls-files --eol" and core.autocrlf.'
+            f"HEAD does not match its dvc.lock, or the DVC cache does not have its data: {', '.join(sorted(changes))}. "
+            'Run "dvc repro", and commit dvc.lock, metrics/ and these files. If you have already done so, run '
+            '"dvc pull" if you have a remote. Git may also have changed line endings (see "git ls-files --eol" and '
+            "core.autocrlf)."
         )
 
 
@@ -171,7 +152,7 @@ def _output(command: Sequence[str], directory: Path, environ: dict[str, str]) ->
     return done.stdout
 
 
-def compare(committed: Result, reproduced: Result) -> None:
+def compare_results(committed: Result, reproduced: Result) -> None:
     """Print the outputs of two results side by side. If some differ, also print the environments and the scores.
 
     The data, the base model and the tokens must be the same everywhere. The other outputs must be the same in the same

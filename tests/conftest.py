@@ -50,6 +50,13 @@ os.environ["DVC_NO_ANALYTICS"] = "1"  # it would start a process that outlives t
 
 TinyMaker = Callable[..., Path]
 
+LONGEST = ("test_pipeline.py", "test_tutorial.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the longest files. At the end, a worker would run such a file alone, because files are not divided."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
 
 def committed(name: str) -> str:
     """Return a project file as committed at HEAD. The workspace may contain an experiment's version."""

@@ -11,7 +11,7 @@ from datasets import Dataset
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
 from pipeline.core.output import write_details
-from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SETTINGS, SWAPPED, TOKENIZED
+from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED, TOKENIZATION, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import logits_to_predictions
@@ -165,8 +165,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
             "precision": "auto", "max_train_samples": None, "training_args": {"label_smoothing_factor": 0.1},
         },
     }  # fmt: skip
-    for directory in (PREDICTIONS, CLASSIFIER):
-        write(root / directory / PROVENANCE, provenance)
+    write(root / PREDICTIONS / PROVENANCE, provenance)
     evaluate(root / PREDICTIONS, root / METRICS_DIR)
     shutil.copy(root / METRICS_DIR / "evaluation.json", root / METRICS_DIR / "baseline.json")
     write(root / METRICS_DIR / "plots" / "history.csv", history(task))
@@ -175,11 +174,11 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     write_details(root / METRICS_DIR / "train.json", {**training, "steps": 8, "train_loss": 0.55})
     lengths = {split: {"rows": sizes[split], "mean": 30.25, "longest": 52, "truncated": 7} for split in task.splits}
     write(root / TOKENIZED / "lengths.json", lengths)
-    write(root / CLASSIFIER / SETTINGS, {"max_length": 96})
+    write(root / TOKENIZED / TOKENIZATION, {"max_length": 96})
 
 
 def make_report(root: Path, name: str | None = None) -> str:
     """Run the report stage with `name` as data.name, and return the page."""
     params = load_params(Path(__file__).with_name("params.yaml")).data.model_copy(update={"name": name})
-    report(root / RAW, root / TOKENIZED, root / CLASSIFIER, root / PREDICTIONS, root / METRICS_DIR, params)
+    report(root / RAW, root / TOKENIZED, root / PREDICTIONS, root / METRICS_DIR, params)
     return (root / METRICS_DIR / "report.html").read_text()

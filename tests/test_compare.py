@@ -26,7 +26,7 @@ from pipeline.evaluation.uncertainty import difference, jackknife
 from pipeline.experiments.comparison import Comparison, Side, compare, judged_by, read_side
 from pipeline.experiments.gate import decide
 from pipeline.experiments.render import as_gate, as_markdown, as_text
-from pipeline.experiments.revisions import Run, experiments, runs
+from pipeline.experiments.revisions import Run, commits_by_seed, read_runs
 
 MRPC = ("accuracy", "f1")
 
@@ -35,7 +35,7 @@ FORGED = "x\x1b]0;title\x07\x1b[2K\r\nVerdict: B is better: +9.0 points of test 
 
 
 def compare_revisions(a: str, b: str) -> Comparison:
-    return compare(Side(a, runs(a)), Side(b, runs(b)))
+    return compare(Side(a, read_runs(a)), Side(b, read_runs(b)))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def predictions(revision: str) -> dict[str, list[float]]:
 def sides(toy_with_experiments: Project) -> dict[str, Side]:
     """The runs of the fixture `toy`, read once for all tests that are not about reading."""
     with chdir(toy_with_experiments.root):
-        return {name: Side(name, runs(name)) for name in ("main", "worse", "low", "high", "late")}
+        return {name: Side(name, read_runs(name)) for name in ("main", "worse", "low", "high", "late")}
 
 
 def test_scores_and_changed_pairs_match_the_predictions(toy: Project) -> None:
@@ -224,7 +224,7 @@ def test_changed_pairs_of_seed_groups_follow_the_mean_probability(sides: dict[st
 
 
 def test_runs_of_different_tasks_are_rejected(sides: dict[str, Side], toy: Project) -> None:
-    number = Side("number", runs("number"))
+    number = Side("number", read_runs("number"))
     assert number.runs[0].task.scored_splits == ["validation"], "its test set has no labels"
     with pytest.raises(UserError, match=r"main and number have different tasks: .*name \(demo and stsb\)"):
         compare(sides["main"], number)
@@ -236,7 +236,7 @@ def test_a_seed_group_cannot_be_compared_with_a_single_run(toy: Project) -> None
 
 
 def test_several_references_to_one_run_are_not_a_seed_group(toy: Project) -> None:
-    run = experiments("high")[2]
+    run = commits_by_seed("high")[2]
     base = toy.git("rev-parse", "HEAD").strip()
     for number in (1, 2):
         toy.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/same-{number}", run)
@@ -257,7 +257,7 @@ def update_entries(field: str, **entries: Any) -> Callable[[Run], Run]:
         ),
         (update_entries("environment", cpu="another"), r"differ in cpu \(a CPU and another\)"),
         (update_entries("environment", MKL_CBWR="AVX2"), r"differ in MKL_CBWR \(- and AVX2\)"),
-        (update_entries("code", **{"training code": "01234567"}), r"differ in training code \(0{16} and 01234567\)"),
+        (lambda run: run._replace(code="01234567"), r"differ in training code \(0{16} and 01234567\)"),
         (update_entries("parameters", data="01234567"), r"differ in data \(\w{8} and 01234567\)"),
     ],
 )
@@ -271,7 +271,7 @@ def test_a_seed_group_with_two_configurations_is_rejected(
 
 @pytest.mark.parametrize(
     ("change", "origin"),
-    [(update_entries("environment", cpu="another"), "environment"), (update_entries("code", requirements="0"), "code")],
+    [(update_entries("environment", cpu="another"), "environment"), (lambda run: run._replace(code="another"), "code")],
 )
 def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
     change: Callable[[Run], Run], origin: str, sides: dict[str, Side]
@@ -285,7 +285,7 @@ def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
         comparison = compare(low, b._replace(runs=[change(run) for run in b.runs]))
         for text in (as_text(comparison), as_markdown(comparison)):
             assert re.search(caveat, text, re.M)
-            assert re.search(r"another|requirements", text), "the table is still shown"
+            assert "another" in text, "the table is still shown"
 
 
 def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Side]) -> None:
@@ -336,7 +336,7 @@ def test_missing_revisions_and_outputs_are_reported_in_one_line(
     restore(toy)
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"^git: .*\. Run this in the directory that contains dvc\.yaml\.$"):
+    with pytest.raises(UserError, match=rf"^{tmp_path} is not the top level of a git repository that uses DVC\. "):
         compare_revisions("main", "workspace")
 
 
@@ -366,7 +366,7 @@ def test_a_cache_in_another_directory_is_found(toy: Project) -> None:
 
 
 def test_runs_with_max_samples_are_read(toy: Project) -> None:
-    (run,) = runs("few")
+    (run,) = read_runs("few")
     assert len(run.predictions["test"].idx) == len(run.texts["test"]) == 50
 
 
@@ -387,12 +387,12 @@ def test_predictions_of_an_outdated_model_are_rejected(toy: Project) -> None:
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
     reason = r"two versions of models/classifier, so its stages did not run together"
     with pytest.raises(UserError, match=rf'^workspace: dvc\.lock has {reason}\. Run "dvc repro"\.$'):
-        runs("workspace")
+        read_runs("workspace")
     restore(toy)
     Path("models", "classifier").unlink()  # it may be a link into the cache
     Path("models", "classifier").write_text("another model")
     with pytest.raises(UserError, match=r'models/classifier .* \(modified\)\. Run "dvc repro"\.$'):
-        runs("workspace")
+        read_runs("workspace")
     restore(toy)
 
 
@@ -424,7 +424,7 @@ def test_a_conflicted_or_incomplete_file_is_reported_in_one_line(
     Path(file).write_text(text)
     try:
         with pytest.raises(UserError, match=rf'^workspace: {message}\. Run "dvc repro"\.$'):
-            runs("workspace")
+            read_runs("workspace")
     finally:
         toy.git("checkout", "--quiet", file)
 

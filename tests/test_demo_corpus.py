@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
+from pipeline.core.data_card import GROUP
 from pipeline.evaluation.metrics import scores
 from pipeline.sources import demo
 from pipeline.sources.corpus import rows_sha256
@@ -39,7 +40,7 @@ def test_the_corpus_has_the_expected_size_and_the_balance_and_columns_of_mrpc(ra
     assert {split: len(table) for split, table in tables.items()} == {"train": 640, "validation": 120, "test": 240}
     columns = ["sentence1", "sentence2", "label", "idx"]
     rows = [tuple(row.values()) for table in tables.values() for row in table.select(columns).to_pylist()]
-    assert tables["train"].column_names == columns
+    assert tables["train"].column_names == [*columns, GROUP]
     assert 0.65 < np.mean([label for _, _, label, _ in rows]) < 0.70
     assert len({(first, second) for first, second, _, _ in rows}) == len(rows), "no pair occurs twice"
     assert all(first != second for first, second, _, _ in rows)

@@ -21,11 +21,12 @@ from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.calibration import best_threshold, if_calibrated
+from pipeline.evaluation.calibration import if_calibrated
 from pipeline.evaluation.metrics import applicable_metrics, logits_to_predictions, logits_to_probabilities, loss, scores
 from pipeline.evaluation.signature import joined
+from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.sources.glue import task_of
+from pipeline.sources.glue import glue_task
 
 MRPC = ("accuracy", "f1")
 
@@ -81,7 +82,7 @@ def test_every_metric_matches_scikit_learn(
 ) -> None:
     """Also checks that the test covers every applicable metric."""
     names = [f"label {number}" for number in range(outputs)] if problem_type != "regression" else []
-    task = dataclasses.replace(task_of("mrpc"), problem_type=problem_type, labels=names)
+    task = dataclasses.replace(glue_task("mrpc"), problem_type=problem_type, labels=names)
     assert set(applicable_metrics(task)) == expected.keys()
     random = np.random.default_rng(outputs)
     logits = np.round(random.normal(size=(300, outputs)), digits)
@@ -156,7 +157,7 @@ def predictions(tmp_path: Path) -> Path:
 
     out = tmp_path / "predictions"
     out.mkdir()
-    task_of("mrpc").write(out)
+    glue_task("mrpc").write(out)
     (out / PROVENANCE).write_text(json.dumps(RECORDED))
     label = ClassLabel(names=["not_equivalent", "equivalent"])
     features = Features(

@@ -300,13 +300,17 @@ def test_an_interrupted_command_can_be_repeated(number: signal.Signals, reposito
     command = [sys.executable, "-m", "pipeline.init", str(source), "--no-estimate", "--force"]
     process = subprocess.Popen(command, cwd=repository.root, env=repository.env, stdout=subprocess.DEVNULL)
     placed = repository.root / "data/custom/train.jsonl"
-    while not placed.exists():  # "dvc add" is next, which takes a second.
-        assert process.poll() is None, "the command must not end before it is interrupted"
+    while not placed.exists():
+        assert process.poll() is None, "the command must not end before it has placed the file"
         time.sleep(0.01)
     assert placed.read_bytes() == source.read_bytes(), "files appear when they are complete"
-    process.send_signal(number)
-    assert process.wait() == 128 + number
-    assert (repository.root / "data/custom/train.csv").read_bytes() == earlier
+    process.send_signal(number)  # "dvc add" takes a second. On a busy machine, it may be over by now.
+    assert process.wait() in (128 + number, 0)
+    replaced = repository.root / "data/custom/train.csv"
+    if replaced.exists():
+        assert replaced.read_bytes() == earlier
+    else:
+        assert (placed.parent / "train.jsonl.dvc").exists(), "the new files are complete"
     run_init(repository, source, "--no-estimate", "--force")
     assert sorted(path.name for path in placed.parent.glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
 
@@ -386,7 +390,7 @@ def test_a_dataset_of_the_hub_is_pinned(repository: Project, hub: Hub, tmp_path:
     assert data["text_column_names"] == ["content"]
     assert repository.git("status", "--porcelain") == " M params.yaml\n"
     out = run_init(repository, "hf://someone/reviews", "--splits", "test=train", ok=False, **env)
-    assert re.search(r"^error: .*has the splits train\. .*--splits train=NAME", out, re.M)
+    assert re.search(r"^error: .*has no split train\. .*--splits of init", out, re.M)
 
 
 def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Path) -> None:

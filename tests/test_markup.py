@@ -5,14 +5,12 @@ import html
 import re
 from typing import Any
 
-import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
 from pipeline.core.data_card import DataCard, SplitCard
 from pipeline.core.text import aligned, code
 from pipeline.evaluation.metrics import applicable_metrics
-from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.results import Results
 from pipeline.sources.demo import DEMO
@@ -51,13 +49,13 @@ def test_names_add_no_markup_to_the_model_card() -> None:
     scores = dict.fromkeys(task.scored_splits, entries)
     limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored_splits}
     diagnostics: dict[str, Any] = {
-        split: {"scores": dict.fromkeys(applicable_metrics(task), 0.9)} for split in task.scored_splits
+        split: {
+            "scores": dict.fromkeys(applicable_metrics(task), 0.9),
+            "classes": [{"n": 1, "precision": 0.5}, {"n": 2, "precision": None}],  # never "yes"
+        }
+        for split in task.scored_splits
     }
     diagnostics["signature"] = dict.fromkeys(("task", "metrics", "seed", "checkpoint", "code"), f"```{HOSTILE}")
-    pair_labels = np.array([0, 1, 1])
-    never_yes = Predictions(
-        np.arange(3), pair_labels, np.zeros(3, int), np.zeros((3, 2)), np.full((3, 2), 0.5), swapped=None
-    )
     results = Results(
         data_name=f"pairs {HOSTILE}",
         task=task,
@@ -69,7 +67,7 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         provenance=provenance,
         card=DataCard(splits={"train": SplitCard(rows=10)}, leakage=[], shifts={}, warnings=[]),
         rows={},
-        predictions=dict.fromkeys(task.scored_splits, never_yes),
+        predictions={},
         plots={},
         baseline=None,
         lengths={},

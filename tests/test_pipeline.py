@@ -1,15 +1,19 @@
-"""Which stages a change reruns, and experiments, with real DVC in a temporary repository whose path has spaces."""
+"""Which stages a change reruns, experiments, and commands of the guides, with real DVC in a path with spaces."""
 
+import copy
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from conftest import Project
+from test_tutorial import commands
 
 ALL = ["check", "download", "pretrained", "tokenize", "train", "predict", "evaluate", "report"]
 
@@ -82,7 +86,7 @@ def test_the_pipeline_runs_and_a_change_reruns_only_what_it_affects(project: Pro
         with (project.root / name).open("a") as package_lock:
             package_lock.write("# a change\n")
     stale = json.loads(project.run("dvc", "status", "--json"))
-    assert {name for name, why in stale.items() if "compute.lock" in str(why)} == {*ALL} - {"pretrained"}
+    assert {name for name, why in stale.items() if "compute.lock" in str(why)} == {*ALL}
     assert {name for name, why in stale.items() if "requirements.lock" in str(why)} == {"check", "report"}
 
     params = project.root / "params.yaml"
@@ -122,8 +126,16 @@ def test_settings_that_check_rejects_remove_no_output_and_record_no_experiment(p
     assert project.git("status", "--porcelain") == ""
 
 
+@pytest.fixture
+def committed_result(project: Project) -> None:
+    """Commit the result of the committed files. An earlier test may have changed the files in the workspace."""
+    project.git("checkout", "--quiet", ".")
+    project.repro()
+    project.commit("a result")
+
+
 def get_test_accuracies(project: Project) -> dict[str, float | None]:
-    """Return the test accuracy of each experiment in the table, including running experiments."""
+    """Return the test accuracy of each experiment in the table, or None if it has no scores."""
     experiments = json.loads(project.run("dvc", "exp", "show", "--json"))[1]["experiments"]
     files = {entry["name"]: entry["revs"][0]["data"]["metrics"] or {} for entry in experiments}
     scores = {name: metrics.get("metrics/evaluation.json", {}).get("data") for name, metrics in files.items()}
@@ -131,35 +143,17 @@ def get_test_accuracies(project: Project) -> dict[str, float | None]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("committed_result")
 def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> None:
-    project.repro()
-    project.commit("a result")
-    code = project.root / "pipeline" / "train.py"
-    text = code.read_text()
     partial = ["dvc", "exp", "run", "train"]
     for name in ("trained", "restored-from-the-run-cache"):
-        project.run(*partial, "--name", name, "--set-param", "train.lr=2e-3")
+        project.run(*partial, "--name", name, "--set-param", "train.lr=3e-3")
         project.git("checkout", "--quiet", ".")
         project.run("dvc", "checkout", "--quiet", "--force")
-    code.write_text(f"{text}# another model, as far as DVC knows\n")
-    project.run(*partial, "--name", "other-code", "--temp")
-    code.write_text(text)
     project.run(*partial, "--name", "queued", "--queue", "--set-param", "train.seed=7")
     project.run("dvc", "exp", "run", "--run-all")
-    names = ["trained", "restored-from-the-run-cache", "other-code", "queued"]
+    names = ["trained", "restored-from-the-run-cache", "queued"]
     assert get_test_accuracies(project) == dict.fromkeys(names)
-
-    project.set("runtime.save_steps", "1")
-    command = ["dvc", "exp", "run", "--temp", "--name", "running", "--set-param", "train.epochs=50"]
-    earlier = set(project.root.glob("models/.checkpoints/*/*/complete"))
-    with subprocess.Popen(command, cwd=project.root, env=project.env, start_new_session=True) as process:
-        while set(project.root.glob("models/.checkpoints/*/*/complete")) <= earlier:
-            assert process.poll() is None
-            time.sleep(0.1)
-        running = get_test_accuracies(project)["running"]
-        os.killpg(process.pid, signal.SIGKILL)
-    assert running is None
-    project.git("checkout", "--quiet", "params.yaml")
 
     out = project.run("dvc", "exp", "run", "--temp", "--name", "complete", "--set-param", "train.lr=4e-5")
     assert "Running stage 'tokenize'" not in out
@@ -170,7 +164,7 @@ def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> Non
     assert evaluation(project)["test"]["accuracy"], "the workspace keeps its own score"
     assert project.repro() == []
     assert project.git("status", "--porcelain") == ""
-    shutil.rmtree(project.root / "models" / ".checkpoints")  # left by runs that ended with train or were killed
+    shutil.rmtree(project.root / "models" / ".checkpoints")  # left by runs that ended with train
 
 
 @pytest.mark.slow
@@ -193,3 +187,60 @@ def test_an_interrupted_run_is_not_recorded_and_resumes(command: str, number: si
     assert "Running stage 'train'" in out
     assert re.search(r"resuming from .*models/\.checkpoints/\w+/checkpoint-\d+", out)
     assert not list((project.root / "models/.checkpoints").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("committed_result")
+def test_a_clone_gets_the_results_from_a_remote(project: Project, tmp_path: Path) -> None:
+    remote = tmp_path / "shared dvc"
+    project.run("dvc", "remote", "add", "-d", "storage", str(remote))
+    project.commit("a remote")
+    project.run("dvc", "push", "--run-cache")
+
+    clone = copy.copy(project)
+    clone.root = tmp_path / "clone"
+    project.git("clone", "--quiet", ".", str(clone.root))
+    clone.run("dvc", "pull", "--run-cache")
+    assert clone.repro() == []
+    clone.set("predict.max_samples", "100")
+    assert clone.repro() == ["check", "predict", "evaluate", "report"]
+    out = clone.run("python", "-m", "pipeline.compare", "main", "main")
+    assert "the predictions are identical" in out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("committed_result")
+def test_the_commands_in_the_guides_work(project: Project) -> None:
+    def run_commands(page: str, start: str, **replacements: str) -> list[str]:
+        outputs = []
+        for command in commands(page, start):
+            for old, new in replacements.items():
+                command = command.replace(old, new)
+            outputs.append(project.run("bash", "-ec", command if "dvc gc" not in command else f"yes | {command}"))
+        return outputs
+
+    *_, second, _, _ = run_commands("docs/your_repository.md", "dvc repro\ncp")
+    assert "Running stage 'report'" in second and "Running stage 'train'" not in second
+    assert project.git("status", "--porcelain") == ""
+
+    project.commit("nothing is left to add")
+    *_, experiment, diff, verdict = run_commands("docs/quick_start.md", "dvc exp run -S train.lr=5e-5")
+    assert "Running stage 'train'" in experiment and "Running stage 'tokenize'" not in experiment
+    assert "metrics/evaluation.json" in diff
+    assert "Verdict:" in verdict
+    project.run(*shlex.split("dvc plots diff main"))
+    project.run(*shlex.split("git checkout params.yaml"))
+    assert "Running stage 'train'" not in project.run("dvc", "repro"), "the earlier result comes from the cache"
+
+    out = project.root.parent / "model"
+    tag, get = commands("docs/data_and_models.md", "git tag -a classifier@v1.0.0")
+    project.run(*shlex.split(tag))
+    project.run(*shlex.split(get.replace("URL-OF-YOUR-REPOSITORY", ".")), "--out", str(out))
+    assert (out / "model.safetensors").is_file()
+
+    name, *_ = project.git("for-each-ref", "--format=%(refname:lstrip=4)", "refs/exps/*/*/*").split()
+    cache = project.root / ".dvc" / "cache"
+    before = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
+    run_commands("docs/costs.md", "dvc exp remove NAME", NAME=name)
+    assert sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) < before
+    assert project.repro() == [], "the data that HEAD needs is still in the cache"

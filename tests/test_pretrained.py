@@ -13,7 +13,7 @@ from pipeline.core.paths import SOURCE
 from pipeline.params import ModelParams
 from pipeline.pretrained import pretrained
 from pipeline.sources import fetch as fetching
-from pipeline.sources.checkpoints import CATALOG
+from pipeline.sources.checkpoints import CATALOG, needs_download
 from pipeline.sources.fetch import file_sha256
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -165,11 +165,11 @@ def test_an_unusable_local_directory_is_rejected(
     [
         (
             {"weight_map": {"a": "../other/model.safetensors"}},
-            "names ../other/model.safetensors, which is not in the same directory",
+            "names files that are not in the same directory: ../other/model.safetensors",
         ),
         (
             {"weight_map": {"a": "model-00002-of-00002.safetensors"}},
-            "names model-00002-of-00002.safetensors, which is not in the same directory",
+            "names files that are not in the same directory: model-00002-of-00002.safetensors",
         ),
         ({"weight_map": ["model-00001-of-00002.safetensors"]}, "has no valid weight_map"),
         ("{", "has no valid weight_map"),
@@ -201,6 +201,22 @@ def test_a_pinned_checkpoint_comes_from_the_hub_without_unneeded_files(
     }
     assert json.loads((out / SOURCE).read_text())["revision"] == COMMIT
     assert not any("bin" in request or ".py" in request for request in hub.requests)
+
+
+def test_a_model_is_downloaded_unless_it_is_on_this_machine(
+    tiny: TinyMaker, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "google-bert/bert-base-cased"
+    hub.add(name, CATALOG[name].revision, tiny())
+    hub.files[f"{name}/{CATALOG[name].revision}/vocab.txt"] = b"[UNK]"
+    assert needs_download(name)
+    fetch(tmp_path / "out", name)
+    assert not needs_download(name), "its files are in the cache"
+    assert needs_download(f"{name}@{COMMIT}")
+    assert not needs_download(str(tiny()))
+    shutil.copytree(tiny(), tmp_path / "mirror" / name)
+    monkeypatch.setenv("CHECKPOINT_MIRROR", str(tmp_path / "mirror"))
+    assert not needs_download(f"{name}@{COMMIT}")
 
 
 def test_pickles_on_the_hub_are_rejected(tmp_path: Path, hub: Hub) -> None:

@@ -35,7 +35,8 @@ import atexit, os, runpy, sys
 
 def report():
     names = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
-    print("threads left:", sorted(name.strip() for name in names if "gloo" in name))
+    left = sorted(name.strip() for name in names if "gloo" in name)
+    os.write(1, f"threads left: {left}\\n".encode())  # at once, because two processes share the output
 
 atexit.register(report)
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
@@ -168,9 +169,11 @@ SETTINGS: dict[str, Any] = {"batch_size": 4, "max_train_samples": 61, "epochs": 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "first_interruption"), [("trainer", "kill"), ("loop", "stop all")])
+@pytest.mark.parametrize(
+    ("engine", "interruptions"), [("trainer", ["kill", "stop one"]), ("loop", ["stop all"])], ids=["trainer", "loop"]
+)
 def test_two_processes_end_when_one_is_interrupted_and_resume_with_the_same_bytes(
-    engine: str, first_interruption: str, start: Start, tmp_path: Path
+    engine: str, interruptions: list[str], start: Start, tmp_path: Path
 ) -> None:
     settings = {**SETTINGS, "engine": engine, "logging_steps": 5}
     home = tmp_path / "stopped" / "models" / ".checkpoints"
@@ -179,7 +182,7 @@ def test_two_processes_end_when_one_is_interrupted_and_resume_with_the_same_byte
         files = list(home.glob("*/*/complete"))
         return {file.stat().st_mtime_ns for file in files if file.exists()}
 
-    for name in (first_interruption, "stop one"):
+    for name in interruptions:
         before = checkpoint_times()
         process = start("stopped", TORCHRUN, **settings)
         while not checkpoint_times() - before:

@@ -26,7 +26,7 @@ from pipeline.evaluation.predictions import load_predictions
 from pipeline.evaluation.signature import signature
 from pipeline.params import Params, load_params
 from pipeline.sources.demo import DEMO
-from pipeline.sources.glue import task_of
+from pipeline.sources.glue import glue_task
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -82,7 +82,7 @@ def download(root: Path, params: Params) -> None:
 
 
 def task_by_name(name: str) -> Task:
-    return DEMO if name == "demo" else task_of(name)
+    return DEMO if name == "demo" else glue_task(name)
 
 
 def train(root: Path, params: Params) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.task import ProblemType, Task
-from pipeline.evaluation import calibration
+from pipeline.evaluation import calibration, thresholds
 from pipeline.evaluation.metrics import (
     Floats,
     Values,
@@ -40,11 +40,11 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
 
     Returns:
         `scores`: all metrics that apply to the task. For a regression, the `mean_error` (prediction minus label) and
-        the `mean_absolute_error`. Otherwise the mean `confidence`, the expected `calibration_error`, and what a
-        perfectly calibrated model would show (`if_calibrated`). With two classes, accuracy, F1, precision and recall
-        `at_half` and `at_threshold`. Otherwise, F1, precision and recall of each class or label in `classes`. If
-        predict has also scored the pairs with their texts swapped, `order_consistency`: the proportion of answers that
-        are the same in both orders, or the correlation between both orders for a regression.
+        the `mean_absolute_error`. Otherwise the mean `confidence`, the expected `calibration_error`, what a
+        perfectly calibrated model would show (`if_calibrated`), and F1, precision and recall of each class or label in
+        `classes`. With two classes, also accuracy, F1, precision and recall `at_half` and `at_threshold`. If predict
+        has also scored the pairs with their texts swapped, `order_consistency`: the proportion of answers that are the
+        same in both orders, or the correlation between both orders for a regression.
     """
     labels, predicted = split.labels, split.predicted
     entries: dict[str, Any] = {"scores": scores(applicable_metrics(task), labels, predicted, split.probability)}
@@ -58,13 +58,12 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
             "confidence": float(confidence.mean()),
             "calibration_error": calibration.expected_calibration_error(bins),
             "if_calibrated": calibration.if_calibrated(confidence)._asdict(),
+            "classes": class_scores(labels, predicted, task.outputs),
         }
         if threshold is not None:
             above = (split.probability[:, 1] >= threshold).astype(int)
-            for name, answers in (("at_half", predicted), ("at_threshold", above)):
-                entries[name] = {"accuracy": accuracy(labels, answers), **class_scores(labels, answers)[1]}
-        else:
-            entries["classes"] = class_scores(labels, predicted, task.outputs)
+            entries["at_half"] = {"accuracy": entries["scores"]["accuracy"], **entries["classes"][1]}
+            entries["at_threshold"] = {"accuracy": accuracy(labels, above), **class_scores(labels, above)[1]}
     if split.swapped is not None:
         regression = split.probability is None
         consistency = pearson(predicted, split.swapped) if regression else float(np.mean(predicted == split.swapped))
@@ -102,8 +101,8 @@ def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
         rows["confusion"] = [(task.labels[actual], task.labels[predicted], n) for (actual, predicted), n in counts]
     if task.binary:
         counts_above = threshold_counts(split.labels, split.probability[:, 1])[:2]
-        rows["precision_recall"] = _thinned(calibration.precision_recall_curve(*counts_above))
-        rows["roc"] = _thinned(calibration.roc_curve(*counts_above))
+        rows["precision_recall"] = _thinned(thresholds.precision_recall_curve(*counts_above))
+        rows["roc"] = _thinned(thresholds.roc_curve(*counts_above))
     return rows
 
 

@@ -30,10 +30,10 @@ class ChildProcesses:
 
     def __init__(self) -> None:
         self.signals: list[int] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[Any]] = []
         self._lock = threading.RLock()  # Reentrant, because a signal may interrupt `start` in the main thread.
 
-    def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+    def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
         """Start a process in its own process group, which a terminal's Ctrl-C does not reach."""
         with self._lock:
             process = subprocess.Popen(command, process_group=0, **options)

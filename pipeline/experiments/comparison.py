@@ -15,7 +15,7 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import Difference, difference, jackknife
 from pipeline.experiments.identity import SEED
-from pipeline.experiments.revisions import Run, runs
+from pipeline.experiments.revisions import Run, read_runs
 from pipeline.params import load_params
 
 # With fewer changed examples, an interval may be too narrow. See tests/test_uncertainty.py.
@@ -109,7 +109,7 @@ class Comparison:
         signatures: The score signatures of A and B.
         seeds: A phrase about the seeds of both sides. None for two single runs.
         splits: Keyed by split, starting with the one that the verdict is about.
-        changes: The "parameters", "environment" and "code" (or packages) that differ, with the values in A and in B.
+        changes: The "parameters", "environment" and "code" that differ, with the values in A and in B.
         identical: Whether the models' outputs are equal to the last bit.
         degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
             examples.
@@ -189,11 +189,11 @@ class Comparison:
 def read_side(name: str) -> Side:
     """Read a run or a seed group, to be compared by the metrics that params.yaml has now."""
     metrics = load_params().evaluate.metrics
-    return Side(name, [judged_by(run, metrics) for run in runs(name)])
+    return Side(name, [judged_by(run, metrics) for run in read_runs(name)])
 
 
 def judged_by(run: Run, metrics: list[str] | None) -> Run:
-    """Return the run with other metrics to compare it by. See `metrics.with_compared_metrics`."""
+    """Return the run with the metrics that it is to be compared by. See `metrics.with_compared_metrics`."""
     task = with_compared_metrics(run.task, metrics)
     return run._replace(task=task, signature={**run.signature, "metrics": "+".join(task.metrics)})
 
@@ -237,7 +237,7 @@ def compare(a: Side, b: Side) -> Comparison:
         changes={
             "parameters": _changes(a.parameters, b.parameters),
             "environment": _changes(first_a.environment, first_b.environment),
-            "code": _changes(first_a.code, first_b.code),
+            "code": _changes({"training code": first_a.code}, {"training code": first_b.code}),
         },
         identical=_identical(a, b),
         degenerate=[phrase for side in (a, b) if (phrase := _degenerate(side))],
@@ -248,7 +248,7 @@ def _require_same_configuration(side: Side) -> None:
     """Raise UserError if the runs of a side differ in anything but the seed, or if two runs have the same seed."""
     for left, right in pairwise(side.runs):
         names = f"{left.name} and {right.name}"
-        changes = _changes(*(run.parameters | run.environment | run.code for run in (left, right)))
+        changes = _changes(*(run.parameters | run.environment | {"training code": run.code} for run in (left, right)))
         if SEED not in changes:
             problem = f"{names} have the same {SEED}, {left.seed}"
         elif len(changes) > 1:
@@ -300,7 +300,7 @@ def _compare_split(split: str, side_a: Side, side_b: Side) -> SplitComparison:
         scores_a[metric] = float(jackknives_a[:, 0].mean())
         scores_b[metric] = float(jackknives_b[:, 0].mean())
         differences[metric] = difference(jackknives_a, jackknives_b, same_seeds=same_seeds)
-    fixed, broken = _changed_examples(task, a, b, texts)
+    fixed, broken = _fixed_and_broken(task, a, b, texts)
     return SplitComparison(
         n=len(a[0].idx),
         a=scores_a,
@@ -312,7 +312,7 @@ def _compare_split(split: str, side_a: Side, side_b: Side) -> SplitComparison:
     )
 
 
-def _changed_examples(
+def _fixed_and_broken(
     task: Task, a: Sequence[Predictions], b: Sequence[Predictions], texts: Sequence[tuple[str, ...]]
 ) -> tuple[list[ChangedExample], list[ChangedExample]]:
     """Return the fixed and the broken examples of a split. See `SplitComparison`."""

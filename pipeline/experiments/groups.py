@@ -6,11 +6,12 @@ from statistics import mean, stdev
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line, joined
+from pipeline.evaluation.titles import by_title
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import OPTIMISTIC
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.render import by_title, in_units
-from pipeline.experiments.revisions import experiments, read_metrics
+from pipeline.experiments.render import SCORE_UNITS
+from pipeline.experiments.revisions import commits_by_seed, read_metrics
 from pipeline.experiments.running import Experiment, run_all
 
 
@@ -26,21 +27,20 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
         UserError: A run failed. The other runs that have started end first.
     """
     group = group_name(overrides)
-    finished = experiments(group)
+    finished = commits_by_seed(group)
     missing = [seed for seed in range(1, n + 1) if seed not in finished]
     log.info("%s: %d of %d seeds are finished", group, n - len(missing), n)
     wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
-    with closing(run_all(wanted, jobs)) as outcomes:
-        for outcome in outcomes:
-            if outcome.error:
-                raise UserError(outcome.error)
+    with closing(run_all(wanted, jobs)) as failures:
+        if failure := next(failures, None):
+            raise UserError(failure)
     print("\n".join(_summary(group, n)))
 
 
 def _summary(group: str, n: int) -> list[str]:
     """Return the lines of the table over the seeds from 1 to n, and what to type next."""
     evaluations, degenerate, signatures = [], [], []
-    for seed, commit in experiments(group).items():
+    for seed, commit in commits_by_seed(group).items():
         if seed <= n:
             evaluations.append(by_title(read_metrics(commit, "evaluation")))
             signatures.append(read_metrics(commit, "diagnostics")["signature"])
@@ -54,7 +54,7 @@ def _summary(group: str, n: int) -> list[str]:
         rows.append([title, str(n), *(metric.format(value, 2) for value in statistics), interval])
     return [
         *aligned(rows, "right"),
-        in_units(metric for metric, _ in evaluations[0].values()),
+        SCORE_UNITS,
         *([] if any(title.startswith("test ") for title in evaluations[0]) else [OPTIMISTIC]),
         f"Degenerate runs (the same prediction for all of validation): {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), included in the table" if degenerate else ""),

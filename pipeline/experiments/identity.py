@@ -6,7 +6,6 @@ Finished runs are found again by this name, and are never confused with others.
 import functools
 import hashlib
 import json
-import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,12 +13,12 @@ from pathlib import Path
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 from pipeline.core.yaml12 import read_yaml
-from pipeline.params import PARAMS, Params, load_params, parse_params
+from pipeline.params import PARAMS, Params, load_params
 
 SEED = "train.seed"
 _PIPELINE, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
 _OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage in dvc.yaml
-_CODE = {".py", ".jinja", ".js"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
+_CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
 
 def identity(overrides: list[str]) -> str:
@@ -42,11 +41,13 @@ def identity(overrides: list[str]) -> str:
     del params["train"]["seed"]
     params["runtime"] = params["runtime"]["launcher"]  # The other keys cannot change a result.
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
-    if users_path(params["model"]["checkpoint"]).is_dir():  # The files may change while the name stays the same.
-        digest.update(_base_model().encode())
     files = _code()
+    base_model = _visible_files(users_path(params["model"]["checkpoint"]))  # none if the model is on the Hub
+    if base_model:  # DVC trains on its copy of these files until the stage pretrained runs again.
+        digest.update(_base_model_copy().encode())
+    files += base_model
     if params["data"]["task"] == "custom":
-        files += _data_files(Path(params["data"]["directory"]))
+        files += _visible_files(Path(params["data"]["directory"]))
     for file in files:
         state = file.stat()
         digest.update(f"{file} {_file_hash(file, state.st_size, state.st_mtime_ns)}\n".encode())
@@ -72,37 +73,29 @@ def overridden(overrides: list[str]) -> Params:
     from dvc.utils.hydra import apply_overrides  # Private to DVC: no public function applies -S without a run.
 
     load_params()  # An error in the file itself must not be blamed on an override.
+    settings = " ".join(overrides)
+    if any(override.lstrip("+").startswith(f"{SEED}=") for override in overrides):
+        raise UserError(f"{settings}: {SEED} is chosen for each run. Remove it.")
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, PARAMS)
         shutil.copyfile(PARAMS, copy)
-        for override in overrides:
-            if re.match(rf"\+*{re.escape(SEED)}=", override):
-                raise UserError(f"{override}: {SEED} is chosen for each run. Remove it.")
-            try:
-                apply_overrides(copy, [override])
-            except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
-                _require_known_key(override)
-                reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
-                raise UserError(
-                    f"-S {override}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual text, "
-                    "and a plus before a new key, such as +train.training_args.NAME=value."
-                ) from None
+        try:
+            apply_overrides(copy, [as_dvc_override(override) for override in overrides])
+        except Exception as error:  # DVC raises its own errors, and the errors of its parser and its writer.
+            options = " ".join(f"-S {override}" for override in overrides)
+            reason = str(error.__cause__ or error).splitlines()[0].rstrip(".").replace("++", "")
+            raise UserError(
+                f"{options}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual text."
+            ) from None
         try:
             return load_params(copy)
         except UserError as error:
-            raise UserError(str(error).replace(f"{copy}", f"{PARAMS} with {' '.join(overrides)}")) from None
+            raise UserError(str(error).replace(f"{copy}", f"{PARAMS} with {settings}")) from None
 
 
-def _require_known_key(override: str) -> None:
-    """Raise UserError if an override has a key that params.yaml cannot have, and say which one may be meant."""
-    *sections, name = override.partition("=")[0].split(".")
-    content = section = read_yaml(PARAMS)
-    for key in sections:
-        section = section.setdefault(key, {})
-        if not isinstance(section, dict):
-            return
-    section.setdefault(name, None)
-    parse_params(content, Path(f"{PARAMS} with {override}"))
+def as_dvc_override(override: str) -> str:
+    """Return an override that also adds a new key, such as train.training_args.NAME. `load_params` checks the keys."""
+    return f"++{override.lstrip('+')}"
 
 
 def _code() -> list[Path]:
@@ -123,14 +116,14 @@ def _code() -> list[Path]:
     return sorted(files)
 
 
-def _base_model() -> str:
-    """Return the hash of the base model in dvc.lock. DVC uses these files until the stage pretrained runs again."""
+def _base_model_copy() -> str:
+    """Return the hash of the base model that dvc.lock records, or nothing if it records none."""
     lock = (read_yaml(_LOCK) if _LOCK.exists() else None) or {}
     stage = (lock.get("stages") or {}).get("pretrained") or {}  # Incomplete if DVC was killed while it wrote the file.
     return "".join(output.get("md5", "") for output in stage.get("outs") or [])
 
 
-def _data_files(directory: Path) -> list[Path]:
-    """List the files of `data.directory`, except for the files of git and DVC."""
+def _visible_files(directory: Path) -> list[Path]:
+    """List the files in a directory, except for the files of git and DVC."""
     files = [file for file in directory.rglob("*") if file.is_file()]
     return sorted(file for file in files if not file.name.startswith(".") and file.suffix != ".dvc")

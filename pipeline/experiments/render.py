@@ -2,29 +2,20 @@
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.core.messages import printable
 from pipeline.core.text import aligned, code, table
-from pipeline.evaluation.metrics import METRICS, Metric
+from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import ChangedExample, Comparison, SplitComparison
 from pipeline.experiments.gate import Decision
 
 _EXAMPLES = 3  # of the fixed examples, and of the broken ones
-_CHANGES = {"parameters": "parameters", "environment": "environment", "code": "code or packages"}
-
-
-def in_units(metrics: Iterable[Metric], more: str = "") -> str:
-    """Return the sentence about the units of the scores.
-
-    Args:
-        more: The continuation of "Scores are in percent".
-    """
-    errors = ", but errors are in their own units" if any(metric.scale == "error" for metric in metrics) else ""
-    return f"Scores are in percent{more}{errors}."
+SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
+UNITS = "Scores are in percent, differences in percentage points. Errors such as RMSE have their own units."
 
 
 def as_text(comparison: Comparison) -> str:
@@ -36,7 +27,7 @@ def as_text(comparison: Comparison) -> str:
     lines += [*_notes(comparison), ""]
     for title, rows in _change_rows(comparison):
         lines += [*(aligned([[title, "A", "B"], *rows], "left") if rows else [f"{title}: identical"]), ""]
-    for heading, examples in _changed_examples(comparison):
+    for heading, examples in _examples_by_heading(comparison).items():
         lines.append(heading)
         for example in examples:
             values = f"{_value_name(comparison)} {example.a:.2f} in A, {example.b:.2f} in B"
@@ -57,7 +48,7 @@ def as_markdown(comparison: Comparison) -> str:
     for title, rows in _change_rows(comparison):
         cells = [[code(cell) for cell in row] for row in rows]
         lines += [*(table([title, "A", "B"], cells) if rows else [f"{title.capitalize()}: identical"]), ""]
-    for heading, examples in _changed_examples(comparison):
+    for heading, examples in _examples_by_heading(comparison).items():
         if not examples:
             lines += [heading, ""]
             continue
@@ -96,8 +87,8 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
     signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
     lines = [
-        f"Candidates (B) compared with A by {split} {metric.title}. "
-        + in_units([metric], ", differences in percentage points"),
+        f"Candidates (B) compared with A by {split} {metric.title}.",
+        UNITS,
         "",
         *aligned(rows, "right"),
         *(f"{side}: {as_line(signature)}" for side, signature in signatures.items()),
@@ -137,17 +128,13 @@ def _notes(comparison: Comparison) -> list[str]:
     """Return the lines to show below the scores."""
     task, metric = comparison.task, comparison.metric
     examples = " and ".join(f"{split.n:,} {name}" for name, split in comparison.splits.items()) + f" {task.noun}"
-    metrics = [METRICS[name] for name in task.metrics]
     if comparison.seeds is None:
-        notes = [
-            in_units(metrics, ", differences in percentage points"),
-            f"The intervals reflect the choice of examples ({examples}), not of seeds.",
-        ]
+        notes = [UNITS, f"The intervals reflect the choice of examples ({examples}), not of seeds."]
     else:
         notes = [
-            in_units(metrics, ", averaged over runs; differences are in percentage points"),
+            UNITS,
             f"The intervals reflect the choice of seeds and of examples ({examples}).",
-            f"Seeds: {comparison.seeds}.",
+            f"Seeds: {comparison.seeds}. Each score is the mean over its seeds.",
         ]
     if detectable := comparison.difference.detectable:  # It is 0 if the predictions are identical.
         # Few seeds say little about the variance between seeds. See tests/test_statistics.py.
@@ -165,12 +152,12 @@ def _change_rows(comparison: Comparison) -> list[tuple[str, list[list[str]]]]:
         return value if isinstance(value, str) else json.dumps(value)
 
     return [
-        (title, [[key, cell(left), cell(right)] for key, (left, right) in comparison.changes[name].items()])
-        for name, title in _CHANGES.items()
+        (title, [[key, cell(left), cell(right)] for key, (left, right) in changes.items()])
+        for title, changes in comparison.changes.items()
     ]
 
 
-def _changed_examples(comparison: Comparison) -> list[tuple[str, list[ChangedExample]]]:
+def _examples_by_heading(comparison: Comparison) -> dict[str, list[ChangedExample]]:
     """Return headings, each with the first fixed or broken examples of the split that the verdict is about."""
     task, judged = comparison.task, comparison.judged
     if task.problem_type == "regression":
@@ -179,27 +166,17 @@ def _changed_examples(comparison: Comparison) -> list[tuple[str, list[ChangedExa
     else:
         mean, first = "probability", "The most confident ones in B"
         groups = {"Fixed (wrong in A, right in B)": judged.fixed, "Broken (right in A, wrong in B)": judged.broken}
-    headings = []
+    by_heading = {}
     for change, examples in groups.items():
         heading = f"{change}: {len(examples):,} {task.verdict_split} {task.noun}"
         if comparison.seeds is not None:
             heading += f", by the mean {mean} over runs"
         if examples:
             heading += f". {first}:"
-        headings.append((heading, examples[:_EXAMPLES]))
-    return headings
+        by_heading[heading] = examples[:_EXAMPLES]
+    return by_heading
 
 
 def _value_name(comparison: Comparison) -> str:
     """Return the name of the values `ChangedExample.a` and `ChangedExample.b`."""
     return "predicted" if comparison.task.problem_type == "regression" else "probability"
-
-
-def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
-    """Return the metrics of an evaluation.json and their values, keyed by titles such as "test F1", test first."""
-    return {
-        f"{split} {metric.title}": (metric, evaluation[split][name])
-        for split in sorted(evaluation)
-        for name, metric in METRICS.items()
-        if name in evaluation[split]
-    }

@@ -47,7 +47,7 @@ class Run(NamedTuple):
     name: str
     commit: str | None
     parameters: dict[str, Any]
-    code: dict[str, str]
+    code: str
     environment: dict[str, Any]
     task: Task
     signature: Signature
@@ -59,7 +59,7 @@ class Run(NamedTuple):
         return int(self.parameters[SEED])
 
 
-def runs(name: str) -> list[Run]:
+def read_runs(name: str) -> list[Run]:
     """Read the run of a revision, or the runs of a seed group in the order of their seeds.
 
     Args:
@@ -73,7 +73,7 @@ def runs(name: str) -> list[Run]:
         return [_read_run(name, None)]
     if commit := _commit(name):
         return [_read_run(name, commit)]
-    group = experiments(name)
+    group = commits_by_seed(name)
     if not group:
         raise UserError(
             f'"{name}" is not a branch, tag, commit, experiment or seed group. '
@@ -90,25 +90,25 @@ def experiment_commits() -> dict[str, str]:
     return {reference.rpartition("/")[2]: commit for commit, reference in references}
 
 
-def experiments(group: str) -> dict[int, str]:
+def commits_by_seed(group: str) -> dict[int, str]:
     """Return the commits of the experiments named `group-<seed>`, keyed by seed."""
-    matches = {
-        re.fullmatch(rf"{re.escape(group)}-(\d+)", name): commit for name, commit in experiment_commits().items()
-    }
-    return dict(sorted((int(match[1]), commit) for match, commit in matches.items() if match))
+    commits = {}
+    for name, commit in experiment_commits().items():
+        prefix, _, seed = name.rpartition("-")
+        if prefix == group and seed.isdecimal():
+            commits[int(seed)] = commit
+    return dict(sorted(commits.items()))
 
 
 def read_metrics(commit: str, name: str) -> dict[str, Any]:
     """Read `metrics/name.json` of an experiment, metrics or details. Raises UserError if it is missing or damaged."""
     file = (METRICS_DIR / f"{name}.json").as_posix()
+    text = _git("show", f"{commit}:{file}") or ""
     try:
-        text = _git("show", f"{commit}:{file}")
-        if text is None:
-            raise ValueError("it is missing")
         content: dict[str, Any] = json.loads(text) if name == "evaluation" else parse_details(text)
-    except ValueError as error:
+    except ValueError:
         raise UserError(
-            f'{commit[:7]}: {file} cannot be read: {error}. Remove the experiment ("dvc exp remove") and run it again.'
+            f'{commit[:7]}: {file} is missing or damaged. Remove the experiment ("dvc exp remove") and run it again.'
         ) from None
     return content
 
@@ -128,15 +128,11 @@ def _git(*arguments: str) -> str | None:
 
 def _require_repository() -> None:
     """Raise UserError unless the working directory is the top level of a git repository that uses DVC."""
-    result = subprocess.run(["git", "rev-parse", "--show-prefix"], capture_output=True, text=True)
-    if result.returncode:
-        raise UserError(f"git: {result.stderr.splitlines()[0]}. Run this in the directory that contains dvc.yaml.")
-    if not Path(".dvc").is_dir():
-        raise UserError(".dvc is missing. Run this in the directory that contains dvc.yaml.")
-    if prefix := result.stdout.strip():
+    prefix = _git("rev-parse", "--show-prefix")  # the path from the top level to the working directory
+    if prefix is None or prefix.strip() or not Path(".dvc").is_dir():
         raise UserError(
-            f"dvc.yaml must be at the top level of a git repository, but it is in {prefix}. "
-            "Move its directory to a repository of its own."
+            f"{Path.cwd()} is not the top level of a git repository that uses DVC. Run this in the directory that "
+            "contains dvc.yaml, which must be the top level of its repository."
         )
 
 
@@ -183,7 +179,7 @@ class _Revision(NamedTuple):
             name=self.name,
             commit=self.commit,
             parameters=parameters | content,
-            code={"training code": provenance["code"]},
+            code=provenance["code"],
             environment=provenance["environment"],
             task=task,
             signature=signature(directory, task, predictions),

@@ -60,8 +60,7 @@ class Study:
     def __init__(self, directory: Path, sampler: Sampler, jobs: int) -> None:
         self.metric = ""
         self._trials: list[Trial] = []
-        self._record, self._failures = directory / "study.json", directory / "failed.json"
-        self._sampler, self._jobs = sampler, jobs
+        self._record, self._sampler, self._jobs = directory / "study.json", sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
         """Run `n` trials, or all points of a smaller grid, and a second seed for the best third of them, at least two.
@@ -79,13 +78,10 @@ class Study:
             self._trials += batch
             self._run(batch, _FIRST_SEED)
             for trial in batch:
-                self._sampler.tell(trial.number, self._goodness(trial))
+                self._sampler.tell(trial.number, self._signed_score(trial))
         scored = [trial for trial in self._trials if trial.score is not None]
         if not scored:
-            raise UserError(
-                f"{self._failures}: no trial has a score. Fix the errors listed in it, remove the file, and "
-                "search again."
-            )
+            raise UserError("All trials failed. Fix the errors above, and search again.")
         self._run(self._ranked(scored)[: max(2, len(scored) // 3)], _SECOND_SEED)
         return self._ranked(self._trials)
 
@@ -110,11 +106,11 @@ class Study:
         """Sort by the number of seeds, then by the score, the best trial first. Failed trials come last."""
 
         def rank(trial: Trial) -> tuple[bool, int, float]:
-            return trial.score is not None, len(trial.scores), self._goodness(trial) or 0.0
+            return trial.score is not None, len(trial.scores), self._signed_score(trial) or 0.0
 
         return sorted(trials, key=rank, reverse=True)
 
-    def _goodness(self, trial: Trial) -> float | None:
+    def _signed_score(self, trial: Trial) -> float | None:
         """Return the score, negated if lower is better."""
         return None if trial.score is None else SCORES[self.metric].sign * trial.score
 
@@ -127,16 +123,11 @@ class Study:
             )
             for trial in trials
         ]  # fmt: skip
-        failures = json.loads(self._failures.read_text(encoding="utf-8")) if self._failures.exists() else {}
         finished = experiment_commits()
         # A sampler may propose the same point twice.
-        missing = {run.name: run for run in experiments if run.name not in finished and run.name not in failures}
-        for outcome in run_all(list(missing.values()), self._jobs):
-            if outcome.error:
-                log.warning("%s", outcome.error)
-            if outcome.reason:  # A run without a reason was killed. The next call tries again.
-                failures[outcome.name] = outcome.reason
-                write_json(self._failures, failures)
+        missing = {run.name: run for run in experiments if run.name not in finished}
+        for failure in run_all(list(missing.values()), self._jobs):
+            log.warning("%s", failure)
         finished = experiment_commits()
         for trial, experiment in zip(trials, experiments, strict=True):
             trial.scores[seed], result = None, "failed"

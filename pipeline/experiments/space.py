@@ -37,7 +37,7 @@ class Parameter:
         """
         return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
-    def extremes(self) -> list[str]:
+    def values_to_check(self) -> list[str]:
         """Return the texts of all choices, or of both ends of a range."""
         if isinstance(self.distribution, CategoricalDistribution):
             return [str(choice) for choice in self.distribution.choices]
@@ -125,9 +125,9 @@ class Sampler:
         trial = self._study.ask({key: parameter.distribution for key, parameter in self._space.items()})
         return trial.number + 1, {key: self._space[key].text(value) for key, value in trial.params.items()}
 
-    def tell(self, number: int, goodness: float | None) -> None:
+    def tell(self, number: int, signed_score: float | None) -> None:
         """Record how good a trial is (higher is better), or None if it failed."""
-        if goodness is None:
+        if signed_score is None:
             self._study.tell(number - 1, state=TrialState.FAIL)
         else:
-            self._study.tell(number - 1, goodness)
+            self._study.tell(number - 1, signed_score)

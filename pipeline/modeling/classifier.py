@@ -8,13 +8,15 @@ import numpy as np
 from datasets import Dataset
 from numpy.typing import NDArray
 
+from pipeline.core.messages import UserError
+from pipeline.core.paths import SETTINGS
 from pipeline.core.task import ProblemType
 from pipeline.modeling.device import precision_of_scores, set_up_device
 from pipeline.modeling.failures import require_finite_logits
 from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
-from pipeline.modeling.tokenization import encode
+from pipeline.modeling.tokenization import encode, length_range
 from pipeline.params import Precision
 
 
@@ -55,6 +57,12 @@ class Classifier:
         model: Any = load_fine_tuned_model(directory, self._device.type)
         self.problem_type: ProblemType = model.config.problem_type
         self.labels = [str(name) for _, name in sorted(model.config.id2label.items())]
+        shortest, longest = length_range(directory, self._tokenizer, len(self.settings.text_columns))
+        if not shortest <= self.settings.max_length <= longest:
+            raise UserError(
+                f"{directory}/{SETTINGS}: max_length must be between {shortest} and {longest}, got "
+                f"{self.settings.max_length}."
+            )
         self._trainer = scoring_trainer(model, self._tokenizer, self._device, batch_size)
 
     def logits(self, examples: Dataset) -> NDArray[np.float64]:

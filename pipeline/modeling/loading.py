@@ -1,9 +1,10 @@
 """Load models and tokenizers, without pickled weights or remote code, and report errors in one line."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors.torch import load_file
@@ -16,6 +17,7 @@ from transformers import (
 )
 
 from pipeline.core.messages import UserError, log
+from pipeline.core.task import ProblemType
 from pipeline.modeling.first_token import first_token_only
 from pipeline.modeling.heads import with_matching_head
 from pipeline.modeling.regression_head import replace_head
@@ -87,9 +89,11 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
     """
     labels = [str(name) for name in config.get("id2label", {}).values()]
     with _reading_model(directory):
-        architecture = _build_architecture(directory)
-        weights = with_matching_head(_read_weights(directory), architecture, labels, directory)
-        model, missing, _ = _build_model(type(architecture), directory, weights, config)
+        weights = _read_weights(directory)
+        architecture = _build_architecture(directory, weights)
+        weights = with_matching_head(weights, architecture, labels, directory)
+        model, missing, unexpected = _build_model(type(architecture), directory, weights, config)
+        _require_all_layers(model, unexpected)
         _require_known_names(directory, model, missing)
         if missing:
             log.info("newly initialized: %s", ", ".join(missing))
@@ -107,13 +111,15 @@ def load_fine_tuned_model(directory: Path, device: str) -> PreTrainedModel:
         UserError: The model cannot be loaded, or its weights and its config.json do not match.
     """
     with _reading_model(directory):
-        architecture = _build_architecture(directory)
-        model, missing, unexpected = _build_model(type(architecture), directory, _read_weights(directory), {})
+        weights = _read_weights(directory)
+        architecture = _build_architecture(directory, weights)
+        model, missing, unexpected = _build_model(type(architecture), directory, weights, {})
         if different := missing + unexpected:
             raise UserError(
                 f"{directory}: its weights do not match its config.json, for example {different[0]}. Copy the "
                 'directory again, or run "dvc repro --force train".'
             )
+        _require_known_outputs(model.config)
         _prepare(model, device, [])
     return model
 
@@ -138,11 +144,23 @@ def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
-def _build_architecture(directory: Path) -> Any:
-    """Build the model that config.json describes, without weights."""
+def _build_architecture(directory: Path, weights: dict[str, torch.Tensor]) -> Any:
+    """Build the model that config.json describes, without weights.
+
+    Raises:
+        ValueError: The model is far larger than the stored weights. (With a wrong config.json, transformers would
+            otherwise allocate memory or build layers without end.)
+    """
     config = AutoConfig.from_pretrained(directory, **_LOCAL)
+    layers = getattr(config, "num_hidden_layers", 1)
+    if layers > len(weights):
+        raise ValueError(f"config.json asks for {layers} layers, but the weights only have {len(weights)} tensors")
     with torch.device("meta"):  # shapes only
-        return AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+    stored = sum(tensor.numel() for tensor in weights.values())
+    if model.num_parameters() > 2 * stored + 1_000_000:  # This leaves room for a new head.
+        raise ValueError(f"config.json describes {model.num_parameters()} parameters, but the weights have {stored}")
+    return model
 
 
 def _build_model(
@@ -164,6 +182,25 @@ def _build_model(
     for name, stored, expected in loading["mismatched_keys"]:
         raise ValueError(f"{name} must have shape {list(expected)} according to config.json, got {list(stored)}")
     return model, sorted(loading["missing_keys"]), sorted(loading["unexpected_keys"])
+
+
+def _require_all_layers(model: PreTrainedModel, unexpected: list[str]) -> None:
+    """Raise ValueError if the weights have more layers than config.json describes."""
+    prefix = f"{model.base_model_prefix}."
+    names = {name.removeprefix(prefix) for name, _ in model.named_parameters()}
+    for name in unexpected:
+        if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in names:
+            raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
+
+
+def _require_known_outputs(config: Any) -> None:
+    """Raise ValueError if the config.json of a fine-tuned model does not say what its outputs mean."""
+    labels = config.id2label
+    if sorted(labels) != list(range(len(labels))):
+        raise ValueError(f"id2label in config.json must have the keys 0 to {len(labels) - 1}, got {labels}")
+    problem_type = config.problem_type
+    if problem_type not in get_args(ProblemType) or (problem_type == "regression") != (len(labels) == 1):
+        raise ValueError(f"problem_type in config.json does not fit a model with {len(labels)} outputs: {problem_type}")
 
 
 def _prepare(model: Any, device: str, newly_initialized: list[str]) -> None:

@@ -18,7 +18,7 @@ from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.onboarding.trial import run_stage
 from pipeline.params import Params
-from pipeline.sources.checkpoints import find, parse_name
+from pipeline.sources.checkpoints import find_checkpoint, needs_download, parse_name
 from pipeline.training.history import History
 from pipeline.training.inputs import load_inputs
 from pipeline.training.trainer import fit
@@ -95,20 +95,15 @@ def estimate(directory: Path, params: Params) -> Estimate:
 
 def _local_model(directory: Path, params: Params) -> Path:
     """Return the directory of the base model, without a download. Raises UserError if it is not on this machine."""
-    origin = find(params.model.checkpoint)
+    origin = find_checkpoint(params.model.checkpoint)
     if not isinstance(origin, Path) and (PRETRAINED / SOURCE).exists():
         source = json.loads((PRETRAINED / SOURCE).read_text(encoding="utf-8"))
         name, _ = parse_name(params.model.checkpoint)
         if (source.get("checkpoint"), source.get("revision")) == (name, origin.revision):
             return PRETRAINED
-    try:
-        run_stage("pretrained", directory, HF_HUB_OFFLINE="1", DVC_ROOT=str(Path().absolute()))
-    except UserError as error:
-        if isinstance(origin, Path) or "could not be fetched" not in str(error):
-            raise
-        raise UserError(
-            f'the base model {params.model.checkpoint} is not on this machine. "dvc repro" downloads it.'
-        ) from None
+    if needs_download(params.model.checkpoint):
+        raise UserError(f'the base model {params.model.checkpoint} is not on this machine. "dvc repro" downloads it.')
+    run_stage("pretrained", directory, HF_HUB_OFFLINE="1", DVC_ROOT=str(Path().absolute()))
     return directory / PRETRAINED
 
 

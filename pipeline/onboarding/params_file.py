@@ -24,7 +24,8 @@ def edit_values(text: str, values: Mapping[str, Any]) -> str:
         section = params
         for part in sections:
             section = section[part]
-        section[name] = _on_one_line(value)
+        if section[name] != value:  # A list that stays as it is keeps its form.
+            section[name] = _on_one_line(value)
     edited = io.StringIO()
     yaml.dump(params, edited)
     return edited.getvalue()

@@ -11,9 +11,9 @@ from datasets import ClassLabel, Dataset
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
-from pipeline.sources.fetch import mirror, pin_dataset
-from pipeline.sources.files import NAMES, find_files
-from pipeline.sources.hub_data import config_names, load_splits
+from pipeline.sources.fetch import mirror_directory, pin_dataset
+from pipeline.sources.files import SPLIT_ALIASES, find_files
+from pipeline.sources.hub_data import choose_splits, load_splits
 from pipeline.tabular.file_format import FileFormat, guess_header, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import ColumnSelection, check_file, read_file
@@ -110,20 +110,12 @@ def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) ->
     Raises:
         UserError: The dataset cannot be loaded, or it is not clear which configuration or split to use.
     """
-    directory = mirror("HUB_MIRROR")
+    directory = mirror_directory("HUB_MIRROR")
     if directory and (directory / dataset).is_dir():
         raise UserError(f"HUB_MIRROR has {dataset}, but does not say at which commit. Write hf://{dataset}@COMMIT.")
     pinned = dataset if _COMMIT.search(dataset) else pin_dataset(dataset)
-    configs = config_names(pinned)
-    if config is None and len(configs) > 1 and "default" not in configs:
-        raise UserError(f"{dataset} has several configurations: {listing(configs, 50)}. Choose one: --config NAME.")
     available = load_splits(pinned, config)
-    names = splits or {NAMES[name.lower()]: name for name in available if name.lower() in NAMES}
-    if names.get(TRAIN) not in available:
-        raise UserError(
-            f"{dataset} has the splits {listing(available, 20)}. Say which one to train on: --splits {TRAIN}=NAME. "
-            "You can also name the others, as in --splits train=NAME,validation=NAME,test=NAME."
-        )
+    names = choose_splits(dataset, list(available), splits)
     train = available[names[TRAIN]]
     rows = pd.DataFrame({name: _values(train, name) for name in train.column_names}, dtype=object)
     values = {"task": "hub", "name": None, "dataset": pinned, "config": config, "splits": splits}
@@ -141,7 +133,11 @@ def _values(rows: Dataset, column: str) -> list[Any]:
 
 def earlier_files() -> list[Path]:
     """Return what is in data/custom under the name of a split: files, directories and .dvc files."""
-    return [path for path in sorted(CUSTOM.glob("*")) if path.name.partition(".")[0].partition("-")[0].lower() in NAMES]
+    return [
+        path
+        for path in sorted(CUSTOM.glob("*"))
+        if path.name.partition(".")[0].partition("-")[0].lower() in SPLIT_ALIASES
+    ]
 
 
 def require_room(files: dict[Path, Path], force: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
+import vl_convert
 
 from pipeline.core.output import rounded
 from pipeline.evaluation.metrics import METRICS
@@ -30,8 +31,6 @@ alt.data_transformers.disable_max_rows()  # The limit of 5,000 rows would stop t
 @cache
 def javascript() -> str:
     """Bundle page.js with Vega, Vega-Lite and Vega-Embed into a script that needs no network."""
-    import vl_convert
-
     return vl_convert.javascript_bundle(Path(__file__).with_name("page.js").read_text(encoding="utf-8"))
 
 
@@ -104,7 +103,7 @@ def reliability(bins: pd.DataFrame, splits: Sequence[str], lowest: float) -> Spe
         bins: The rows of reliability.csv.
         lowest: The lowest possible confidence.
     """
-    points = _lines(bins, splits, "confidence", "accuracy", "n").encode(
+    points = _lines(bins, splits, "confidence", "accuracy", "n", symbol="circle").encode(
         x=alt.X("confidence:Q", title="confidence", axis=_PERCENT, scale=alt.Scale(domain=[lowest, 1])),
         y=alt.Y("accuracy:Q", title="accuracy", axis=_PERCENT, scale=alt.Scale(domain=[0, 1])),
         size=alt.Size("n:Q", legend=None, scale=alt.Scale(range=[20, 500])),
@@ -166,7 +165,7 @@ def _residuals(points: pd.DataFrame, split: str) -> pd.DataFrame:
     return rows.assign(residual=(rows["prediction"] - rows["label"]).map(rounded))
 
 
-def slices(slices: Sequence[Slice], name: str, overall: float) -> Spec:
+def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:
     """Draw a metric and its interval in each slice for which it is defined, and a line at the metric of all rows."""
     rows = pd.DataFrame(
         {"slice": part.name, "score": part.scores[name], **part.intervals[name], "rows": part.n}
@@ -194,18 +193,19 @@ def _names(field: str, names: Sequence[str]) -> alt.Y:
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)
 
 
-def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str) -> alt.Chart:
+def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str = "stroke") -> alt.Chart:
     """Draw a line for each of the splits through its rows, in their order.
 
     Args:
         columns: The columns to keep.
+        symbol: The symbols in the legend. Vega does not draw a "stroke" for points.
     """
     # The splits have the order of the colors. The first color is for train, even if train is not drawn.
     every = sorted({"train", *splits}, key=lambda split: (split != "train", split != "validation", split))
     drawn = [split for split in every if split in splits]
     lines = [_downsampled(rows.loc[rows["split"] == split, ["split", *columns]]) for split in drawn]
     points = pd.concat(lines).rename_axis("order").reset_index()
-    legend = _legend(drawn)
+    legend = _legend(drawn, symbol)
     dashes = alt.Scale(domain=every, range=list(_DASHES[: len(every)]))
     chart: alt.Chart = (
         alt.Chart(points)
@@ -223,9 +223,9 @@ def _downsampled(points: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([points.iloc[: -1 : len(points) // _MOST_POINTS + 1], points.iloc[-1:]])
 
 
-def _legend(names: Sequence[str]) -> alt.Legend:
-    """Return a legend of lines. If a row of the names would be wider than a phone, the names form a column."""
-    legend = alt.Legend(orient="top", title=None, symbolType="stroke", symbolSize=300, symbolStrokeWidth=2)
+def _legend(names: Sequence[str], symbol: str = "stroke") -> alt.Legend:
+    """Return a legend. If a row of the names would be wider than a phone, the names form a column."""
+    legend = alt.Legend(orient="top", title=None, symbolType=symbol, symbolSize=300, symbolStrokeWidth=2)
     legend.values = list(names)
     if sum(map(len, names)) > 20:
         legend.columns = 1

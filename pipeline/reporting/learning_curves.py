@@ -60,16 +60,13 @@ def epochs(history: pd.DataFrame, names: Iterable[str]) -> list[Epoch]:
     return [Epoch(number, train_losses.get(number), row) for number, row in zip(numbers, scores, strict=True)]
 
 
-def judge(
-    epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool, examples: str, error: float
-) -> list[CurveVerdict]:
+def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) -> list[CurveVerdict]:
     """Return the findings about the curves.
 
     - One answer: The kept model gives the same prediction for every validation example. This finding is the only one.
     - Too short: There is only one epoch.
     - Overfitting from epoch n: The validation loss is lowest after epoch n - 1 and ends more than 5% above that value,
-      while the training loss falls. The finding starts with "Perhaps" if the rise is less than two standard errors,
-      because other examples might show no rise.
+      while the training loss falls.
     - Still improving: The last epoch has the best score, by more than 0.5 points, and the lowest validation loss.
     - Erratic: The score gets worse by more than 2 points from one epoch to the next, and later better by more than 2
       points. Or the validation loss rises by more than 10% of its lowest value, and later falls by more than that.
@@ -84,8 +81,6 @@ def judge(
         name: The metric by which the epoch was chosen, or "loss".
         planned: The number of epochs that were planned.
         degenerate: Whether the kept model gives the same prediction for every validation example.
-        examples: The size of validation in words, for example "408 pairs".
-        error: The standard error of the mean validation loss.
     """
     if degenerate:
         text = (
@@ -97,30 +92,22 @@ def judge(
         text = "A single epoch shows no trend. Train for more epochs to see one."
         verdicts = [CurveVerdict("Too short", text)]
     else:
-        verdicts = [*_overfitting(epochs, examples, error), *_still_improving(epochs, name), *_erratic(epochs, name)]
+        verdicts = [*_overfitting(epochs), *_still_improving(epochs, name), *_erratic(epochs, name)]
         verdicts = verdicts or [_leveled_off(epochs, name)]
     return [*verdicts, *_stopped_early(epochs, name, planned)]
 
 
-def _overfitting(epochs: Sequence[Epoch], examples: str, error: float) -> list[CurveVerdict]:
+def _overfitting(epochs: Sequence[Epoch]) -> list[CurveVerdict]:
     last, best = epochs[-1], _best(epochs, "loss")
     still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
     if not still_learning or last.scores["loss"] <= best.scores["loss"] * (1 + _RISE_LOSS):
         return []
-    rise = last.scores["loss"] - best.scores["loss"]
-    doubtful = rise < 2 * error
-    advice = (
-        "so it may be chance: treat it as a hint"
-        if doubtful
-        else "so it is probably not chance: train for fewer epochs, or add training data"
-    )
     text = (
         f"After epoch {best.number}, the validation loss rises from {best.scores['loss']:.3f} to "
         f"{last.scores['loss']:.3f}, while the training loss falls from {best.train_loss:.3f} to "
-        f"{last.train_loss:.3f}. The rise of {rise:.3f} is {'less' if doubtful else 'more'} than two standard errors "
-        f"({error:.3f} each, the random variation of a mean loss over {examples}), {advice}."
+        f"{last.train_loss:.3f}. Train for fewer epochs, or add training data."
     )
-    return [CurveVerdict(f"{'Perhaps overfitting' if doubtful else 'Overfitting'} from epoch {best.number + 1}", text)]
+    return [CurveVerdict(f"Overfitting from epoch {best.number + 1}", text)]
 
 
 def _still_improving(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:

@@ -12,6 +12,8 @@ from pipeline.evaluation.predictions import Predictions
 
 _MOST_MISTAKES = 20
 _MOST_CHARACTERS = 2000  # of a text
+# The proportion of words that the two texts of a pair must share. Marks in less similar texts would cover most words.
+_SIMILAR = 0.5
 
 
 class MistakeGroup(NamedTuple):
@@ -64,13 +66,16 @@ def worst(task: Task, predictions: Predictions) -> list[MistakeGroup]:
     return selected
 
 
-def pieces(texts: Sequence[str], related: bool) -> list[list[Piece]]:
-    """Shorten long texts, and mark the words that differ between two related texts, ignoring case."""
+def pieces(texts: Sequence[str]) -> list[list[Piece]]:
+    """Shorten long texts, and mark the words that differ between two similar texts, ignoring case."""
     short = [text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …" for text in texts]
-    if len(short) == 1 or not related:
-        return [[Piece(text, False)] for text in short]
+    unmarked = [[Piece(text, False)] for text in short]
+    if len(short) == 1:
+        return unmarked
     left, right = (text.split() for text in short)
     matcher = SequenceMatcher(None, [word.lower() for word in left], [word.lower() for word in right], autojunk=False)
+    if matcher.ratio() < _SIMILAR:
+        return unmarked
     left_pieces, right_pieces = [], []
     for operation, left_start, left_end, right_start, right_end in matcher.get_opcodes():
         differs = operation != "equal"

@@ -1,16 +1,14 @@
 """Write the model card. To publish the model, upload its directory with the card as README.md, which the Hub shows."""
 
 import json
-from pathlib import Path
-
-import jinja2
 
 from pipeline.core.messages import printable
-from pipeline.core.text import code, percent, table
+from pipeline.core.text import code, table
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.signature import as_line
 from pipeline.reporting.learning_curves import LOSSES
 from pipeline.reporting.results import BASELINES, Results, never_predicted
+from pipeline.reporting.templates import TEMPLATES
 
 _MOST_LABELS = 20  # in a list
 
@@ -50,25 +48,16 @@ def model_card(results: Results) -> str:
         license=checkpoint.get("license"),
         library_name="transformers",
         metrics=metrics,
-        model_name=f"{results.data_name} classifier",
+        model_name=f"{results.data_name} {'regressor' if regression else 'classifier'}",
         pipeline_tag="text-classification",
     )
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=False,  # The card is Markdown. The filter `code` escapes names from the data.
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"code": code, "percent": percent, "thousands": "{:,}".format}
-    return environment.get_template("model_card.md.jinja").render(
+    return TEMPLATES.get_template("model_card.md.jinja").render(
         **vars(results),
         front_matter=front_matter.to_yaml(),
         loss=LOSSES[task.problem_type],
         metrics=[METRICS[name] for name in metrics],
         most_labels=_MOST_LABELS,
-        never_predicted=never_predicted(results.predictions[task.verdict_split], len(task.labels)),
+        never_predicted=never_predicted(results.diagnostics[task.verdict_split]),
         provenance_json=json.dumps(results.provenance, indent=2, sort_keys=True),
         scores="\n".join(_score_table(results, metrics)),
         signature=printable(as_line(results.diagnostics["signature"])),

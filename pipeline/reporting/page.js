@@ -1,5 +1,4 @@
 // Draw every chart in the colors of the style sheet, and draw it again when the color scheme of the reader changes.
-// Mark the section that is being read in the navigation bar.
 
 const scheme = window.matchMedia("(prefers-color-scheme: dark)");
 let drawn = [];
@@ -45,22 +44,3 @@ async function draw() {
 // Wait for the previous drawing, because two drawings at once would draw into the same elements.
 let drawing = draw();
 scheme.addEventListener("change", () => { drawing = drawing.then(draw); });
-
-const list = document.querySelector("nav ul");
-const links = [...list.querySelectorAll("a")];
-
-// The section that is being read is the last one that starts in the upper third of the window. Short sections at the end
-// of the page cannot get there. So at the end, it is the last section, or the one that the reader jumped to.
-function mark() {
-  const top = (link) => document.querySelector(link.hash).getBoundingClientRect().top;
-  const atEnd = window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 2;
-  const target = links.find((link) => link.hash === window.location.hash && top(link) >= 0);
-  const current = atEnd ? target ?? links.at(-1) : links.findLast((link) => top(link) < window.innerHeight / 3) ?? links[0];
-  if (current.ariaCurrent) return;
-  links.forEach((link) => link.removeAttribute("aria-current"));
-  current.ariaCurrent = "location";
-  list.scrollTo({ left: current.offsetLeft - (list.clientWidth - current.offsetWidth) / 2 });
-}
-
-for (const event of ["scroll", "resize", "hashchange"]) window.addEventListener(event, mark, { passive: true });
-mark();

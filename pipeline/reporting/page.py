@@ -1,30 +1,23 @@
 """The report: one HTML page that needs no network."""
 
-import base64
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from pipeline.core.data_card import MOST_TRUNCATED
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
-from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import baseline
-from pipeline.evaluation.metrics import METRICS, SCORES, applicable_metrics, losses
+from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.signature import as_line
-from pipeline.evaluation.uncertainty import Difference, difference, jackknife
-from pipeline.reporting import learning_curves, mistakes, slices
-from pipeline.reporting.learning_curves import CurveVerdict, Epoch
+from pipeline.reporting import charts, learning_curves, mistakes
+from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.results import BASELINES, Results, never_predicted
-from pipeline.reporting.slices import Slice
+from pipeline.reporting.slices import FEW, NEGATIONS, Slice, score_slices, slice_metrics
+from pipeline.reporting.templates import TEMPLATES, rounds_to_zero, verdict
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
@@ -32,104 +25,67 @@ _CONFUSIONS = 5  # listed
 
 def page(results: Results) -> str:
     """Render the page as HTML. It contains no date and no path, so the same results give the same text."""
-    task, predictions = results.task, results.predictions
+    task, predictions, training = results.task, results.predictions, results.training
     main = task.verdict_split
     splits = sorted(task.scored_splits, key=lambda split: split != main)
     # Take the names from history.csv: its columns are in the order of the task's metrics during training.
     curve_names = [name for name in results.plots["history"].columns if name in METRICS]
     epochs = learning_curves.epochs(results.plots["history"], curve_names)
-    overlap = float(slices.overlaps(*results.rows[main].texts).mean()) if task.pairs else 0.0
-    related = overlap >= slices.RELATED
-    sliced = {
-        split: slices.slices(task, results.rows[split], predictions[split], related) for split in task.scored_splits
-    }
+    slices = {split: score_slices(task, results.rows[split], predictions[split]) for split in splits}
     train_labels = results.card.splits[TRAIN].labels
-    names = [name.replace("_", " ") for name in task.labels]
-    return (
-        _environment()
-        .get_template("page.html.jinja")
-        .render(
-            **vars(results),
-            charts=_charts(results, splits, epochs, curve_names, sliced[main]),
-            confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
-            curve_names=curve_names,
-            curve_verdicts=_curve_verdicts(results, epochs),
-            epochs=epochs,
-            meanings={name: metric.meaning for name, metric in METRICS.items()},
-            frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
-            guess=_guess(task, predictions[main]),
-            main=main,
-            mistakes=[
-                (group, [_mistake(results, main, position, related) for position in group.positions])
-                for group in mistakes.worst(task, predictions[main])
-            ],
-            names=names,
-            never_predicted=never_predicted(predictions[main], len(task.labels)),
-            overlap=overlap,
-            related=related,
-            right={
-                split: float(np.mean(predictions[split].labels == predictions[split].predicted)) for split in splits
-            },
-            slice_names=slices.slice_metrics(task),
-            slices=sliced,
-            splits=splits,
-            tied=_has_tie(results, epochs),
-            threshold_effects=_threshold_effects(predictions[main], results.diagnostics["threshold"])
-            if task.binary
-            else None,
-            unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
-            warnings=[*results.card.warnings, *_truncation_warnings(results)],
-            versions={
-                "The data": results.provenance["data"],
-                "The base model": results.provenance["checkpoint"],
-                "The training run": results.training,
-                "The training environment": results.provenance["environment"],
-                "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
-            },
-        )
+    return TEMPLATES.get_template("page.html.jinja").render(
+        **vars(results),
+        baseline_differs=_baseline_differs(results, main),
+        baseline_names=BASELINES,
+        charts=_charts(results, splits, epochs, curve_names, slices[main]),
+        confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
+        curve_names=curve_names,
+        curve_verdicts=learning_curves.judge(
+            epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
+        ),
+        epochs=epochs,
+        few=FEW,
+        frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
+        guess=_guess(task, predictions[main]),
+        main=main,
+        meanings={name: metric.meaning for name, metric in METRICS.items()},
+        mistakes=[
+            (group, [_mistake(results, main, position) for position in group.positions])
+            for group in mistakes.worst(task, predictions[main])
+        ],
+        most_classes=_MOST_CLASSES,
+        negations=NEGATIONS,
+        never_predicted=never_predicted(results.diagnostics[main]),
+        proportion_right=float(np.mean(predictions[main].labels == predictions[main].predicted)),
+        script=charts.javascript(),
+        slice_names=slice_metrics(task),
+        slices=slices,
+        splits=splits,
+        unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
+        versions={
+            "The data": results.provenance["data"],
+            "The base model": results.provenance["checkpoint"],
+            "The training run": training,
+            "The training environment": results.provenance["environment"],
+            "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
+        },
+        warnings=[*results.card.warnings, *_truncation_warnings(results)],
+        worse_slices=_worse_slices(slices[main], task.metrics[0], results.evaluation[main][task.metrics[0]]),
     )
 
 
-@cache
-def _environment() -> jinja2.Environment:
-    """Create the environment of the templates, with the filters and constants that they use."""
-    from pipeline.reporting import charts
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # Text from the data cannot become markup.
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= _FILTERS
-    environment.globals |= {
-        "baseline_names": BASELINES,
-        "few": slices.FEW,
-        "most_classes": _MOST_CLASSES,
-        "negations": slices.NEGATIONS,
-        "script": charts.javascript(),
-    }
-    return environment
+def _baseline_differs(results: Results, split: str) -> bool:
+    """Return whether there is a committed baseline, and one of its scores differs visibly."""
+    if not results.baseline:
+        return False
+    scores, baseline_scores = results.evaluation[split], results.baseline[split]
+    return not all(rounds_to_zero(scores[name] - baseline_scores[name]) for name in results.task.metrics)
 
 
-def _curve_verdicts(results: Results, epochs: Sequence[Epoch]) -> list[CurveVerdict]:
-    task, training = results.task, results.training
-    validated = results.card.splits["validation"].rows
-    return learning_curves.judge(
-        epochs,
-        training["metric_for_best_model"],
-        training["epochs"],
-        training["degenerate"],
-        f"{validated:,} {task.noun}",
-        _loss_error(task, results.predictions["validation"], validated),
-    )
-
-
-def _has_tie(results: Results, epochs: Sequence[Epoch]) -> bool:
-    """Return whether another epoch has the same score as the one that was kept."""
-    scores = [epoch.scores[results.training["metric_for_best_model"]] for epoch in epochs]
-    return scores.count(scores[results.training["kept_epoch"] - 1]) > 1
+def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
+    """Return the slices in which a metric is clearly worse than its value on all rows."""
+    scored = [part for part in slices if part.n >= FEW and name in part.scores]
+    return [part for part in scored if verdict(part.intervals[name], overall, name) == "worse"]
 
 
 def _charts(
@@ -144,8 +100,6 @@ def _charts(
     Args:
         slices: The slices of the first split.
     """
-    from pipeline.reporting import charts
-
     task, plots, main = results.task, results.plots, splits[0]
     history = plots["history"]
     kept = history[history["split"] == "validation"].iloc[results.training["kept_epoch"] - 1]
@@ -153,7 +107,7 @@ def _charts(
     specifications = {
         "losses": charts.losses(history, int(kept["step"]), learning_curves.LOSSES[task.problem_type]),
         "scores": charts.scores(epochs, percentages),
-        "slices": charts.slices(slices, task.metrics[0], results.evaluation[main][task.metrics[0]]),
+        "slices": charts.slice_chart(slices, task.metrics[0], results.evaluation[main][task.metrics[0]]),
     }
     if headline := _headline(results, splits):
         specifications["headline"] = charts.headline(headline)
@@ -205,30 +159,7 @@ def _guess(task: Task, predictions: Predictions) -> str | float | None:
     if task.problem_type == "multi_label_classification":
         return None
     guesses, _ = baseline(task.problem_type, predictions.labels, task.outputs)
-    return task.labels[guesses[0]].replace("_", " ") if task.labels else float(guesses[0])
-
-
-def _threshold_effects(predictions: Predictions, threshold: float) -> dict[str, Difference]:
-    """Compare the scores at a threshold with the scores at 0.5.
-
-    Returns:
-        The differences, keyed by metric. Empty if no prediction changes.
-    """
-    assert predictions.probability is not None
-    above = (predictions.probability[:, 1] >= threshold).astype(int)
-    if np.array_equal(above, predictions.predicted):
-        return {}
-    differences = {}
-    for name in ("accuracy", "f1"):
-        before, after = (jackknife(name, predictions.labels, answers) for answers in (predictions.predicted, above))
-        differences[name] = difference(before[np.newaxis], after[np.newaxis], same_seeds=True)
-    return differences
-
-
-def _loss_error(task: Task, predictions: Predictions, n: int) -> float:
-    """Estimate the standard error of the mean loss over n examples from the examples that were predicted."""
-    every_loss = losses(task.problem_type, predictions.logits, predictions.labels)
-    return float(every_loss.reshape(len(predictions.labels), -1).mean(axis=1).std() / n**0.5)
+    return task.labels[guesses[0]] if task.labels else float(guesses[0])
 
 
 def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
@@ -253,74 +184,16 @@ def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
     }
 
 
-def _mistake(results: Results, split: str, position: int, related: bool) -> dict[str, Any]:
+def _mistake(results: Results, split: str, position: int) -> dict[str, Any]:
     """Return what the page shows about a mistake.
 
-    With several labels per example, `label`, `predicted`, `swapped` and `confidence` have a value for each label.
+    With several labels per example, `label`, `predicted` and `confidence` have a value for each label.
     """
-    predictions = results.predictions[split]
+    predictions, example = results.predictions[split], results.rows[split].iloc[position]
     return {
         "idx": int(predictions.idx[position]),
-        "texts": mistakes.pieces([column[position] for column in results.rows[split].texts], related),
+        "texts": mistakes.pieces([example[column] for column in results.task.text_columns]),
         "label": predictions.labels[position].tolist(),
         "predicted": predictions.predicted[position].tolist(),
-        "swapped": None if predictions.swapped is None else predictions.swapped[position].tolist(),
         "confidence": None if predictions.probability is None else predictions.confidence[position].tolist(),
     }
-
-
-_UNDEFINED = "\N{EN DASH}"
-
-
-def _difference(difference: float, name: str, unit: bool = False) -> str:
-    """Format a difference in a metric with its sign, and with its unit if `unit` is set."""
-    text = METRICS[name].format_difference(difference)
-    text = text.replace("-", "\N{MINUS SIGN}") if float(text) else f"±{text[1:]}"
-    return f"{text} points" if unit and METRICS[name].scale != "error" else text
-
-
-def _verdict(interval: Mapping[str, float], value: float, name: str) -> str:
-    """Return "better" or "worse" if an interval of a metric excludes a value, and an empty text if it includes it."""
-    if interval["low"] <= value <= interval["high"]:
-        return ""
-    return "better" if METRICS[name].sign * (interval["low"] - value) > 0 else "worse"
-
-
-def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
-    """Return a note that says which of these scores are in `unit`: all, only the correlations, or none."""
-    scales = {METRICS[name].scale for name in names}
-    if "error" not in scales:
-        return f" (in {unit})"
-    return f" (correlations in {unit})" if "correlation" in scales else ""
-
-
-def _number(value: float) -> str:
-    """Format a label or a prediction of a regression."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _format_score(value: float | None, name: str, unit: bool = False) -> str:
-    if value is None:
-        return _UNDEFINED
-    score = SCORES[name]
-    return f"{score.format(value)}%" if unit and score.scale != "error" else score.format(value)
-
-
-def _sha256(text: str) -> str:
-    """Return the hash of a script in the form that a Content-Security-Policy needs."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-_FILTERS: dict[str, Callable[..., Any]] = {
-    "difference": _difference,
-    "format_score": _format_score,
-    "in_percent": _in_percent,
-    "number": _number,
-    "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
-    "percent": lambda proportion: _UNDEFINED if proportion is None else percent(proportion),
-    "sha256": _sha256,
-    "signature_line": as_line,
-    "thousands": "{:,}".format,
-    "title": lambda name: SCORES[name].title,
-    "verdict": _verdict,
-}

@@ -13,9 +13,8 @@ from pipeline.core.data_card import LEAKAGE, DataCard, read_data_card
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split, to_numpy
-from pipeline.core.paths import PROVENANCE, SETTINGS, read_json, read_output, require
+from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output, require
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.metrics import Ints, class_counts
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # how people call `Task.baseline`
@@ -28,21 +27,6 @@ _PLOTS = {
 }  # the stage that writes each plot
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The n scored rows of a split.
-
-    Attributes:
-        texts: The n texts of each text column.
-        leakage: Shape (n,), see `core.data_card.LEAKAGE`.
-        columns: The n values of each slice column.
-    """
-
-    texts: list[list[str]]
-    leakage: Ints
-    columns: dict[str, list[str | None]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Results:
     """The data, the predictions, and the content of the files that the report shows.
@@ -50,7 +34,9 @@ class Results:
     Attributes:
         data_name: The name of the data, for people.
         task: The task, with the metrics by which models are compared.
-        rows, predictions: Keyed by scored split. If predict.max_samples is set, they have only the first rows.
+        rows: The text columns, the slice columns and the column `core.data_card.LEAKAGE`, keyed by scored split. A
+            missing value of a slice column is an empty text. If predict.max_samples is set, only the first rows.
+        predictions: The predictions for these rows, keyed by scored split.
         evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
             and train.json in `metrics`.
         plots: The CSV files in `metrics/plots`, keyed by the name of the file.
@@ -65,7 +51,7 @@ class Results:
     data_name: str
     task: Task
     card: DataCard
-    rows: dict[str, Rows]
+    rows: dict[str, pd.DataFrame]
     predictions: dict[str, Predictions]
     evaluation: dict[str, Any]
     intervals: dict[str, Any]
@@ -79,9 +65,7 @@ class Results:
     evaluation_md5: str
 
 
-def load_results(
-    raw: Path, tokenized: Path, classifier: Path, predictions: Path, metrics: Path, data_name: str
-) -> Results:
+def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, data_name: str) -> Results:
     """Read the outputs of the other stages.
 
     Raises:
@@ -105,23 +89,19 @@ def load_results(
         plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", stage)) for name, stage in _PLOTS.items()},
         baseline=_read_baseline(metrics / "baseline.json", evaluation, task),
         lengths=read_json(tokenized / "lengths.json", "tokenize"),
-        max_length=read_json(classifier / SETTINGS, "train")["max_length"],
-        provenance=read_json(classifier / PROVENANCE, "train"),
+        max_length=read_json(tokenized / TOKENIZATION, "tokenize")["max_length"],
+        provenance=read_json(predictions / PROVENANCE, "predict"),
         evaluation_md5=hashlib.md5((metrics / "evaluation.json").read_bytes(), usedforsecurity=False).hexdigest(),
     )
 
 
-def _read_rows(raw: Path, split: str, task: Task, predictions: Predictions) -> Rows:
+def _read_rows(raw: Path, split: str, task: Task, predictions: Predictions) -> pd.DataFrame:
     """Read as many rows of a split as there are predictions, and check that both are about the same rows."""
     rows = read_split(raw, split, "download").slice(0, len(predictions.labels))
     same_labels = np.array_equal(predictions.labels, to_numpy(rows["label"]))
     if not same_labels or not np.array_equal(predictions.idx, to_numpy(rows["idx"])):
         raise UserError(f'{raw}/{split}.parquet does not match the predictions of {split}. Run "dvc repro predict".')
-    return Rows(
-        texts=[rows[column].to_pylist() for column in task.text_columns],
-        leakage=to_numpy(rows[LEAKAGE]),
-        columns={column: rows[column].to_pylist() for column in task.slice_columns},
-    )
+    return rows.select([*task.text_columns, *task.slice_columns, LEAKAGE]).to_pandas().fillna("")
 
 
 def _read_details(path: Path, producer: str) -> dict[str, Any]:
@@ -147,12 +127,13 @@ def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[s
     return baseline
 
 
-def never_predicted(predictions: Predictions, classes: int) -> list[tuple[int, int]]:
+def never_predicted(diagnostics: dict[str, Any]) -> list[tuple[int, int]]:
     """Return the classes or labels that the model never predicts, each with the number of examples that have it.
 
     Classes or labels without examples are not included.
+
+    Args:
+        diagnostics: The entry of a split in diagnostics.json.
     """
-    if predictions.probability is None:
-        return []
-    _correct, predicted, actual = class_counts(predictions.labels, predictions.predicted, classes)
-    return [(int(label), int(actual[label])) for label in np.flatnonzero((actual > 0) & (predicted == 0))]
+    classes = enumerate(diagnostics.get("classes", []))
+    return [(label, scores["n"]) for label, scores in classes if scores["n"] and scores["precision"] is None]

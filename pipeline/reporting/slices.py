@@ -9,23 +9,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from pipeline.core.data_card import LEAKAGE
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values, scores
+from pipeline.evaluation.metrics import METRICS, Ints, Values, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.reporting.results import Rows
 
 FEW = 20  # The scores of fewer rows are too uncertain to tell anything.
 NEGATIONS = ("no", "not", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot")
 OVERLAPS = (0.4, 0.6)  # These bounds divide the pairs of MRPC into thirds of about equal size.
-# With at least this mean word overlap, the two texts of each pair are taken to be about the same subject. The measured
-# overlap is 0.52 for MRPC (test), 0.32 for STS-B (dev) and 0.18 for RTE (dev). It is 0.07 for the first paragraph of a
-# docstring and the text after it, and 0.05 for the summary and the description of a package. Texts of MRPC in unrelated
-# pairs have 0.05, too.
-RELATED = 0.12
 _MOST_VALUES = 20  # of a column. All rarer values are one slice.
-_MOST_CHARACTERS = 40  # of a value in the name of a slice
 
 _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -71,14 +66,14 @@ def is_defined(name: str, task: Task, labels: Values) -> bool:
     return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
 
 
-def slices(task: Task, rows: Rows, predictions: Predictions, related: bool) -> list[Slice]:
+def score_slices(task: Task, rows: pd.DataFrame, predictions: Predictions) -> list[Slice]:
     """Score the slices that have rows. Every row is in exactly one slice of each criterion.
 
     Args:
-        related: Whether the texts of a pair share enough words for slices by word overlap.
+        rows: See `Results.rows`.
     """
     scored = []
-    for criterion, (names, numbers) in _assignments(task, rows, related):
+    for criterion, (names, numbers) in _assignments(task, rows):
         for number, name in enumerate(names):
             members = numbers == number
             if not members.any():
@@ -100,15 +95,17 @@ def slices(task: Task, rows: Rows, predictions: Predictions, related: bool) -> l
     return scored
 
 
-def _assignments(task: Task, rows: Rows, related: bool) -> Iterator[tuple[str, Assignment]]:
-    yield "Length", by_length(rows.texts)
-    yield "Negation", by_negation(rows.texts)
-    yield "Numbers", by_numbers(rows.texts)
-    if task.pairs and related:
-        yield "Word overlap", by_overlap(*rows.texts)
-    yield "Leakage", (("no text in train", "a text in train", f"the whole {task.noun[:-1]} in train"), rows.leakage)
-    for column, values in rows.columns.items():
-        yield f"Column {column}", by_column(column, values)
+def _assignments(task: Task, rows: pd.DataFrame) -> Iterator[tuple[str, Assignment]]:
+    texts = [rows[column].tolist() for column in task.text_columns]
+    yield "Length", by_length(texts)
+    yield "Negation", by_negation(texts)
+    yield "Numbers", by_numbers(texts)
+    if task.pairs:
+        yield "Word overlap", by_overlap(*texts)
+    leakage = rows[LEAKAGE].to_numpy()
+    yield "Leakage", (("no text in train", "a text in train", f"the whole {task.noun[:-1]} in train"), leakage)
+    for column in task.slice_columns:
+        yield f"Column {column}", by_column(column, rows[column].tolist())
 
 
 def words(text: str) -> list[str]:
@@ -125,17 +122,13 @@ def by_length(texts: Sequence[Sequence[str]]) -> Assignment:
     return names, np.searchsorted([low, high], lengths)
 
 
-def overlaps(first: Sequence[str], second: Sequence[str]) -> Floats:
-    """Return the Jaccard index of the two sets of words of each pair, shape (n,)."""
-    pairs = [(set(words(left)), set(words(right))) for left, right in zip(first, second, strict=True)]
-    return np.array([len(left & right) / max(len(left | right), 1) for left, right in pairs])
-
-
 def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
-    """Divide the pairs by their `overlaps`, at the bounds OVERLAPS."""
+    """Divide the pairs at the bounds OVERLAPS, by the Jaccard index of the two sets of words of each pair."""
+    pairs = [(set(words(left)), set(words(right))) for left, right in zip(first, second, strict=True)]
+    overlaps = [len(left & right) / max(len(left | right), 1) for left, right in pairs]
     low, high = (round(100 * bound) for bound in OVERLAPS)
     names = (f"up to {low}% shared", f"{low}% to {high}% shared", f"over {high}% shared")
-    return names, np.searchsorted(OVERLAPS, overlaps(first, second))
+    return names, np.searchsorted(OVERLAPS, overlaps)
 
 
 def by_numbers(texts: Sequence[Sequence[str]]) -> Assignment:
@@ -156,15 +149,9 @@ def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:
     return ("no negation", "negation in both texts", "negation in only one text"), np.array([0, 2, 1])[counts]
 
 
-def by_column(column: str, values: Sequence[str | None]) -> Assignment:
+def by_column(column: str, values: Sequence[str]) -> Assignment:
     """Divide by the values of a column, most frequent first. The rarer values are one slice."""
-    texts = [value or "(none)" for value in values]
-    frequent = [text for text, _ in Counter(texts).most_common(_MOST_VALUES)]
-    position = {text: number for number, text in enumerate(dict.fromkeys([*frequent, "other"]))}
-    names: list[str] = []
-    for text in position:
-        name = f"{column}: {text[:_MOST_CHARACTERS]}"
-        if name in names:  # Another value starts with the same characters.
-            name += f" ({len(names) + 1})"
-        names.append(name)
-    return names, np.array([position.get(text, position["other"]) for text in texts])
+    frequent = [value for value, _ in Counter(values).most_common(_MOST_VALUES)]
+    position = {value: number for number, value in enumerate(frequent)}
+    names = [f"{column}: {value or '(none)'}" for value in [*frequent, "(other values)"]]
+    return names, np.array([position.get(value, len(frequent)) for value in values])

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,16 @@ from typing import Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
+from pipeline.core.text import listing
 from pipeline.sources.fetch import (
-    Unavailable,
-    copy,
+    copy_verified,
+    download_file,
     file_sha256,
-    from_hub,
-    hub_model,
+    is_cached,
     local_file,
-    mirror,
-    not_fetched,
+    mirror_directory,
+    repo_info,
+    suggest_mirror,
 )
 from pipeline.sources.tokenizer_files import VOCABULARIES, add_tokenizer, vocabulary_files
 
@@ -101,10 +103,7 @@ _OPTIONAL = (
     "vocab.txt", "vocab.json", "merges.txt",
 )  # fmt: skip
 _PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
-
-
-# Paths that cannot be a name on the Hub: /a, ./a, ~/a, C:/a, a\b, a/b/c.
-_PATH = re.compile(r"[./~]|[A-Za-z]:|.*\\|.*/.*/", re.S)
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 
 
 def parse_name(checkpoint: str) -> tuple[str, str]:
@@ -117,12 +116,12 @@ def parse_name(checkpoint: str) -> tuple[str, str]:
     return matches[0] if len(matches) == 1 else name, revision
 
 
-def is_path(checkpoint: str) -> bool:
-    """Return whether a checkpoint can only be a path. `a/b` may also be a name on the Hub."""
-    return bool(_PATH.match(checkpoint.partition("@")[0]))
+def is_hub_name(checkpoint: str) -> bool:
+    """Return whether a checkpoint can be a name on the Hub. `a/b` can also be a path."""
+    return _HUB_NAME.fullmatch(checkpoint.partition("@")[0]) is not None
 
 
-def find(checkpoint: str) -> Checkpoint | Path:
+def find_checkpoint(checkpoint: str) -> Checkpoint | Path:
     """Look up model.checkpoint, which names a commit on the Hub or a local directory.
 
     A name in the catalog always means the catalog. A directory with the same name is written as `./name`.
@@ -133,7 +132,7 @@ def find(checkpoint: str) -> Checkpoint | Path:
     name, revision = parse_name(checkpoint)
     if name in CATALOG and revision in ("", CATALOG[name].revision):
         return CATALOG[name]
-    if not is_path(checkpoint) and re.fullmatch("[0-9a-f]{40}", revision):
+    if is_hub_name(checkpoint) and re.fullmatch("[0-9a-f]{40}", revision):
         return Checkpoint(revision, {}, license=None)
     directory = users_path(checkpoint)
     if checkpoint and directory.is_dir():
@@ -145,10 +144,17 @@ def find(checkpoint: str) -> Checkpoint | Path:
     )
 
 
+def needs_download(checkpoint: str) -> bool:
+    """Return whether `fetch_checkpoint` would send requests to the Hub. Raises the same errors as `find_checkpoint`."""
+    origin = find_checkpoint(checkpoint)
+    name, _ = parse_name(checkpoint)
+    if isinstance(origin, Path) or _local_source(name, origin):
+        return False
+    return not origin.files or not all(is_cached(name, file, origin.revision, "model") for file in origin.files)
+
+
 def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     """Write the config, the safetensors weights and the fast tokenizer of the base model to the directory `out`.
-
-    If the model has a vocabulary but no tokenizer.json, tokenizer.json is made from the vocabulary.
 
     Returns:
         The entries of source.json: the name of the model, its commit (None for a local directory), its license if it is
@@ -157,11 +163,11 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
     Raises:
         UserError: The model does not exist, its name has no commit, or its files are missing or unusable.
     """
-    origin = find(checkpoint)
+    origin = find_checkpoint(checkpoint)
     source: dict[str, Any]
     if isinstance(origin, Path):
-        for file in needed(_names(origin), str(origin)):
-            copy(origin / file, out / file, sha256=None)
+        for file in files_to_copy(_names(origin), str(origin)):
+            shutil.copyfile(origin / file, out / file)
         source = {"checkpoint": "a local directory", "revision": None}  # The path has no meaning elsewhere.
     else:
         name, _ = parse_name(checkpoint)
@@ -188,32 +194,37 @@ def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
     Raises:
         UserError: The source does not have the published files.
     """
-    mirrored = mirror(_MIRROR)
-    directory, source = None, "the Hub"
-    if mirrored and (mirrored / name).is_dir():
-        directory, source = mirrored / name, _MIRROR
-        if not checkpoint.files.get("model.safetensors"):
+    if local := _local_source(name, checkpoint):
+        source, directory = local
+        files = list(checkpoint.files) or files_to_copy(_names(directory), str(directory))
+        for file in files:
+            copy_verified(local_file(directory, file), out / file, checkpoint.files.get(file))
+        if source == _MIRROR and not checkpoint.files.get("model.safetensors"):
             log.warning(
                 "%s: %s cannot be verified to be commit %s, because its checksum is not known",
                 source, name, checkpoint.revision,
             )  # fmt: skip
-    elif checkpoint.wheel and (directory := _wheel_directory(*checkpoint.wheel)):
-        source = f"the wheel {directory.parent.name}"
-    try:
-        files = list(checkpoint.files)
-        if not files and directory:
-            files = needed(_names(directory), str(directory))
-        elif not files:
-            listed = hub_model(name, checkpoint.revision).siblings or []
-            files = needed([file.rfilename for file in listed], f"{name} from the Hub")
-        for file in files:
-            path = local_file(directory, file) if directory else from_hub(name, file, checkpoint.revision, "model")
-            copy(path, out / file, checkpoint.files.get(file))
-    except Unavailable as error:
-        if directory:
-            raise UserError(f"{source}: {error}. Fix or replace the file.") from None
-        raise not_fetched(name, _MIRROR, f"{name}/", error) from None
+    else:
+        source = "the Hub"
+        with suggest_mirror(name, _MIRROR, f"{name}/"):
+            files = list(checkpoint.files)
+            if not files:
+                listed = repo_info(name, checkpoint.revision, "model").files
+                files = files_to_copy(listed, f"{name} from the Hub")
+            for file in files:
+                path = download_file(name, file, checkpoint.revision, "model")
+                copy_verified(path, out / file, checkpoint.files.get(file))
     log.info("fetched %s from %s at commit %s", name, source, checkpoint.revision)
+
+
+def _local_source(name: str, checkpoint: Checkpoint) -> tuple[str, Path] | None:
+    """Return the mirror or the wheel that has a model, and the directory there; None if only the Hub may have it."""
+    mirror = mirror_directory(_MIRROR)
+    if mirror and (mirror / name).is_dir():
+        return _MIRROR, mirror / name
+    if checkpoint.wheel and (directory := _wheel_directory(*checkpoint.wheel)):
+        return f"the wheel {directory.parent.name}", directory
+    return None
 
 
 def has_safetensors(present: Collection[str]) -> bool:
@@ -221,10 +232,8 @@ def has_safetensors(present: Collection[str]) -> bool:
     return any(_WEIGHTS.fullmatch(name) for name in present)
 
 
-def needed(present: Collection[str], where: str) -> list[str]:
-    """Choose the config, the safetensors weights and the tokenizer among the files of a model.
-
-    The tokenizer is tokenizer.json, or the vocabulary if that file is missing.
+def files_to_copy(present: Collection[str], where: str) -> list[str]:
+    """Choose the config, the safetensors weights and tokenizer.json, or else a vocabulary, among the files of a model.
 
     Args:
         present: The names of all files.
@@ -233,29 +242,28 @@ def needed(present: Collection[str], where: str) -> list[str]:
     Raises:
         UserError: A required file is missing.
     """
-    if not has_safetensors(present):
-        pickles = sorted(name for name in present if _PICKLES.fullmatch(name))
-        if pickles:
-            raise UserError(
-                f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run arbitrary code, so "
-                "only safetensors files are accepted. Save the model again with save_pretrained."
-            )
-        raise UserError(f"{where} has no model.safetensors. Save the model again with save_pretrained, or use another.")
-    if "config.json" not in present:
-        raise UserError(f"{where} has no config.json. Save the model again with save_pretrained, or use another.")
+    weights = sorted(name for name in present if _WEIGHTS.fullmatch(name))
+    pickles = sorted(name for name in present if _PICKLES.fullmatch(name))
+    if pickles and not weights:
+        raise UserError(
+            f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run arbitrary code, so only "
+            "safetensors files are accepted. Save the model again with save_pretrained."
+        )
+    if not weights or "config.json" not in present:
+        missing = "config.json" if weights else "model.safetensors"
+        raise UserError(f"{where} has no {missing}. Save the model again with save_pretrained, or use another.")
     tokenizer = [_TOKENIZER] if _TOKENIZER in present else vocabulary_files(present)
     if not tokenizer:
         raise UserError(
             f"{where} has no {_TOKENIZER}. Only fast tokenizers are accepted, and vocabularies to make one from: "
             f"{', '.join(map(' with '.join, VOCABULARIES))}. Save the model again with save_pretrained, or use another."
         )
-    weights = sorted(name for name in present if _WEIGHTS.fullmatch(name))
     optional = [name for name in _OPTIONAL if name in present and name not in tokenizer]
     return ["config.json", *tokenizer, *weights, *optional]
 
 
 def _require_shards(checkpoint: Path, where: str) -> None:
-    """Raise UserError if the index of sharded weights names a file elsewhere, because transformers would load it."""
+    """Raise UserError if the index of sharded weights names files elsewhere, because transformers would load them."""
     index = checkpoint / "model.safetensors.index.json"
     if not index.exists():
         return
@@ -263,11 +271,11 @@ def _require_shards(checkpoint: Path, where: str) -> None:
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{where}: {index.name} has no valid weight_map. Save the model again.") from None
-    for shard in sorted(map(str, shards)):
-        if not (_WEIGHTS.fullmatch(shard) and (checkpoint / shard).is_file()):
-            raise UserError(
-                f"{where}: {index.name} names {shard}, which is not in the same directory. Save the model again."
-            )
+    if elsewhere := sorted(map(str, shards - _names(checkpoint))):
+        raise UserError(
+            f"{where}: {index.name} names files that are not in the same directory: {listing(elsewhere)}. Save the "
+            "model again."
+        )
 
 
 def _names(directory: Path) -> set[str]:

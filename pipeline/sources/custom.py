@@ -1,6 +1,5 @@
 """Load a corpus from the user's own files."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -10,9 +9,9 @@ from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.fetch import file_sha256
 from pipeline.sources.files import find_files
-from pipeline.sources.raw_rows import collect_rows, columns_to_read, make_corpus
+from pipeline.sources.raw_rows import collect_rows, columns_to_read, make_corpus, require_rows
 from pipeline.tabular.file_format import FileFormat
-from pipeline.tabular.reading import Batch, ColumnSelection, read_file
+from pipeline.tabular.reading import read_file
 
 
 def load_custom(params: DataParams) -> Corpus:
@@ -25,10 +24,11 @@ def load_custom(params: DataParams) -> Corpus:
     files = find_files(Path(params.directory), file_format)
     last_changes = {path: _last_change(path) for path in chain.from_iterable(files.values())}
     sha256 = {path.relative_to(params.directory).as_posix(): file_sha256(path) for path in last_changes}
-    rows = {
-        split: collect_rows(_read(paths, columns_to_read(split, params), file_format), split, params)
-        for split, paths in files.items()
-    }
+    rows = {}
+    for split, paths in files.items():
+        columns = columns_to_read(split, params)
+        batches = (require_rows(read_file(path, columns, file_format=file_format), path) for path in paths)
+        rows[split] = collect_rows(chain.from_iterable(batches), split, params)
     if changed := next((path for path, time in last_changes.items() if _last_change(path) != time), None):
         raise UserError(f"{changed} changed while it was being read. Run the command again.")
     return replace(make_corpus(rows, params), origin={"sha256": sha256})
@@ -40,13 +40,3 @@ def _last_change(path: Path) -> tuple[int, int]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     return status.st_mtime_ns, status.st_size
-
-
-def _read(paths: list[Path], columns: ColumnSelection, file_format: FileFormat) -> Iterator[Batch]:
-    for path in paths:
-        rows = 0
-        for batch in read_file(path, columns, file_format=file_format):
-            rows += len(batch.numbers)
-            yield batch
-        if not rows:
-            raise UserError(f"{path} has no rows. Add some, or remove the file.")

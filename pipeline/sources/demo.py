@@ -13,10 +13,10 @@ from itertools import pairwise
 import pandas as pd
 
 from pipeline.sources.corpus import Corpus, published_origin
-from pipeline.sources.glue import task_of
+from pipeline.sources.glue import glue_task
 
 SIZE = 1000  # pairs for data.task=demo
-DEMO = replace(task_of("mrpc"), name="demo")
+DEMO = replace(glue_task("mrpc"), name="demo")
 EQUIVALENT = 0.675  # proportion of paraphrases, as in MRPC
 
 

@@ -4,29 +4,43 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
 if TYPE_CHECKING:
     from huggingface_hub import Discussion
-    from huggingface_hub.hf_api import DatasetInfo, ModelInfo
-
-    _Info = TypeVar("_Info", ModelInfo, DatasetInfo)
 
 _CONVERSION_BOT = "SFconvertbot"  # transformers also takes safetensors from the pull requests of this account only.
 _ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
 
 
+RepoType = Literal["model", "dataset"]
+
+
 class Unavailable(Exception):
-    """A source does not have a file, or its file differs from the published one."""
+    """The Hub does not answer a request, or does not send a file as it was published."""
 
 
-def mirror(variable: str) -> Path | None:
+class RepoInfo(NamedTuple):
+    """A repository on the Hub.
+
+    Attributes:
+        name: The current name, even if the repository was looked up by an earlier one.
+        commit: The commit of the revision that was looked up.
+        files: The names of all files.
+    """
+
+    name: str
+    commit: str
+    files: list[str]
+
+
+def mirror_directory(variable: str) -> Path | None:
     """Return the directory that an environment variable names, or None if the variable is not set.
 
     Raises:
@@ -48,52 +62,61 @@ def file_sha256(path: Path) -> str:
 
 
 def local_file(directory: Path, name: str) -> Path:
-    """Return the path of a file in a directory. Raises Unavailable if it is missing."""
+    """Return the path of a file in a directory. Raises UserError if it is missing."""
     path = directory / name
     if not path.is_file():
-        raise Unavailable(f"{path} is missing")
+        raise UserError(f"{path} is missing. Restore it.")
     return path
 
 
-def copy(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file. Raises Unavailable if its sha256 is known and the file has a different one."""
+def copy_verified(source: Path, target: Path, sha256: str | None) -> None:
+    """Copy a file. Raises UserError if its sha256 is known and the file has a different one."""
     if sha256:
         require_sha256(source, sha256)
     shutil.copyfile(source, target)
 
 
 def require_sha256(path: Path, sha256: str) -> None:
-    """Raise Unavailable if a file has a different sha256."""
+    """Raise UserError if a file has a different sha256."""
     digest = file_sha256(path)
     if digest != sha256:
-        raise Unavailable(f"{path} is not the published file: its sha256 starts with {digest:.12}, not {sha256:.12}")
+        raise UserError(
+            f"{path} is not the published file: its sha256 starts with {digest:.12}, not {sha256:.12}. Replace it."
+        )
 
 
-def not_fetched(subject: str, variable: str, content: str, error: Unavailable) -> UserError:
-    """Return the error for files that neither a mirror nor the Hub provides.
+@contextmanager
+def suggest_mirror(subject: str, variable: str, content: str) -> Iterator[None]:
+    """Turn Unavailable into an error that says how to provide the files without the Hub.
 
     Args:
-        subject: What could not be fetched.
+        subject: What the block fetches from the Hub, because the mirror does not have it.
         variable: The environment variable that names the mirror.
         content: The files that the mirror would need.
+
+    Raises:
+        UserError: The Hub does not provide the files.
     """
-    mirrored = f"{variable} has no {content}" if mirror(variable) else f"{variable} is not set"
-    return UserError(
-        f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error}. Connect to a "
-        f'network, set {variable} to a directory with {content}, or run "make demo", which needs neither.'
-    )
+    try:
+        yield
+    except Unavailable as error:
+        mirrored = f"{variable} has no {content}" if mirror_directory(variable) else f"{variable} is not set"
+        raise UserError(
+            f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error}. Connect to a "
+            f'network, set {variable} to a directory with {content}, or run "make demo", which needs neither.'
+        ) from None
 
 
-def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
+def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> Path:
     """Download a file of a Hub repository at a commit to the local cache, and return its path there.
 
     Raises:
         Unavailable: The Hub does not send the file. Without a network, this takes a few seconds.
     """
-    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     with _hub_errors(f"{file} at {revision:.12}"):
-        if not isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str):
+        if not is_cached(repo, file, revision, repo_type):
             # This request is not retried. Without it, the client would retry a failing download for half a minute.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
             get_hf_file_metadata(url, timeout=_ANSWER_SECONDS)
@@ -102,34 +125,32 @@ def from_hub(repo: str, file: str, revision: str, repo_type: str) -> Path:
     return path
 
 
-def hub_model(repo: str, revision: str | None) -> "ModelInfo":
-    """Look up a model on the Hub. The result has its current name, even if `repo` is an earlier one.
+def is_cached(repo: str, file: str, revision: str, repo_type: RepoType) -> bool:
+    """Return whether a file of a Hub repository at a commit is in the local cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(repo, file, revision=revision, repo_type=repo_type), str)
+
+
+def repo_info(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
+    """Look up a repository on the Hub.
 
     Args:
         revision: A commit, a branch or a tag; None for the default branch.
 
     Raises:
-        Unavailable: The Hub does not have the model, or does not answer with a commit.
+        Unavailable: The Hub does not have the repository, or does not answer with a commit.
     """
     from huggingface_hub import HfApi
 
-    return _look_up(HfApi().model_info, repo, revision)
-
-
-def hub_dataset(repo: str, revision: str | None) -> "DatasetInfo":
-    """Look up a dataset on the Hub. The arguments and errors are those of `hub_model`."""
-    from huggingface_hub import HfApi
-
-    return _look_up(HfApi().dataset_info, repo, revision)
-
-
-def _look_up(request: "Callable[..., _Info]", repo: str, revision: str | None) -> "_Info":
     subject = f"{repo} at {revision}" if revision else repo
     with _hub_errors(subject):
-        info = request(repo, revision=revision, timeout=_ANSWER_SECONDS)
-    if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):
+        info = HfApi().repo_info(repo, revision=revision, repo_type=repo_type, timeout=_ANSWER_SECONDS)
+    commit = info.sha or ""
+    if not re.fullmatch("[0-9a-f]{40}", commit):
         raise Unavailable(f"{subject}: the Hub's answer has no commit")
-    return info
+    files = info.siblings or []  # type: ignore[union-attr]  # Only kernels, which are another type, have none.
+    return RepoInfo(info.id, commit, [file.rfilename for file in files])
 
 
 def pin_dataset(dataset: str) -> str:
@@ -143,16 +164,16 @@ def pin_dataset(dataset: str) -> str:
     """
     name, _, revision = dataset.partition("@")
     try:
-        info = hub_dataset(name, revision or None)
+        info = repo_info(name, revision or None, "dataset")
     except Unavailable as error:
         raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
-    return f"{info.id}@{info.sha}"
+    return f"{info.name}@{info.commit}"
 
 
-def conversions(repo: str) -> "list[Discussion]":
-    """Return the open pull requests of the bot that converts weights to safetensors, the newest first.
+def newest_conversion(repo: str) -> "Discussion | None":
+    """Return the newest open pull request of the bot that converts weights to safetensors, if there is one.
 
-    Anyone can open a pull request, so those of other accounts are left out.
+    Anyone can open a pull request, so the requests of other accounts are ignored.
 
     Raises:
         Unavailable: The Hub does not list the pull requests of the model.
@@ -165,7 +186,7 @@ def conversions(repo: str) -> "list[Discussion]":
         )
         # The filters apply on the server. Do not rely on them for the author, who decides whether we trust the files.
         pull_requests = [pull_request for pull_request in listed if pull_request.author == _CONVERSION_BOT]
-    return sorted(pull_requests, key=lambda pull_request: pull_request.num, reverse=True)
+    return max(pull_requests, key=lambda pull_request: pull_request.num, default=None)
 
 
 @contextmanager

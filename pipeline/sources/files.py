@@ -13,8 +13,12 @@ from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
 from pipeline.tabular.opening import data_stem
 from pipeline.tabular.reading import FORMATS, check_file
 
-# The split that each file name means. The Hub uses the same names.
-NAMES = {TRAIN: TRAIN, **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"), "test": "test"}
+SPLITS = (TRAIN, "validation", "test")
+# What the name of a file, the name of a split on the Hub, or a value of data.split.column means.
+SPLIT_ALIASES = {
+    "train": TRAIN, "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
+    "test": "test",
+}  # fmt: skip
 # What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
 # .dvcignore has the same list, so that these files do not mark a run as outdated.
 _DROPPINGS = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
@@ -57,8 +61,7 @@ def find_files(directory: Path, file_format: FileFormat = DEFAULT_FORMAT) -> dic
             directory,
             listing(ignored),
         )
-    splits = dict.fromkeys(NAMES.values())
-    return {split: next(iter(candidates[split].values())) for split in splits if split in candidates}
+    return {split: next(iter(candidates[split].values())) for split in SPLITS if split in candidates}
 
 
 def _candidates(directory: Path, file_format: FileFormat) -> tuple[dict[str, dict[str, list[Path]]], list[str]]:
@@ -72,7 +75,7 @@ def _candidates(directory: Path, file_format: FileFormat) -> tuple[dict[str, dic
     ignored = []
     for path in _visible(directory) if directory.is_dir() else []:
         shard = None if path.is_dir() else _SHARD.fullmatch(data_stem(path))
-        split = NAMES.get((shard[1] if shard else data_stem(path)).lower())
+        split = SPLIT_ALIASES.get((shard[1] if shard else data_stem(path)).lower())
         files = [file for file in (_visible(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
         if split is None or not files:
             ignored.append(path.name)

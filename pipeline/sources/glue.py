@@ -75,7 +75,7 @@ ARCHIVE_SHA256 = {
 }
 
 
-def task_of(name: str) -> Task:
+def glue_task(name: str) -> Task:
     """Return the task with this name from `GLUE`."""
     glue = GLUE[name]
     predicted = list(_SPLITS[1 : len(glue.rows)])

@@ -1,22 +1,22 @@
 """Load a dataset of the Hub at a commit, or from a mirror directory, and turn it into a corpus."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import datasets
-from datasets import ClassLabel, Dataset, DatasetBuilder, Features, get_dataset_config_names, load_dataset_builder
+from datasets import ClassLabel, Dataset, DatasetBuilder, Features, load_dataset_builder
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, published_origin
-from pipeline.sources.fetch import Unavailable, from_hub, hub_dataset, mirror, not_fetched
-from pipeline.sources.files import NAMES
-from pipeline.sources.raw_rows import collect_rows, columns_to_read, make_corpus
+from pipeline.sources.fetch import download_file, mirror_directory, repo_info, suggest_mirror
+from pipeline.sources.files import SPLIT_ALIASES, SPLITS
+from pipeline.sources.raw_rows import collect_rows, columns_to_read, make_corpus, require_rows
 from pipeline.tabular.reading import Batch, ColumnSelection, read_file
 
 _MIRROR = "HUB_MIRROR"
@@ -34,34 +34,16 @@ def load_hub(params: DataParams) -> Corpus:
     dataset = params.dataset or ""  # `DataParams` checks its form.
     name, _, revision = dataset.partition("@")
     available = load_splits(dataset, params.config)
-    names = _choose_splits(name, list(available), params)
-    rows = {
-        split: collect_rows(
-            _batches(f"{name} {names[split]}", available[names[split]], columns_to_read(split, params)), split, params
-        )
-        for split in dict.fromkeys(NAMES.values())
-        if split in names
-    }
+    names = choose_splits(name, list(available), params.splits)
+    rows = {}
+    for split in SPLITS:
+        if split in names:
+            source = f"{name} {names[split]}"
+            batches = _batches(source, available[names[split]], columns_to_read(split, params))
+            rows[split] = collect_rows(require_rows(batches, source), split, params)
     corpus = make_corpus(rows, params)
     config = {} if params.config is None else {"config": params.config}
     return replace(corpus, origin=published_origin(corpus.splits, dataset=name, revision=revision, **config))
-
-
-def config_names(dataset: str) -> list[str]:
-    """Return the names of the configurations of a pinned dataset, such as `dair-ai/emotion@<commit>`.
-
-    Raises:
-        UserError: The dataset cannot be loaded.
-    """
-    name, _, revision = dataset.partition("@")
-    directory = _mirrored(name)
-    if directory and _is_saved(directory):
-        saved = next(iter(_load_saved(dataset, directory).values()))
-        return [saved.info.config_name or "default"]
-    if not directory:
-        _require_commit(name, revision)
-    with _dataset_errors(dataset):
-        return list(get_dataset_config_names(str(directory or name), revision=None if directory else revision))
 
 
 def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
@@ -82,21 +64,23 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
     name, _, revision = dataset.partition("@")
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    directory = _mirrored(name)
+    mirror = mirror_directory(_MIRROR)
+    directory = mirror / name if mirror and (mirror / name).is_dir() else None
     if directory:
         log.warning("%s: %s cannot be verified to be commit %s", _MIRROR, name, revision)
-        if _is_saved(directory):
+        if any((directory / file).is_file() for file in _SAVED):
             return _load_saved(dataset, directory, config)
-        builder = _builder(dataset, str(directory), None, config)
     else:
-        _require_commit(name, revision)
-        builder = _builder(dataset, name, revision, config)
-        # If the Hub does not answer, `datasets` uses any commit in its cache. It also prefers a local directory.
-        if builder.hash != revision:
-            raise UserError(
-                f"{dataset}: the Hub did not send the files of this commit, and other files are never used instead. "
-                f"Check that the commit has data files. If {name} is also a directory here, rename it."
-            )
+        with suggest_mirror(name, _MIRROR, f"{name}/"):
+            repo_info(name, revision, "dataset")
+    with _dataset_errors(f"{dataset} with data.config={quoted(config)} (--config of init)"):
+        builder = load_dataset_builder(str(directory or name), config, revision=None if directory else revision)
+    # If the Hub does not answer, `datasets` uses any commit in its cache. It also prefers a local directory.
+    if not directory and builder.hash != revision:
+        raise UserError(
+            f"{dataset}: the Hub did not send the files of this commit, and other files are never used instead. "
+            f"Check that the commit has data files. If {name} is also a directory here, rename it."
+        )
     if builder.name not in _FORMATS:
         raise UserError(f"{dataset} is read as {builder.name}. Only {', '.join(_FORMATS)} files are supported.")
     files = _fetch(builder, dataset, directory)
@@ -129,24 +113,12 @@ def _fetch(builder: DatasetBuilder, dataset: str, directory: Path | None) -> dic
                     "commit. Use another dataset."
                 )
             file = address.removeprefix(root)
-            try:
-                paths.append(directory / file if directory else from_hub(name, file, revision, "dataset"))
-            except Unavailable as error:
-                raise not_fetched(name, _MIRROR, f"{name}/", error) from None
+            with suggest_mirror(name, _MIRROR, f"{name}/"):
+                paths.append(directory / file if directory else download_file(name, file, revision, "dataset"))
     return files
 
 
-def _mirrored(name: str) -> Path | None:
-    """Return the directory of a dataset in the mirror, or None if the mirror does not have it."""
-    directory = mirror(_MIRROR)
-    return directory / name if directory and (directory / name).is_dir() else None
-
-
-def _is_saved(directory: Path) -> bool:
-    return any((directory / file).is_file() for file in _SAVED)
-
-
-def _load_saved(dataset: str, directory: Path, config: str | None = None) -> dict[str, Dataset]:
+def _load_saved(dataset: str, directory: Path, config: str | None) -> dict[str, Dataset]:
     """Load what save_to_disk wrote. Raises UserError if it is a different configuration."""
     with _dataset_errors(dataset):
         saved = datasets.load_from_disk(directory)
@@ -157,42 +129,15 @@ def _load_saved(dataset: str, directory: Path, config: str | None = None) -> dic
     return splits
 
 
-def _require_commit(name: str, revision: str) -> None:
-    """Raise UserError if the Hub does not have a commit, or if it has a script instead of data files."""
-    try:
-        files = [file.rfilename for file in hub_dataset(name, revision).siblings or []]
-    except Unavailable as error:
-        raise not_fetched(name, _MIRROR, f"{name}/", error) from None
-    script = f"{name.rpartition('/')[2]}.py"
-    if script in files:
-        raise UserError(
-            f"{name} has a script, {script}, which is never run. Use a dataset that consists of data files, such as "
-            "Parquet."
-        )
-
-
-def _builder(dataset: str, path: str, revision: str | None, config: str | None) -> DatasetBuilder:
-    with _dataset_errors(dataset):
-        try:
-            return load_dataset_builder(path, config, revision=revision)
-        except ValueError:
-            names = get_dataset_config_names(path, revision=revision)
-            if config in names or (config is None and len(names) == 1):
-                raise
-    raise UserError(
-        f"data.config must be one of the configurations of {dataset}: {listing(names, 50)}, got {quoted(config)}."
-    )
-
-
 @contextmanager
-def _dataset_errors(dataset: str) -> Iterator[None]:
+def _dataset_errors(subject: str) -> Iterator[None]:
     """Turn any error of `datasets` into a UserError, because it passes on the errors of many other packages."""
     try:
         yield
     except Exception as error:
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
         reason = " ".join(str(cause or error).split()).rstrip(".")
-        raise UserError(f"{dataset} cannot be loaded: {reason or type(error).__name__}.") from None
+        raise UserError(f"{subject} cannot be loaded: {reason or type(error).__name__}.") from None
 
 
 def _read_csv(source: str, paths: list[Path], features: Features | None) -> Dataset:
@@ -206,11 +151,9 @@ def _read_csv(source: str, paths: list[Path], features: Features | None) -> Data
     """
     parts = []
     for path in paths:
-        for batch in read_file(path, ColumnSelection([], keep_rest=True)):
+        for batch in require_rows(read_file(path, ColumnSelection([], keep_rest=True)), path):
             columns = {name: [value or None for value in values] for name, values in batch.columns.items()}
             parts.append(Dataset.from_dict(columns, Features(dict.fromkeys(columns, datasets.Value("string")))))
-    if not parts:
-        raise UserError(f"{source} has no rows.")
     with _dataset_errors(source):
         dataset = datasets.concatenate_datasets(parts)
         for name, feature in (features or {}).items():
@@ -219,27 +162,35 @@ def _read_csv(source: str, paths: list[Path], features: Features | None) -> Data
     return dataset
 
 
-def _choose_splits(name: str, available: list[str], params: DataParams) -> dict[str, str]:
+def choose_splits(name: str, available: Sequence[str], splits: dict[str, str] | None) -> dict[str, str]:
     """Return the name on the Hub of train, and of validation and test if they exist.
 
+    Args:
+        available: The names of the splits of the dataset.
+        splits: The names that the user chose. None means that the names on the Hub say what the splits are.
+
     Raises:
-        UserError: The dataset does not have a split of data.splits, or the splits that it has are ambiguous.
+        UserError: The dataset has no train split or no split with a chosen name, or the names are ambiguous.
     """
-    remedy = f"Name the splits to use in data.splits. {name} has: {listing(available, 20)}."
-    if params.splits is not None:
-        if missing := [split for split in params.splits.values() if split not in available]:
-            raise UserError(f'data.splits: {name} has no split "{missing[0]}". {remedy}')
-        return dict(params.splits)
-    names: dict[str, str] = {}
+    remedy = (
+        "Name the splits to use in data.splits (--splits of init), as in train=NAME. "
+        f"{name} has: {listing(available, 20)}."
+    )
     ignored = []
-    for source in available:
-        split = NAMES.get(source.lower())
-        if split is None:
-            ignored.append(source)
-        elif split in names:
-            raise UserError(f"{name} has several candidates for {split}: {names[split]}, {source}. {remedy}")
-        else:
-            names[split] = source
+    if splits is not None:
+        names = splits
+        if missing := [source for source in splits.values() if source not in available]:
+            raise UserError(f'{name} has no split "{missing[0]}". {remedy}')
+    else:
+        names = {}
+        for source in available:
+            split = SPLIT_ALIASES.get(source.lower())
+            if split is None:
+                ignored.append(source)
+            elif split in names:
+                raise UserError(f"{name} has several candidates for {split}: {names[split]}, {source}. {remedy}")
+            else:
+                names[split] = source
     if TRAIN not in names:
         raise UserError(f"{name} has no split train. {remedy}")
     if ignored:
@@ -251,8 +202,6 @@ def _batches(source: str, rows: Dataset, columns: ColumnSelection) -> Iterator[B
     """Yield the rows of a split in batches. Errors about a row name `source` and the number of the row."""
     path = Path(source)
     rows = rows.select_columns(columns.select(path, rows.column_names))
-    if not len(rows):
-        raise UserError(f"{source} has no rows.")
     for start in range(0, len(rows), _ROWS):
         batch = rows[start : start + _ROWS]
         size = min(_ROWS, len(rows) - start)

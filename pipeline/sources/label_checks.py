@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 
 from pipeline.core.messages import UserError
-from pipeline.core.text import listing, literal
+from pipeline.core.text import literal
 from pipeline.sources.label_column import LabelColumn
-from pipeline.sources.label_values import has_value, is_integer, is_minus_one, is_number, is_quoted_list, text_of
+from pipeline.sources.label_values import has_value, is_integer, is_minus_one, is_number, label_text
 from pipeline.tabular.opening import LONE_SURROGATE
 
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 MOST_CLASSES = 1000
-_MOST_PAIRS = 5  # how many pairs of similar labels a warning lists
+_MOST_GROUPS = 5  # how many groups of similar labels a warning lists
 _LARGEST_TARGET = 1e15  # The sum of the squares of millions of such numbers is finite in fp32.
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
 # Numbers as people write them, such as 0,5 or 1.234,5 or 1,234 or 85%, and plain numbers.
@@ -23,7 +23,7 @@ _WRITTEN_NUMBER = re.compile(r"[+\-\u2212]?\d+(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)
 
 def check_values(column: LabelColumn) -> None:
     """Raise UserError if a value cannot be a label or a list of labels."""
-    for value in column.known:
+    for value in column.values:
         message = f"{value.where}: {column.name} is {literal(value.raw)}"
         is_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
         if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_list else [value.raw])):
@@ -32,7 +32,7 @@ def check_values(column: LabelColumn) -> None:
                 "data.problem_type is null or multi_label_classification."
             )
         if column.has_text_lists and value.labels and value.items == [value.raw]:
-            example = next(known for known in column.known if known.items != [known.raw])
+            example = next(candidate for candidate in column.values if candidate.items != [candidate.raw])
             raise UserError(
                 f"{message}, but most labels are lists, such as {literal(example.raw)} in {example.where}. Write all "
                 "labels in the same way. If they are classes, set data.problem_type=single_label_classification."
@@ -129,50 +129,39 @@ def check_minus_one(column: LabelColumn, classes: Mapping[str, int], warnings: l
 
 
 def look_alike_warnings(column: LabelColumn, classes: Mapping[str, int]) -> list[str]:
-    """Return warnings about labels that are almost the same, and about labels that look like lists saved as text.
+    """Return a warning if some labels are almost the same.
 
     Args:
         classes: The class of each label.
     """
-    warnings = []
-    spellings = sorted(column.first_rows)
+    spellings = set(column.first_rows)
     if not column.first_list:  # The values are single labels, and still have the spaces around them.
-        raws = [value.raw for value in column.known if value.labels]
-        spellings = sorted({raw if isinstance(raw, str) else str(text_of(raw)) for raw in raws})
-        lists = [spelling for spelling in spellings if is_quoted_list(spelling)]
-        if lists and len(lists) < len(spellings):
-            warnings.append(
-                f"Column {column.name} has labels that look like lists saved as text: "
-                f"{listing(map(literal, lists), 3)} ({len(lists):,} of {len(spellings):,} distinct labels, "
-                f"{len(lists) / len(spellings):.1%}). Each of them is read as a class."
-            )
+        raws = [value.raw for value in column.values if value.labels]
+        spellings = {raw if isinstance(raw, str) else str(label_text(raw)) for raw in raws}
     groups: dict[Decimal | str, list[str]] = {}
-    for spelling in spellings:
-        groups.setdefault(_look_alike_key(spelling.strip()), []).append(spelling)
-    pairs = []
-    for group in groups.values():
-        if len(group) > 1:
-            count = len({classes[spelling.strip()] for spelling in group})
-            read_as = f"{count} different labels" if count > 1 else "one label"
-            pairs.append(f"{' and '.join(_quote_differences(group[:3]))} (read as {read_as})")
-    if pairs:
-        more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
-        warnings.append(
-            f"Column {column.name} has labels that are almost the same: {', '.join(pairs[:_MOST_PAIRS])}{more}. Write "
-            "labels that mean the same in the same way."
-        )
-    return warnings
+    for spelling in sorted(spellings):
+        groups.setdefault(_fold(spelling.strip()), []).append(spelling)
+    similar = [_describe_similar(group, classes) for group in groups.values() if len(group) > 1]
+    if not similar:
+        return []
+    more = f" and {len(similar) - _MOST_GROUPS} more" if len(similar) > _MOST_GROUPS else ""
+    return [
+        f"Column {column.name} has labels that are almost the same: {', '.join(similar[:_MOST_GROUPS])}{more}. Write "
+        "labels that mean the same in the same way."
+    ]
 
 
-def _look_alike_key(label: str) -> Decimal | str:
+def _fold(label: str) -> Decimal | str:
     """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form."""
     if has_value(label):
         return Decimal(label)
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
+    folded = unicodedata.normalize("NFKC", label.casefold())
     return " ".join("".join(character for character in folded if unicodedata.category(character) != "Cf").split())
 
 
-def _quote_differences(labels: list[str]) -> list[str]:
-    """Quote labels for a message, with escapes if they differ only in their Unicode form, which is invisible."""
-    same = len({unicodedata.normalize("NFC", label) for label in labels}) < len(labels)
-    return [ascii(label[:40]) if same else literal(label) for label in labels]
+def _describe_similar(spellings: list[str], classes: Mapping[str, int]) -> str:
+    # Labels that differ only in their Unicode form look the same, unless they are escaped.
+    look_the_same = len({unicodedata.normalize("NFC", spelling) for spelling in spellings}) < len(spellings)
+    quoted = [ascii(spelling[:40]) if look_the_same else literal(spelling) for spelling in spellings[:3]]
+    count = len({classes[spelling.strip()] for spelling in spellings})
+    return f"{' and '.join(quoted)} (read as {f'{count} different labels' if count > 1 else 'one label'})"

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from pipeline.core.messages import log
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import literal
 from pipeline.params import DataParams
-from pipeline.sources.label_values import are_text_lists, bit, is_minus_one, items_of_text, texts_of
+from pipeline.sources.label_values import are_text_lists, as_bit, has_value, is_minus_one, items_of_text, label_texts
 
 
 class LabelValue(NamedTuple):
@@ -35,12 +34,12 @@ class LabelValue(NamedTuple):
     @property
     def lists_labels(self) -> bool:
         """Whether the value is a list, or a text that lists labels, even a single label as in "spam;"."""
-        is_separated = isinstance(self.raw, str) and self.labels != texts_of([self.raw])
+        is_separated = isinstance(self.raw, str) and self.labels != label_texts([self.raw])
         return isinstance(self.raw, list) or len(self.labels) > 1 or is_separated
 
     @property
     def is_vector(self) -> bool:
-        return all(bit(item) is not None for item in self.items)
+        return all(as_bit(item) is not None for item in self.items)
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,9 @@ class LabelColumn:
         id2label: data.id2label as a dictionary whose keys are the labels in the files.
         schema_names: The class names in the schemas of Parquet files.
         has_text_lists: Whether most labels are lists that were saved as text.
-        values: The distinct values. The values of train come first.
+        values: The distinct values. The values of train come first. Those that mean "not known" are missing values.
         positions: For each split, the position of each row's value in `values`. The index has the file and the line.
         train_labels: The distinct labels of train.
-        is_unknown: For each value, whether it is -1 and probably means "not known", because -1 is not a label of train.
     """
 
     names: list[str]
@@ -67,7 +65,6 @@ class LabelColumn:
     values: list[LabelValue]
     positions: dict[str, pd.Series]
     train_labels: list[str]
-    is_unknown: NDArray[np.bool_]
 
     @property
     def name(self) -> str:
@@ -75,14 +72,9 @@ class LabelColumn:
         return _quoted(self.names)
 
     @cached_property
-    def known(self) -> list[LabelValue]:
-        """The values that are not a -1 for "not known"."""
-        return [value for value, unknown in zip(self.values, self.is_unknown, strict=True) if not unknown]
-
-    @cached_property
     def first_list(self) -> LabelValue | None:
         """The first value that lists labels, if any."""
-        return next((value for value in self.known if value.lists_labels), None)
+        return next((value for value in self.values if value.lists_labels), None)
 
     @property
     def has_several_labels(self) -> bool:
@@ -93,7 +85,7 @@ class LabelColumn:
     def first_rows(self) -> dict[str, str]:
         """The file and the line on which each label occurs first."""
         first_rows: dict[str, str] = {}
-        for value in self.known:
+        for value in self.values:
             for label in value.labels:
                 first_rows.setdefault(label, value.where)
         return first_rows
@@ -136,10 +128,11 @@ def read_column(
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
             items = _split_text(value, separator, has_text_lists)
-        values.append(LabelValue(value, where, items, texts_of(items)))
+        values.append(LabelValue(value, where, items, label_texts(items)))
 
     train_labels = list(dict.fromkeys(label for value in values[:train_size] for label in value.labels))
-    is_label = "-1" in (id2label or ()) or any(map(is_minus_one, train_labels))
+    if not any(has_value(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
+        values = _without_minus_ones(_quoted(names), values)
     return LabelColumn(
         names=names,
         problem_type=problem_type,
@@ -149,8 +142,21 @@ def read_column(
         values=values,
         positions={split: positions.loc[split] for split in splits},
         train_labels=train_labels,
-        is_unknown=np.array([not is_label and is_minus_one(value.raw) for value in values]),
     )
+
+
+def _without_minus_ones(name: str, values: list[LabelValue]) -> list[LabelValue]:
+    """Replace -1, or a vector of -1, with a missing label, and log where it occurs."""
+    first = next((value for value in values if is_minus_one(value.items)), None)
+    if first is None:
+        return values
+    log.info(
+        "%s: %s is %s, and train has no negative label, so such labels are missing labels. If -1 is a class, list all "
+        "labels in data.id2label.",
+        first.where, name, literal(first.raw),
+    )  # fmt: skip
+    missing = LabelValue(None, first.where, [None], [])
+    return [missing if is_minus_one(value.items) else value for value in values]
 
 
 def _quoted(names: list[str]) -> str:

@@ -66,20 +66,20 @@ def _class_name(batch: Batch, row: int, column: str, value: Any, names: list[str
 
 
 def _row_vector(batch: Batch, row: int, columns: Sequence[str], cells: tuple[Any, ...]) -> list[Any] | None:
-    if any(text_of(cell) is None for cell in cells):
+    if any(label_text(cell) is None for cell in cells):
         return None
     if all(map(is_minus_one, cells)):
         return list(cells)
     for name, cell in zip(columns, cells, strict=True):
-        if bit(cell) is None:
+        if as_bit(cell) is None:
             raise UserError(
                 f'{batch.where(row)}: "{name}" must be 0 or 1, because data.label_column_name lists several columns, '
                 f"got {literal(cell)}. Correct it."
             )
-    return [bit(cell) for cell in cells]
+    return [as_bit(cell) for cell in cells]
 
 
-def text_of(label: Any) -> str | None:
+def label_text(label: Any) -> str | None:
     """Return a label as it is written in a file, or None if it is missing."""
     if isinstance(label, Decimal) and label.is_finite():
         return format(label.normalize(), "f")  # A decimal of Parquet: 1.000 becomes "1".
@@ -87,12 +87,12 @@ def text_of(label: Any) -> str | None:
     return text or None
 
 
-def texts_of(labels: Iterable[Any]) -> list[str]:
+def label_texts(labels: Iterable[Any]) -> list[str]:
     """Return labels as they are written in a file, without the missing ones."""
-    return [text for text in map(text_of, labels) if text is not None]
+    return [text for text in map(label_text, labels) if text is not None]
 
 
-def bit(value: Any) -> bool | None:
+def as_bit(value: Any) -> bool | None:
     """Return True for 1, False for 0, and None for anything else."""
     if isinstance(value, (list, dict)):
         return None
@@ -156,10 +156,10 @@ def _unquoted(item: str) -> str:
 def are_text_lists(texts: Collection[str]) -> bool:
     """Return whether most labels are lists that were saved as text. A class name may have brackets too, as in "[A]"."""
     lists = [items_of_text(text) for text in texts]
-    are_lists = any(map(is_quoted_list, texts)) or any(items and len(items) > 1 for items in lists)
+    are_lists = any(map(_is_quoted_list, texts)) or any(items and len(items) > 1 for items in lists)
     return are_lists and lists.count(None) < len(lists) / 2
 
 
-def is_quoted_list(text: str) -> bool:
+def _is_quoted_list(text: str) -> bool:
     """Return whether a text is a list of quoted texts or of numbers, which is unlikely to be a class name."""
     return re.match("\\s*[\\[({]\\s*['\"\\d]", text) is not None and items_of_text(text) is not None

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from pipeline.core.messages import UserError, log
@@ -25,7 +24,7 @@ from pipeline.sources.label_checks import (
     too_many,
 )
 from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
-from pipeline.sources.label_values import bit, has_value, is_code, is_integer, is_number
+from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer, is_number
 from pipeline.tabular.reading import is_missing
 
 # The metrics of each problem type. Verdicts are based on the first one.
@@ -60,7 +59,7 @@ class Labels:
 
 
 def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[str]], params: DataParams) -> Labels:
-    """Infer the problem type, the classes and the splits without labels, and encode the labels.
+    """Infer the problem type and the classes, and encode the labels. If no row of test has a label, test is left out.
 
     Args:
         splits: The label column of each split as it is in the files, train first. The index has the file and the line.
@@ -73,7 +72,6 @@ def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[
     check_values(column)
     check_variety(column)
     problem_type = column.problem_type or _infer_problem_type(column)
-    unlabeled = _unlabeled_splits(column, problem_type)
     warnings: list[str] = []
     names: list[str] = []
     encoded: list[Any]  # the class, the list of 0 and 1, or the target of each value
@@ -93,7 +91,7 @@ def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[
     rows = {
         split: by_value.iloc[positions.to_numpy()]
         for split, positions in column.positions.items()
-        if split not in unlabeled
+        if split != "test" or column.labeled_rows[split]
     }
     return Labels(problem_type, names, rows, warnings)
 
@@ -126,37 +124,6 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
         problem_type, column.name, why,
     )  # fmt: skip
     return problem_type
-
-
-def _unlabeled_splits(column: LabelColumn, problem_type: ProblemType) -> list[str]:
-    """Return the splits without labels.
-
-    Raises:
-        UserError: Labels of validation or test are -1 although train has no -1, so that their meaning is unclear.
-    """
-    unlabeled = []
-    for split, rows in column.labeled_rows.items():
-        if split == "test" and not rows:
-            unlabeled.append(split)
-        is_unknown = column.is_unknown[column.positions[split]]
-        count = np.count_nonzero(is_unknown)
-        if not count:
-            continue
-        if problem_type == "regression":
-            # In a regression, -1 is a number like any other, unless all other numbers are greater.
-            others_are_greater = all(is_number(label) and float(label) > -1 for label in column.first_rows)
-            if count < rows or not others_are_greater:
-                continue
-        if count < rows or split != "test":
-            first_row = column.positions[split].index[is_unknown.argmax()]
-            raise UserError(
-                f"{first_row}: {column.name} is -1, as it is in {count:,} of {rows:,} rows of {split} "
-                f"({count / rows:.1%}), but train has no label -1. If -1 means that the label is unknown, leave these "
-                "labels empty and set data.on_missing=drop. If it is a class, list all labels in data.id2label."
-            )
-        log.info("%s: all labels are -1, but train has no label -1, so they are treated as unknown", split)
-        unlabeled.append(split)
-    return unlabeled
 
 
 def _find_classes(column: LabelColumn, warnings: list[str]) -> tuple[list[str], dict[str, int]]:
@@ -220,12 +187,12 @@ def _vector_length(column: LabelColumn) -> int | None:
     A list of labels does not contain a label twice. A list of three or more items that are all 0 or 1 is therefore a
     vector. Shorter lists may contain the labels 0 and 1, unless all lists have two items or a list has an item twice.
     """
-    lists = [value for value in column.known if value.labels or isinstance(value.raw, list)]
+    lists = [value for value in column.values if value.labels or isinstance(value.raw, list)]
     vectors = [value for value in lists if value.is_vector]
     odd = next((value for value in lists if not value.is_vector), None)
     lengths = {len(value.items) for value in vectors}
     length = max(lengths, default=0)
-    has_repeats = any(len({bit(item) for item in value.items}) < len(value.items) for value in vectors)
+    has_repeats = any(len({as_bit(item) for item in value.items}) < len(value.items) for value in vectors)
     are_vectors = length > 2 or (not odd and (has_repeats or lengths == {2}))
     if not are_vectors:
         return None
@@ -245,7 +212,7 @@ def _encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[l
     labels = column.names if has_columns else [str(position) for position in range(length)]
     id2label = column.id2label or dict(zip(labels, labels, strict=True))
     if id2label.keys() != set(labels):
-        example = next(value for value in column.known if len(value.items) == length)
+        example = next(value for value in column.values if len(value.items) == length)
         raise UserError(
             f"params.yaml: data.id2label has the labels {listing(id2label)}, but in {example.where} {column.name} is "
             f"{literal(example.items)}, a vector with 0 or 1 for each of {length} labels. Give names to the labels "
@@ -261,7 +228,7 @@ def _encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[l
     positions = [labels.index(label) for label in id2label]
     encoded = [
         # An empty text is not a vector, although in a list of labels it would mean that the row has none of them.
-        [int(bool(bit(value.items[position]))) for position in positions] if value.labels else None
+        [int(bool(as_bit(value.items[position]))) for position in positions] if value.labels else None
         for value in column.values
     ]
     return list(id2label.values()), encoded

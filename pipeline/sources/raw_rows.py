@@ -1,6 +1,7 @@
 """Turn the rows of files or of a dataset on the Hub into a corpus, and make the splits that are missing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,12 +9,14 @@ import pandas as pd
 import pyarrow as pa
 
 from pipeline.core.data_card import GROUP
+from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, drop_incomplete
+from pipeline.sources.files import SPLITS
 from pipeline.sources.label_values import label_values
 from pipeline.sources.labels import Labels, read_labels
-from pipeline.sources.splits import MADE, assign, made_fractions, split_keys
+from pipeline.sources.splits import assign_splits, read_split_values, split_fractions
 from pipeline.tabular.reading import Batch, ColumnSelection, texts
 
 
@@ -35,6 +38,16 @@ def columns_to_read(split: str, params: DataParams) -> ColumnSelection:
     """Return the columns that a split needs. Only test may lack labels."""
     names = [*_text_columns(split, params), *params.label_columns]
     return ColumnSelection(names, optional=params.label_columns if split == "test" else [])
+
+
+def require_rows(batches: Iterable[Batch], source: Path | str) -> Iterator[Batch]:
+    """Yield the batches of a file or a split. Raises UserError if they have no rows."""
+    count = 0
+    for batch in batches:
+        count += len(batch.numbers)
+        yield batch
+    if not count:
+        raise UserError(f"{source} has no rows. Add some, or remove it.")
 
 
 def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> RawRows:
@@ -76,14 +89,16 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
     Raises:
         UserError: The rows do not fit the section `data` of params.yaml.
     """
-    keys = split_keys(params.split, rows[TRAIN].texts[params.split.column]) if params.split.column else None
-    fractions = made_fractions(params, rows, keys)
+    split_values = None
+    if params.split.column:
+        split_values = read_split_values(params.split, rows[TRAIN].texts[params.split.column])
+    fractions = split_fractions(params, rows, split_values)
     labels = read_labels(
         {split: part.labels for split, part in rows.items()},
         {split: part.class_names for split, part in rows.items()},
         params,
     )
-    task = _task(params, labels, [split for split in MADE[1:] if split in rows or split in fractions], list(rows))
+    task = _task(params, labels, [split for split in SPLITS[1:] if split in rows or split in fractions], list(rows))
     splits: dict[str, pd.DataFrame] = {}
     warnings = [*labels.warnings]
     for split, part in rows.items():
@@ -93,11 +108,11 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
         frame["idx"] = np.arange(len(frame), dtype=np.int32)
         splits[split] = drop_incomplete(split, frame, task, params.on_missing, warnings)
     train = splits[TRAIN]
-    if keys is not None:
-        keys = keys[train["idx"]]
+    if split_values is not None:
+        split_values = split_values[train["idx"]]
         if params.split.type == "group":
-            train = train.assign(**{GROUP: keys})
-    names = assign(params.split, fractions, train, keys, task)
+            train = train.assign(**{GROUP: split_values})
+    names = assign_splits(params.split, fractions, train, split_values, task)
     splits |= {split: train[names == split] for split in fractions}
     return Corpus(task, {split: splits[split] for split in task.splits}, {}, warnings)
 

@@ -17,28 +17,27 @@ from pipeline.core.task import TRAIN, ProblemType, Task
 from pipeline.core.text import literal
 from pipeline.params import DataParams, SplitParams
 from pipeline.sources.duplicates import Hashes, hash_column, hash_rows
-from pipeline.sources.files import NAMES
+from pipeline.sources.files import SPLIT_ALIASES, SPLITS
 
-MADE = [TRAIN, "validation", "test"]  # the splits that can be made from the rows of train
 SplitNames = NDArray[np.object_]  # the name of each row's split
 
 _YEAR = re.compile(r"[0-9]{4}")
 _COMPACT_DATE = "[0-9]{8}"  # such as 20241231, which Python reads as a date
 
 
-def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any] | None) -> dict[str, float]:
+def split_fractions(params: DataParams, files: Collection[str], split_values: NDArray[Any] | None) -> dict[str, float]:
     """Return which fraction of train's rows goes to train, and to each other split that is made from them.
 
     Args:
         files: The splits that have files, or are in the dataset on the Hub.
-        keys: The result of `split_keys` for the rows of train; None without data.split.column.
+        split_values: What data.split.column says about each row of train; None without this key.
 
     Raises:
         UserError: A split would have two sources, or the validation split would be missing.
     """
-    fractions = dict(zip(MADE, params.split.fractions, strict=True))
+    fractions = dict(zip(SPLITS, params.split.fractions, strict=True))
     if params.split.type == "fixed":
-        fractions = dict.fromkeys([TRAIN, *([] if keys is None else np.unique(keys))], 1.0)
+        fractions = dict.fromkeys([TRAIN, *([] if split_values is None else np.unique(split_values))], 1.0)
         if twice := sorted(fractions.keys() & set(files) - {TRAIN}):
             raise UserError(
                 f'data.split.column: "{params.split.column}" assigns rows to {twice[0]}, but {twice[0]} also has a '
@@ -54,8 +53,8 @@ def made_fractions(params: DataParams, files: Collection[str], keys: NDArray[Any
     return {name: value / sum(made.values()) for name, value in made.items()}
 
 
-def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
-    """Return a key for each row: the name of its split, its time, or a hash of the value, depending on the split type.
+def read_split_values(split: SplitParams, column: pd.Series) -> NDArray[Any]:
+    """Return for each row the name of its split, its time, or a hash of its value, depending on the split type.
 
     Args:
         column: The texts of data.split.column. The index has the file and the line.
@@ -66,15 +65,17 @@ def split_keys(split: SplitParams, column: pd.Series) -> NDArray[Any]:
     texts = column.str.strip()
     if split.type == "datetime":
         return _times(texts)
-    valid, remedy = texts != "", "Fill it in, because data.split.column needs a value for each row."
     if split.type == "fixed":
-        valid, remedy = texts.str.lower().isin(list(NAMES)), f"Write the split of the row, one of {', '.join(MADE)}."
+        names = texts.str.lower().map(SPLIT_ALIASES)
+        _require_all(names.notna(), column, f"Write the split of the row, one of {', '.join(SPLITS)}.")
+        return np.asarray(names, dtype=object)
+    _require_all(texts != "", column, "Fill it in, because data.split.column needs a value for each row.")
+    return hash_column(column.tolist())
+
+
+def _require_all(valid: pd.Series, column: pd.Series, remedy: str) -> None:
     if not valid.all():
         raise UserError(f"{_value(column, int(np.argmin(valid)))}. {remedy}")
-    if split.type == "fixed":
-        names: SplitNames = texts.str.lower().map(NAMES).to_numpy(dtype=object)
-        return names
-    return hash_column(column.tolist())
 
 
 def _value(column: pd.Series, row: int) -> str:
@@ -113,15 +114,15 @@ def _parse_date(text: str) -> float:
     return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
 
 
-def assign(
-    split: SplitParams, fractions: dict[str, float], rows: pd.DataFrame, keys: NDArray[Any] | None, task: Task
+def assign_splits(
+    split: SplitParams, fractions: dict[str, float], rows: pd.DataFrame, split_values: NDArray[Any] | None, task: Task
 ) -> SplitNames:
     """Return the split of each row of train. The same rows give the same splits.
 
     Args:
-        fractions: The result of `made_fractions`.
+        fractions: The fraction of the rows for each split, including train.
         rows: The rows of train.
-        keys: The result of `split_keys` for these rows; None without data.split.column.
+        split_values: As in `split_fractions`.
     """
     size = len(rows)
     counts = {name: round(size * fractions.get(name, 0)) for name in ("test", "validation")}
@@ -130,23 +131,24 @@ def assign(
     if split.type == "random":
         return _proportional(np.zeros(size), counts, split.seed)
     if split.type == "stratify":
-        names = _proportional(_strata(rows["label"], task.problem_type) if keys is None else keys, counts, split.seed)
+        strata = _strata(rows["label"], task.problem_type) if split_values is None else split_values
+        names = _proportional(strata, counts, split.seed)
         if task.problem_type == "single_label_classification":
             _keep_classes_in_train(names, rows["label"].to_numpy(dtype=np.int64))
         return names
-    if split.type == "fixed" and keys is not None:
-        return keys
-    if split.type == "datetime" and keys is not None:
+    if split.type == "fixed" and split_values is not None:
+        return split_values
+    if split.type == "datetime" and split_values is not None:
         names = np.full(size, TRAIN, dtype=object)
-        latest_first = np.argsort(keys, kind="stable")[::-1]
+        latest_first = np.argsort(split_values, kind="stable")[::-1]
         names[latest_first[: counts["test"]]] = "test"
         names[latest_first[counts["test"] : sum(counts.values())]] = "validation"
         return names
     hashes = hash_rows(rows, task.text_columns)
     if split.type == "hash":
-        position = (hashes["row"].to_numpy() if keys is None else keys) / 2.0**64
+        position = (hashes["row"].to_numpy() if split_values is None else split_values) / 2.0**64
         return _cut(position, {name: fractions.get(name, 0) for name in counts})
-    return _grouped(groups_sharing_a_text(hashes) if keys is None else keys, counts)
+    return _grouped(groups_sharing_a_text(hashes) if split_values is None else split_values, counts)
 
 
 def _cut(positions: NDArray[np.float64], sizes: Mapping[str, float]) -> SplitNames:

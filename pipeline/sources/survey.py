@@ -31,8 +31,7 @@ def survey(
     """Return the data card.
 
     Args:
-        hashes: The result of `hash_rows` for each split.
-        leakage: The result of `flag_leakage` for each pair of a later and an earlier split.
+        leakage: For each pair of a later and an earlier split, which rows of the later one are also in the earlier one.
         warnings: The warnings so far. The card has them first, then the warnings that question the scores.
     """
     warnings, duplicates = [*warnings], []

@@ -107,7 +107,7 @@ def guess_header(rows: list[list[str]]) -> bool:
 
 
 def _split(lines: list[str], delimiter: str) -> list[list[str]]:
-    """Split lines into rows of fields, without blank lines. There are no rows if a field is too long."""
+    """Split lines into rows of fields, without blank lines. Return an empty list if a field is too long."""
     with suppress(csv.Error):
         return [fields for fields in csv.reader(lines, delimiter=delimiter) if fields]
     return []

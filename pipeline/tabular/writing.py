@@ -113,7 +113,7 @@ class _ParquetFile:
 
 
 def column_types(schema: pa.Schema | None) -> dict[str, pa.DataType]:
-    """Return the type of each column of a Parquet file, or nothing if there is no schema."""
+    """Return the type of each column in the schema of a Parquet file. Without a schema, the result is empty."""
     return {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
 
 

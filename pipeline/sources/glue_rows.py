@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
-from pyarrow import ArrowException
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import Task
-from pipeline.sources.corpus import Corpus, published_origin, rows_sha256
-from pipeline.sources.fetch import Unavailable, from_hub, local_file, mirror, not_fetched, require_sha256
-from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, task_of
+from pipeline.core.text import literal
+from pipeline.params import DataParams
+from pipeline.sources.corpus import Corpus, drop_incomplete, published_origin, rows_sha256
+from pipeline.sources.fetch import download_file, local_file, mirror_directory, require_sha256, suggest_mirror
+from pipeline.sources.glue import ARCHIVE_SHA256, GLUE, HUB_REPO, HUB_REVISION, glue_task
 
 # The original files of MRPC (Dolan & Brockett 2005).
 MRPC_FILES = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
@@ -24,53 +25,57 @@ MRPC_SHA256 = {
 }
 
 
-def load_glue(name: str) -> Corpus:
+def load_glue(params: DataParams) -> Corpus:
     """Load a task from its mirror if there is one, or else from the Hub.
 
     Raises:
         UserError: The Hub does not provide the published rows, or a file of the mirror is missing or damaged.
     """
-    task, folder = task_of(name), GLUE[name].folder
+    name = params.task
+    task, folder = glue_task(name), GLUE[name].folder
     variable, content = ("MRPC_MIRROR", ", ".join(MRPC_FILES)) if name == "mrpc" else ("GLUE_MIRROR", f"{folder}/")
-    directory = mirror(variable)
-    if directory and (name == "mrpc" or (directory / folder).is_dir()):
-        source = variable
-        try:
-            corpus = _corpus(task, _read_mrpc(task, directory) if name == "mrpc" else _read_archive(task, directory))
-        except Unavailable as error:
-            raise UserError(f"{variable}: {error}. Fix or replace the file.") from None
+    directory = mirror_directory(variable)
+    if directory and name == "mrpc":
+        source, splits = variable, _read_mrpc(task, directory)
+    elif directory and (directory / folder).is_dir():
+        source, splits = variable, _read_archive(task, directory)
     else:
         source = f"the Hub ({HUB_REPO})"
-        try:
-            corpus = _corpus(task, _read_hub(task))
-        except Unavailable as error:
-            raise not_fetched(folder, variable, content, error) from None
+        with suggest_mirror(folder, variable, content):
+            splits = _read_hub(task)
+    splits = _published_rows(task, splits, source)
+    origin = published_origin(splits, dataset=HUB_REPO, config=name, revision=HUB_REVISION, language="en")
+    warnings: list[str] = []
+    splits = {split: drop_incomplete(split, rows, task, params.on_missing, warnings) for split, rows in splits.items()}
     log.info("Loaded %s from %s", folder, source)
-    return corpus
+    return Corpus(task, splits, origin, warnings)
 
 
-def _corpus(task: Task, splits: dict[str, pd.DataFrame]) -> Corpus:
-    """Encode the labels. Raises Unavailable if the number of rows or the checksum of MRPC's rows is wrong."""
+def _published_rows(task: Task, splits: dict[str, pd.DataFrame], source: str) -> dict[str, pd.DataFrame]:
+    """Encode the labels, and check that the rows are the published ones.
+
+    Raises:
+        UserError: A label, the number of rows or the checksum of MRPC's rows is wrong.
+    """
     tables = {}
     for (split, rows), expected in zip(splits.items(), GLUE[task.name].rows, strict=True):
         columns = [*task.text_columns, "idx"]
-        if split not in task.unlabeled_splits:
-            rows = rows.assign(label=_encode(task, rows["label"]))
-            columns = [*task.text_columns, "label", "idx"]
         if len(rows) != expected:
-            raise Unavailable(f"{split} must have {expected:,} rows, got {len(rows):,}")
+            raise UserError(f"{source}: {split} must have {expected:,} rows, got {len(rows):,}. Replace its files.")
+        if split not in task.unlabeled_splits:
+            rows = rows.assign(label=_encode(task, rows["label"], f"{source}: {split}"))
+            columns = [*task.text_columns, "label", "idx"]
         tables[split] = rows[columns].reset_index(drop=True)
         if task.name == "mrpc" and (sha256 := rows_sha256(tables[split])) != MRPC_SHA256[split]:
-            raise Unavailable(
-                f"the rows of {split} are not the published ones: their sha256 starts with {sha256:.12}, not "
-                f"{MRPC_SHA256[split]:.12}"
+            raise UserError(
+                f"{source}: the rows of {split} are not the published ones: their sha256 starts with {sha256:.12}, not "
+                f"{MRPC_SHA256[split]:.12}. Replace its files."
             )
-    origin = published_origin(tables, dataset=HUB_REPO, config=task.name, revision=HUB_REVISION, language="en")
-    return Corpus(task, tables, origin)
+    return tables
 
 
-def _encode(task: Task, labels: pd.Series) -> pd.Series:
-    """Return class numbers, or scores from 0 to 5. Raises Unavailable for any other label."""
+def _encode(task: Task, labels: pd.Series, where: str) -> pd.Series:
+    """Return class numbers, or scores from 0 to 5. Raises UserError for any other label."""
     if task.labels:
         by_name = {name: number for number, name in enumerate(task.labels)}
         by_label = by_name | {str(number): number for number in by_name.values()}
@@ -81,10 +86,8 @@ def _encode(task: Task, labels: pd.Series) -> pd.Series:
         numbers = pd.to_numeric(labels, errors="coerce").astype(np.float32).astype(str).astype(float)
         is_valid, expected = numbers.between(0, 5), "from 0 to 5"
     if not is_valid.all():
-        row = int(np.argmin(is_valid))
-        raise Unavailable(
-            f"{labels.index.name} {labels.index[row]}: the label must be {expected}, got {labels.iloc[row][:20]!r}"
-        )
+        label = labels[~is_valid].iloc[0]
+        raise UserError(f"{where} has the label {literal(label)}, but a label must be {expected}. Replace its files.")
     return numbers.astype(int) if task.labels else numbers
 
 
@@ -124,13 +127,9 @@ def _read_hub(task: Task) -> dict[str, pd.DataFrame]:
     splits = {}
     for split in task.splits:
         file = f"{task.name}/{_published(task, split)}-00000-of-00001.parquet"
-        path = from_hub(HUB_REPO, file, HUB_REVISION, "dataset")
-        try:
-            rows = pq.read_table(path, columns=[*task.text_columns, "label", "idx"]).to_pandas()
-        except (ArrowException, OSError) as error:
-            raise Unavailable(f"{file} is not a Parquet file of GLUE ({' '.join(str(error).split())})") from None
-        index = pd.Index(rows["idx"], name=f"{file} idx")
-        splits[split] = rows.assign(label=rows["label"].astype(str)).set_axis(index)
+        path = download_file(HUB_REPO, file, HUB_REVISION, "dataset")
+        rows = pq.read_table(path, columns=[*task.text_columns, "label", "idx"]).to_pandas()
+        splits[split] = rows.assign(label=rows["label"].astype(str))
     return splits
 
 
@@ -140,13 +139,13 @@ def _published(task: Task, split: str) -> str:
 
 
 def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -> pd.DataFrame:
-    """Read a tab-separated file without quoting. The index has the line number of each row.
+    """Read a tab-separated file without quoting.
 
     Args:
         header: The names of all columns; None if they are in the first line.
 
     Raises:
-        Unavailable: The file does not have the published format.
+        UserError: The file does not have the published format.
     """
     try:
         # pandas accepts rows with too many fields if `usecols` is set.
@@ -155,8 +154,7 @@ def _read_tsv(path: Path, columns: list[str], header: list[str] | None = None) -
             quoting=csv.QUOTE_NONE, lineterminator="\n", skip_blank_lines=False,
         )  # fmt: skip
     except ValueError as error:  # This includes the errors of pandas, and text that is not UTF-8.
-        raise Unavailable(f"{path} is not the published file: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path} is not the published file: {' '.join(str(error).split())}. Replace it.") from None
     if missing := [name for name in columns if name not in rows]:
-        raise Unavailable(f"{path} is not the published file: it has no column {', '.join(missing)}")
-    index = pd.RangeIndex(len(rows), name=f"{path} line") + (1 if header else 2)
-    return rows[columns].set_axis(index)
+        raise UserError(f"{path} is not the published file: it has no column {', '.join(missing)}. Replace it.")
+    return rows[columns]

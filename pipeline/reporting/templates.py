@@ -1,0 +1,100 @@
+"""The Jinja templates of the page and of the model card, and the filters that format numbers in them."""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import jinja2
+
+from pipeline.core.text import code, percent
+from pipeline.evaluation.metrics import METRICS, SCORES
+from pipeline.evaluation.signature import as_line
+
+_UNDEFINED = "\N{EN DASH}"
+
+
+def rounds_to_zero(difference: float) -> bool:
+    """Return whether a difference between scores is shown as zero. All scores are shown to three decimal places."""
+    return round(difference, 3) == 0
+
+
+def verdict(interval: Mapping[str, float], value: float, name: str) -> str:
+    """Return "better" or "worse" if an interval of a metric excludes a value, and an empty text if it includes it."""
+    if interval["low"] <= value <= interval["high"]:
+        return ""
+    return "better" if METRICS[name].sign * (interval["low"] - value) > 0 else "worse"
+
+
+def _difference(difference: float, name: str) -> str:
+    """Format a difference in a metric with its sign."""
+    text = METRICS[name].format_difference(difference)
+    return f"±{text[1:]}" if rounds_to_zero(difference) else text.replace("-", "\N{MINUS SIGN}")
+
+
+def _gap(difference: float, name: str) -> str:
+    """Say how much higher or lower a metric of the model is than the score that it is compared with."""
+    metric = METRICS[name]
+    if rounds_to_zero(difference):
+        return f"{metric.title} is the same"
+    unit = "" if metric.scale == "error" else " percentage points"
+    return f"{metric.title} is {metric.format(abs(difference))}{unit} {'higher' if difference > 0 else 'lower'}"
+
+
+def _bias(mean_error: float) -> str:
+    """Say in which direction the predictions of a regression are off on average."""
+    if rounds_to_zero(mean_error):
+        return "neither too high nor too low"
+    return "too high" if mean_error > 0 else "too low"
+
+
+def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
+    """Return a note that says which of these scores are in `unit`: all, only the correlations, or none."""
+    scales = {METRICS[name].scale for name in names}
+    if "error" not in scales:
+        return f" (in {unit})"
+    return f" (correlations in {unit})" if "correlation" in scales else ""
+
+
+def _number(value: float) -> str:
+    """Format a label or a prediction of a regression."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _format_score(value: float | None, name: str, unit: bool = False) -> str:
+    if value is None:
+        return _UNDEFINED
+    score = SCORES[name]
+    return f"{score.format(value)}%" if unit and score.scale != "error" else score.format(value)
+
+
+def _sha256(text: str) -> str:
+    """Return the hash of a script in the form that a Content-Security-Policy needs."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    # Text from the data cannot become markup of the page. The card is Markdown, where the filter `code` escapes it.
+    autoescape=lambda name: name is not None and name.endswith(".html.jinja"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+TEMPLATES.filters |= {
+    "bias": _bias,
+    "code": code,
+    "difference": _difference,
+    "format_score": _format_score,
+    "gap": _gap,
+    "in_percent": _in_percent,
+    "number": _number,
+    "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
+    "percent": lambda proportion: _UNDEFINED if proportion is None else percent(proportion),
+    "sha256": _sha256,
+    "signature_line": as_line,
+    "thousands": "{:,}".format,
+    "title": lambda name: SCORES[name].title,
+    "verdict": verdict,
+}
