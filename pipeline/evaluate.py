@@ -21,7 +21,7 @@ from pipeline.evaluation.prediction_files import LINEAR
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.thresholds import best_threshold
-from pipeline.evaluation.uncertainty import difference, jackknife, score_intervals
+from pipeline.evaluation.uncertainty import FEWEST_CHANGED, difference, jackknife, score_intervals
 from pipeline.params import keys_of, load_params
 
 
@@ -31,7 +31,7 @@ def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | 
     evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics
     of a linear model and of always predicting the majority class or the mean. intervals.json has the 95% intervals of
     the model's metrics. diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. It also has the
-    `gain_over_linear` in each metric, with its 95% interval, and with two classes the `threshold` with the best F1 on
+    `gain_over_linear` in each metric, see `_gains`, and with two classes the `threshold` with the best F1 on
     validation. A number that is undefined, such as the precision of a class that is never predicted, is null.
 
     Args:
@@ -77,8 +77,13 @@ def _load_linear(directory: Path, split: str, task: Task, examples: Predictions)
     return linear
 
 
-def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dict[str, float]]:
-    """Return how much higher each metric of the model is than that of the linear model, with 95% intervals."""
+def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dict[str, float]] | None:
+    """Return how much higher each metric of the model is than that of the linear model, with 95% intervals.
+
+    Returns None if the two models are right on almost the same examples, which is not enough for an interval.
+    """
+    if task.problem_type != "regression" and np.count_nonzero(linear.right != model.right) < FEWEST_CHANGED:
+        return None
     gains = {}
     for name in task.metrics:
         runs = [

@@ -133,6 +133,7 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
                 continue
             models = {
                 "this model": {"value": evaluation[name], **intervals[name]},
+                "linear model": {"value": evaluation[f"linear_{name}"]},
                 BASELINES[results.task.baseline]: {"value": evaluation[f"{results.task.baseline}_{name}"]},
             }
             if results.baseline:
