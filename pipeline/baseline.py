@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, make_union
+from threadpoolctl import threadpool_limits
 
 from pipeline.cli import run
 from pipeline.core.messages import log
@@ -50,7 +51,8 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
         log.info("the linear model learns from a random %s of %s %s", f"{_MOST_ROWS:,}", f"{len(train):,}", task.noun)
         train = train.sample(_MOST_ROWS, random_state=0)
     vectorizer = _vectorizer().fit(pd.concat([train[name] for name in task.text_columns]))
-    model = _model(task).fit(_features(vectorizer, train, task), _labels(train))
+    with threadpool_limits(1):  # With several threads, the last digits of sums depend on their number.
+        model = _model(task).fit(_features(vectorizer, train, task), _labels(train))
     with atomic_output(out) as draft:
         draft.mkdir()
         for split in task.predicted_splits:
