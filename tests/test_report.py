@@ -26,6 +26,7 @@ from pipeline.core.output import parse_details, write_details
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
+from pipeline.evaluation.prediction_files import LINEAR
 
 TASK = TASKS["pairs"]
 PAIRS = {split: SIZES[split] for split in TASK.splits}
@@ -90,7 +91,7 @@ def constant_page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     change(root / PREDICTIONS / PROVENANCE, "checkpoint", license="apache-2.0")
     change(root / PREDICTIONS / PROVENANCE, "data", language="en")
     rewrite(root / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
-    evaluate(root / PREDICTIONS, root / METRICS_DIR)
+    evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
     make_report(root)
     return root / METRICS_DIR / "report.html"
 
@@ -106,9 +107,9 @@ def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
 def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> None:
     """With predict.max_samples, the predictions cover only the first pairs."""
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    for file in (tmp_path / PREDICTIONS).glob("test*.parquet"):
+    for file in [*(tmp_path / PREDICTIONS).glob("test*.parquet"), tmp_path / LINEAR / "test.parquet"]:
         pq.write_table(pq.read_table(file).slice(0, 30), file)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
     assert "of 30 test pairs</h1>" in page
     assert f"the first 30 of {PAIRS['test']} test pairs" in page
@@ -165,7 +166,7 @@ def test_the_card_has_the_never_predicted_class_the_training_size_the_license_an
 
 def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metric(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR, ["roc_auc", "balanced_accuracy"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR, ["roc_auc", "balanced_accuracy"])
     page = make_report(tmp_path)
     scores = json.loads((tmp_path / METRICS_DIR / "evaluation.json").read_text())["test"]
     assert f"ROC AUC of {100 * scores['roc_auc']:.1f}% on 60 test pairs" in visible_text(page)
@@ -182,7 +183,7 @@ def test_a_baseline_from_different_data_is_not_compared(inputs: Path, tmp_path: 
     write(tmp_path / METRICS_DIR / "baseline.json", baseline)
     for split in TASK.scored_splits:
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
     assert "metrics/baseline.json is not shown, because it was computed on different pairs" in visible_text(page)
     assert "ompared with the committed baseline" not in page
@@ -305,7 +306,7 @@ def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path
     for split in TASK.scored_splits:
         for directory in (RAW, PREDICTIONS):
             rewrite(tmp_path / directory / f"{split}.parquet", label=[0] * PAIRS[split])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
     assert "so no threshold has the best F1" in visible_text(page)
     assert row(page, "Table of precision and recall", "test") == ["0.0", DASH]
@@ -398,7 +399,7 @@ def row(page: str, table: str, name: str) -> list[str]:
 def test_if_all_metrics_are_errors_the_chart_of_the_scores_is_left_out(files: dict[str, Path], tmp_path: Path) -> None:
     file = files["regression"]
     shutil.copytree(file.parents[1], tmp_path, dirs_exist_ok=True)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR, ["rmse"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR, ["rmse"])
     for page, has_chart in ((file.read_text(), True), (make_report(tmp_path), False)):
         assert ("headline-specification" in page) == has_chart
         assert ("An interval accounts for the random choice of the pairs" in visible_text(page)) == has_chart
@@ -456,7 +457,7 @@ def test_a_class_that_is_never_predicted_is_named_with_its_number_of_examples(
             predicted[:, label] = 0
             n = sum(row_labels[label] for row_labels in table["label"].to_pylist())
         rewrite(file, prediction=predicted.tolist())
-        evaluate(root / PREDICTIONS, root / METRICS_DIR)
+        evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
         name = TASKS[case].labels[label]
         assert f"Never predicted on validation: “{name}” (0 of {n} pairs)." in findings(make_report(root))
 
@@ -486,7 +487,7 @@ def test_a_worse_slice_is_reported_with_its_interval(inputs: Path, tmp_path: Pat
     labels = pq.read_table(file)["label"].to_pylist()
     wrong_if_leaked = [1 - label if idx % 3 == 2 else label for idx, label in enumerate(labels)]
     rewrite(file, prediction=wrong_if_leaked)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     summary = findings(make_report(tmp_path))
     assert "the whole pair in train (0.0%, 95% interval 0.0 to 16.1)" in summary
     assert re.search(r"With \d+ slices, one may look worse by chance", summary)
@@ -498,7 +499,7 @@ def test_a_single_mistake_is_reported_in_the_singular(inputs: Path, tmp_path: Pa
     labels = pq.read_table(file)["label"].to_pylist()
     position = labels.index(0)
     rewrite(file, prediction=[*labels[:position], 1, *labels[position + 1 :]])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     mistake = "1 of the 30 pairs labeled “not_equivalent” is wrongly classified as “equivalent”"
     assert mistake in findings(make_report(tmp_path))
 
@@ -538,7 +539,7 @@ def test_the_mean_error_is_described_in_words(files: dict[str, Path], tmp_path: 
             table = tmp_path / PREDICTIONS / f"{split}.parquet"
             predicted = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
             rewrite(table, prediction=predicted, logit_0=predicted)
-        evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+        evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
         assert f"on average they are {words}." in (page := visible_text(make_report(tmp_path)))
     assert "There are none, because every prediction equals its label." in page
     assert "(correlations in percent)" in page
