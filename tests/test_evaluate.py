@@ -22,7 +22,14 @@ from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import if_calibrated
-from pipeline.evaluation.metrics import applicable_metrics, logits_to_predictions, logits_to_probabilities, loss, scores
+from pipeline.evaluation.metrics import (
+    METRICS,
+    applicable_metrics,
+    logits_to_predictions,
+    logits_to_probabilities,
+    loss,
+    scores,
+)
 from pipeline.evaluation.signature import joined
 from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import score_intervals
@@ -301,3 +308,12 @@ def test_the_score_signature_identifies_the_data_seed_checkpoint_and_code(
 def test_the_signature_of_a_mean_has_the_seeds_of_all_runs() -> None:
     entries = {"task": "mrpc", "test": "10@aa", "seed": "1", "code": "11"}
     assert joined([entries, entries | {"seed": "3"}]) == entries | {"seed": "1,3"}
+
+
+@pytest.mark.parametrize(
+    ("value", "formatted", "difference"),
+    [(1.23456, "1.235", "+1.235"), (0.000123456, "0.000123", "+0.000123"), (0.0, "0.000", "+0.000")],
+)
+def test_tiny_errors_are_not_shown_as_zero(value: float, formatted: str, difference: str) -> None:
+    assert METRICS["rmse"].format(value) == formatted
+    assert METRICS["rmse"].format_difference(value) == difference

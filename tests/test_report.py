@@ -532,6 +532,24 @@ def test_a_rise_in_loss_is_reported_as_overfitting(inputs: Path, tmp_path: Path)
     assert "overfitting from epoch 2. After epoch 1, the validation loss rises from 0.600 to 3.000" in summary
 
 
+def test_the_gain_over_the_linear_model_is_stated_with_its_interval(inputs: Path, tmp_path: Path) -> None:
+    def lead(predicted: np.ndarray, linear: np.ndarray) -> str:
+        rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=predicted.tolist())
+        rewrite(tmp_path / LINEAR / "test.parquet", prediction=linear.tolist())
+        evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
+        return visible_text(make_report(tmp_path)).split("A linear model, trained")[1].split("A 95% confidence")[0]
+
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    labels = pq.read_table(tmp_path / PREDICTIONS / "test.parquet")["label"].to_numpy()
+    half_right = np.where(np.arange(len(labels)) % 2, labels, 1 - labels)
+    assert "right on almost the same pairs" in lead(half_right, half_right)
+    assert "it is worse than the linear model" in lead(half_right, labels)
+    assert "it is not clearly better than the linear model" in lead(half_right, half_right[::-1])
+    text = lead(labels, half_right)
+    assert "accuracy is 50.0 percentage points higher (95% confidence interval: +" in text
+    assert "than the linear model" not in text
+
+
 def test_the_mean_error_is_described_in_words(files: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
     for shift, words in ((1, "too high"), (0, "neither too high nor too low")):
@@ -857,7 +875,8 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     page = pairs_page
     test = json.loads((inputs / METRICS_DIR / "evaluation.json").read_text())["test"]
     expect(page.locator("h1")).to_have_text(f"The model is right on {100 * test['accuracy']:.1f}% of 60 test pairs")
-    lead = page.locator(".lead")
+    lead, linear = page.locator(".lead").all()
+    expect(linear).to_contain_text(f"gives {100 * test['linear_accuracy']:.1f}% and {100 * test['linear_f1']:.1f}%")
     expect(lead).to_contain_text(f"gives {100 * test['majority_accuracy']:.1f}% and {100 * test['majority_f1']:.1f}%")
     expect(lead).to_contain_text("The committed baseline in metrics/baseline.json has the same scores")
     scores = page.locator("#scores")

@@ -280,8 +280,7 @@ def _all_changes(a: Side, b: Side) -> dict[str, dict[str, tuple[Any, Any]]]:
     """Return `Comparison.changes`. Of the linear model, nothing but its name can be compared."""
     first_a, first_b = a.runs[0], b.runs[0]
     if BASELINE in (a.name, b.name):
-        names = [{"model": side.parameters.get("model.checkpoint", "linear")} for side in (a, b)]
-        return {"parameters": _changes(*names)}
+        return {"parameters": {"model": (a.signature["checkpoint"], b.signature["checkpoint"])}}
     return {
         "parameters": _changes(a.parameters, b.parameters),
         "environment": _changes(first_a.environment, first_b.environment),
