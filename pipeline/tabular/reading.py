@@ -145,12 +145,12 @@ def read_file(
             yield Batch(path, "row", numbers, values, schema)
     elif data_suffix(path) in (".csv", ".tsv"):
         rows = csv_rows(path, file_format, partial(columns.select, path), on_error)
-        yield from _batches(path, "line", rows, columns)
+        yield from _row_batches(path, "line", rows, columns)
     elif is_document(path, encoding):
-        yield from _batches(path, "row", document_rows(path, encoding, on_error), columns)
+        yield from _row_batches(path, "row", document_rows(path, encoding, on_error), columns)
     else:
         with open_text(path, encoding, newline="\n") as lines:
-            yield from _batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
+            yield from _row_batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
 
 
 def read_standard_input(
@@ -163,7 +163,7 @@ def read_standard_input(
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding=text_codec(encoding), errors="surrogateescape", newline="\n")
     path = Path("standard input")
-    return _batches(path, "line", json_lines(path, sys.stdin, encoding, on_error), columns)
+    return _row_batches(path, "line", json_lines(path, sys.stdin, encoding, on_error), columns)
 
 
 def check_file(path: Path, file_format: FileFormat = DEFAULT_FORMAT) -> None:
@@ -232,7 +232,7 @@ def _is_utf8(head: bytes) -> bool:
         return False
 
 
-def _batches(path: Path, unit: str, rows: Rows, columns: ColumnSelection) -> Iterator[Batch]:
+def _row_batches(path: Path, unit: str, rows: Rows, columns: ColumnSelection) -> Iterator[Batch]:
     names: list[str] = []
     while chunk := list(islice(rows, _ROWS)):
         # A JSON object may omit a column. The first batch must have the column in some row, but later batches need not.
