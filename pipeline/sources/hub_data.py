@@ -13,10 +13,10 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
-from pipeline.sources.corpus import Corpus, published_origin
+from pipeline.sources.corpus import Corpus, make_corpus, published_origin
 from pipeline.sources.fetch import download_file, mirror_directory, repo_info, suggest_mirror
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
-from pipeline.sources.raw_rows import collect_rows, columns_to_read, make_corpus, require_rows
+from pipeline.sources.raw_rows import collect_rows, columns_to_read, require_rows
 from pipeline.tabular.reading import Batch, ColumnSelection, read_file
 
 _MIRROR = "HUB_MIRROR"

@@ -5,7 +5,8 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +40,8 @@ _UNNAMED = re.compile(r"|__index_level_\d+__")
 Rows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """Consecutive rows of a file.
 
     Attributes:
@@ -56,7 +58,7 @@ class Batch(NamedTuple):
     columns: Mapping[str, list[Any]]
     schema: pa.Schema | None = None
 
-    @property
+    @cached_property
     def class_names(self) -> dict[str, list[str]]:
         """The class names of each column that contains class numbers, if the file has such names."""
         return {} if self.schema is None else class_names(self.path, self.schema)
@@ -70,7 +72,7 @@ class Batch(NamedTuple):
     def take(self, rows: Sequence[int]) -> "Batch":
         """Return a batch with only these rows."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
-        return self._replace(numbers=[self.numbers[row] for row in rows], columns=columns)
+        return replace(self, numbers=[self.numbers[row] for row in rows], columns=columns)
 
     def text(self, row: int, name: str) -> str:
         """Return a field as text. It is empty if the value is missing. Raises RowError if the value is not text."""
