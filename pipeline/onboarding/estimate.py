@@ -72,7 +72,7 @@ def estimate(directory: Path, params: Params) -> Estimate:
         UserError: The base model is not on this machine, or the run would fail.
     """
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
-    pretrained = _local_model(directory, params)
+    pretrained = _local_model(directory, params.model.checkpoint)
     tokenized = _tokenize_sample(directory, pretrained, params)
     step_seconds = _time_steps(directory, tokenized, pretrained, task, params)
     train, model = params.train, sum(path.stat().st_size for path in pretrained.glob("model*.safetensors"))
@@ -93,16 +93,27 @@ def estimate(directory: Path, params: Params) -> Estimate:
     )
 
 
-def _local_model(directory: Path, params: Params) -> Path:
+def is_on_this_machine(checkpoint: str) -> bool:
+    """Return whether a base model can be measured without a download. Raises the same errors as `find_checkpoint`."""
+    return _is_in_workspace(checkpoint) or not needs_download(checkpoint)
+
+
+def _is_in_workspace(checkpoint: str) -> bool:
+    """Return whether an earlier run has fetched a base model of the Hub to models/pretrained."""
+    origin = find_checkpoint(checkpoint)
+    if isinstance(origin, Path) or not (PRETRAINED / SOURCE).exists():
+        return False
+    source = json.loads((PRETRAINED / SOURCE).read_text(encoding="utf-8"))
+    name, _ = parse_name(checkpoint)
+    return (source.get("checkpoint"), source.get("revision")) == (name, origin.revision)
+
+
+def _local_model(directory: Path, checkpoint: str) -> Path:
     """Return the directory of the base model, without a download. Raises UserError if it is not on this machine."""
-    origin = find_checkpoint(params.model.checkpoint)
-    if not isinstance(origin, Path) and (PRETRAINED / SOURCE).exists():
-        source = json.loads((PRETRAINED / SOURCE).read_text(encoding="utf-8"))
-        name, _ = parse_name(params.model.checkpoint)
-        if (source.get("checkpoint"), source.get("revision")) == (name, origin.revision):
-            return PRETRAINED
-    if needs_download(params.model.checkpoint):
-        raise UserError(f'the base model {params.model.checkpoint} is not on this machine. "dvc repro" downloads it.')
+    if _is_in_workspace(checkpoint):
+        return PRETRAINED
+    if needs_download(checkpoint):
+        raise UserError(f'the base model {checkpoint} is not on this machine. "dvc repro" downloads it.')
     run_stage("pretrained", directory, HF_HUB_OFFLINE="1", DVC_ROOT=str(Path().absolute()))
     return directory / PRETRAINED
 
