@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,15 +14,18 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import ROOT, Project, committed
+from conftest import ROOT, Project, TinyMaker, committed, params_file
 from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
 from pipeline.core.messages import UserError
+from pipeline.core.paths import RAW
 from pipeline.core.yaml12 import load_yaml
 from pipeline.init import init, options_parser
+from pipeline.onboarding.estimate import estimate
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
+from pipeline.params import load_params
 from pipeline.sources import demo
 
 NAMES = ["bad", "good"]
@@ -416,6 +420,16 @@ def test_if_a_run_cannot_be_timed_init_says_why_and_goes_on(
     assert re.search(r"^The time of a run is not estimated: .*tokenize\.max_length .*100000", out, re.M)
     assert MINILM not in out.partition("--- params.yaml")[0], "the base model is on this machine"
     assert re.search(r"^\+  text_column_names: \[review\]$", out, re.M)
+
+
+def test_the_measurement_saves_no_checkpoints(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny(), "runtime.save_steps": 1})
+    shutil.copytree(raw, tmp_path / RAW)
+    monkeypatch.chdir(tmp_path)
+    assert estimate(tmp_path, load_params(path)).step_seconds > 0
+    assert not list(tmp_path.glob("checkpoints/*"))
 
 
 @pytest.mark.slow
