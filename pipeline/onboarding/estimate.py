@@ -128,7 +128,7 @@ def _tokenize_sample(directory: Path, pretrained: Path, params: Params) -> Path:
     (sample / PRETRAINED).symlink_to(pretrained.absolute())
     shutil.copytree(directory / RAW, sample / RAW, ignore=shutil.ignore_patterns("*.parquet"))
     shutil.copy(directory / "params.yaml", sample)
-    # With one batch more than steps to measure, no epoch ends, so nothing is scored and no checkpoint of an epoch is saved.
+    # With one batch more than steps to measure, no epoch ends, so nothing is scored.
     count = (_STEPS + 1) * params.train.batch_size * params.train.gradient_accumulation_steps
     for path in (directory / RAW).glob("*.parquet"):
         rows = read_parquet(directory / RAW, path.stem, "download", sample / "cache")
@@ -148,6 +148,7 @@ def _time_steps(directory: Path, tokenized: Path, pretrained: Path, task: Task, 
             raise _Measured
 
     settings = params.train.model_copy(update={"logging_steps": 1, "max_train_samples": None, "class_weights": None})
+    # The measurement ends before the first checkpoint.
     runtime = params.runtime.model_copy(
         update={"report_to": "none", "dataloader_num_workers": 0, "save_steps": _STEPS + 1}
     )
