@@ -25,6 +25,7 @@ from pipeline.init import init, options_parser
 from pipeline.onboarding.estimate import estimate
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
+from pipeline.onboarding.user_data import CUSTOM, earlier_files
 from pipeline.params import load_params
 from pipeline.sources import demo
 
@@ -346,6 +347,20 @@ def test_a_copy_can_become_a_link_and_a_link_a_copy(repository: Project, tmp_pat
     assert (data / "train.csv").read_bytes() == first.read_bytes() and not (data / "train.csv").is_symlink()
     assert (data / "train.csv.dvc").exists()
     assert second.stat().st_size > first.stat().st_size, "the user's file was not overwritten"
+
+
+def test_only_the_files_of_splits_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    earlier = {
+        "TRAIN.csv", "train.csv.dvc", "val.jsonl.gz", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet.dvc",
+        "dev", "dev.dvc", "test.dvc",
+    }  # fmt: skip
+    kept = {"train-old.csv", "test.md", "train.csv.bak", "dev-notes", "test-1.csv", "trainer.csv", ".gitignore", "test"}
+    for name in earlier | kept:
+        path = CUSTOM / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if name in ("dev", "dev-notes") else path.touch()
+    assert {path.name for path in earlier_files()} == earlier
 
 
 def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.sources.fetch import mirror_directory, pin_dataset
-from pipeline.sources.files import SPLIT_ALIASES, find_files
+from pipeline.sources.files import find_files, split_from_name
 from pipeline.sources.hub_data import choose_splits, load_splits
 from pipeline.tabular.file_format import FileFormat, guess_header, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
-from pipeline.tabular.reading import ColumnSelection, check_file, read_file
+from pipeline.tabular.reading import FORMATS, ColumnSelection, check_file, read_file
 
 CUSTOM = Path("data/custom")
 _LONGEST_NAME = 80  # the limit of data.name
@@ -31,7 +31,7 @@ class UserData(NamedTuple):
         train: The rows of train, with all columns as they are in the files.
         splits: The splits that exist.
         files: Where each file goes, and where it comes from.
-        values: Values of the section `data` of params.yaml that say where the data are.
+        values: Values of the section `data` of params.yaml that say where the data is.
     """
 
     train: pd.DataFrame
@@ -132,12 +132,15 @@ def _values(rows: Dataset, column: str) -> list[Any]:
 
 
 def earlier_files() -> list[Path]:
-    """Return what is in data/custom under the name of a split: files, directories and .dvc files."""
-    return [
-        path
-        for path in sorted(CUSTOM.glob("*"))
-        if path.name.partition(".")[0].partition("-")[0].lower() in SPLIT_ALIASES
-    ]
+    """Return the data files and directories of splits in data/custom, and their .dvc files."""
+    return [path for path in sorted(CUSTOM.glob("*")) if _belongs_to_split(path)]
+
+
+def _belongs_to_split(path: Path) -> bool:
+    is_dvc_file = path.suffix == ".dvc"
+    data = path.with_suffix("") if is_dvc_file else path  # "dvc add train" writes train.dvc for a directory.
+    is_data = data_suffix(data) in FORMATS or data.is_dir() or (is_dvc_file and data.suffix == "")
+    return is_data and split_from_name(data) is not None
 
 
 def require_room(files: dict[Path, Path], force: bool) -> None:

@@ -64,6 +64,12 @@ def find_files(directory: Path, file_format: FileFormat = DEFAULT_FORMAT) -> dic
     return {split: next(iter(candidates[split].values())) for split in SPLITS if split in candidates}
 
 
+def split_from_name(path: Path) -> str | None:
+    """Return the split that a file, a shard or a directory is named after. None if its name is not that of a split."""
+    shard = None if path.is_dir() else _SHARD.fullmatch(data_stem(path))
+    return SPLIT_ALIASES.get((shard[1] if shard else data_stem(path)).lower())
+
+
 def _candidates(directory: Path, file_format: FileFormat) -> tuple[dict[str, dict[str, list[Path]]], list[str]]:
     """Find the files that are named after a split.
 
@@ -74,14 +80,12 @@ def _candidates(directory: Path, file_format: FileFormat) -> tuple[dict[str, dic
     candidates: dict[str, dict[str, list[Path]]] = {}
     ignored = []
     for path in _visible(directory) if directory.is_dir() else []:
-        shard = None if path.is_dir() else _SHARD.fullmatch(data_stem(path))
-        split = SPLIT_ALIASES.get((shard[1] if shard else data_stem(path)).lower())
+        split = split_from_name(path)
         files = [file for file in (_visible(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
         if split is None or not files:
             ignored.append(path.name)
         else:
-            name = _pattern(path) if shard else path.name
-            candidates.setdefault(split, {}).setdefault(name, []).extend(files)
+            candidates.setdefault(split, {}).setdefault(_pattern(path), []).extend(files)
     shards: dict[Path, set[str]] = {}
     for by_name in candidates.values():
         for file in chain.from_iterable(by_name.values()):
@@ -93,9 +97,10 @@ def _candidates(directory: Path, file_format: FileFormat) -> tuple[dict[str, dic
     return candidates, ignored
 
 
-def _pattern(shard: Path) -> str:
-    stem = data_stem(shard)
-    return _SHARD.sub(r"\1-*-of-\2", stem) + shard.name.removeprefix(stem)
+def _pattern(path: Path) -> str:
+    """Return the name of a file. Shards have the same one: `train-*-of-00003.csv`."""
+    stem = data_stem(path)
+    return _SHARD.sub(r"\1-*-of-\2", stem) + path.name.removeprefix(stem)
 
 
 def _require_shards(pattern: Path, names: set[str]) -> None:
