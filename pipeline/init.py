@@ -58,8 +58,9 @@ def options_parser() -> ArgumentParser:
         "--link", action="store_true", help="put symbolic links into data/custom instead of copies (default: copies)"
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace files in data/custom (default: stop if there are any)"
-    )
+        "--force", action="store_true",
+        help="replace the files of splits in data/custom (default: stop if there are any)",
+    )  # fmt: skip
     parser.add_argument(
         "--fresh", action="store_true",
         help="also remove the committed results: dvc.lock and the files in metrics (default: keep them)",
@@ -101,7 +102,7 @@ _HUB = "hf://"
 
 
 def init(source: str, options: Namespace) -> None:
-    """Describe the data, try them out in a temporary directory, and write them into the repository.
+    """Describe the data, try it out in a temporary directory, and write it into the repository.
 
     Raises:
         UserError: The data cannot be used, or files are in the way. Nothing is written then.
@@ -127,7 +128,7 @@ def init(source: str, options: Namespace) -> None:
         task = _trial_run(Path(temporary), data, text)
         stale = _stale_keys(before, task)
         for key in stale:
-            _print("", f"{key} names classes or metrics that these data do not have, so it is set to null.")
+            _print("", f"{key} names classes or metrics that the data does not have, so it is set to null.")
         text = edit_values(text, dict.fromkeys(stale))
         if options.estimate:
             _print("", _estimate(Path(temporary), parse_params(load_yaml(text))))
@@ -146,7 +147,7 @@ def _parse_splits(text: str | None) -> dict[str, str] | None:
     pairs = [pair.partition("=") for pair in text.split(",")]
     splits = {split.strip(): name.strip() for split, _, name in pairs}
     if not all(splits.values()) or not splits.keys() <= {"train", "validation", "test"}:
-        raise UserError(f'--splits must be such as train=train,validation=dev,test=test, got "{text}".')
+        raise UserError(f'--splits must look like train=train,validation=dev,test=test, got "{text}".')
     return splits
 
 
