@@ -74,7 +74,7 @@ def options_parser() -> ArgumentParser:
 
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
-    options_parser().parse_args()
+    command_line = options_parser().parse_args()
 
 import difflib
 import tempfile
@@ -294,11 +294,10 @@ def _print_next_steps(before: Params, has_files: bool, fresh: bool) -> None:
         )  # fmt: skip
 
 
-def main() -> None:
-    options = options_parser().parse_args()
+def main(options: Namespace) -> None:
     with as_command():
         init(options.source, options)
 
 
 if __name__ == "__main__":
-    main()
+    main(command_line)
