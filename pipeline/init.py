@@ -86,7 +86,7 @@ from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
 from pipeline.core.paths import RAW
-from pipeline.core.task import Task, read_task
+from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
@@ -166,7 +166,8 @@ def _column_values(
         texts, labels: The columns that the user named, if any.
         kind: The kind of task that the user named.
     """
-    columns = [profile(str(name), data.train[name]) for name in data.train]
+    train = data.splits[TRAIN]
+    columns = [profile(str(name), train[name]) for name in train]
     _print("", *describe_columns(columns), "")
     try:
         text_choice, label_choice = choose_columns(columns, texts, labels)
@@ -186,16 +187,23 @@ def _column_values(
         "text_column_names": text_choice.columns,
         "label_column_name": label_choice.columns[0] if len(label_choice.columns) == 1 else label_choice.columns,
         "problem_type": kind,
+        "on_missing": "error",
         # These keys may name columns or classes of the earlier data.
         "id2label": None,
         "split.type": "stratify",
         "split.column": None,
         "slice_columns": [],
     }
-    if any(column.missing for column in chosen):
+    if _has_gaps(data, [column.name for column in chosen]):
         values["on_missing"] = "drop"
         _print("Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
     return values
+
+
+def _has_gaps(data: UserData, columns: Sequence[str]) -> bool:
+    """Return whether some rows of a split have no value in a column. The test split may have no labels at all."""
+    profiles = [profile(name, rows[name]) for rows in data.splits.values() for name in columns if name in rows]
+    return any(0 < column.missing < column.rows for column in profiles)
 
 
 def _trial_run(directory: Path, data: UserData, text: str) -> Task:
@@ -221,7 +229,7 @@ def _trial_run(directory: Path, data: UserData, text: str) -> Task:
         raise UserError(with_sources(str(error))) from None
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
     _print("", "The download stage of a run will say:", *(f"  {with_sources(line)}" for line in log))
-    _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
+    _print("", describe_splits(list(data.splits), task), "", *describe_labels(task, card))
     return task
 
 

@@ -324,9 +324,12 @@ def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) 
     source = tmp_path / "my data"
     write_reviews(source / "train" / "part-1.csv", 40)
     write_reviews(source / "dev.csv", 20)
+    with (source / "dev.csv").open("a") as file:
+        file.write("20,a text,\n")
     (source / "test.csv").write_text("id,review\n1,a text without a label\n")
     out = run_init(repository, source, "--link", "--no-estimate")
     assert "these splits: train, validation, test." in out
+    assert repository.params()["data"]["on_missing"] == "drop", "a row of validation has no label"
     link = repository.root / "data/custom/train/part-1.csv"
     assert link.is_symlink() and link.samefile(source / "train" / "part-1.csv")
     assert not list((repository.root / "data/custom").glob("*.dvc")), "git tracks links"
@@ -366,8 +369,8 @@ def test_only_the_files_of_splits_are_replaced(tmp_path: Path, monkeypatch: pyte
 def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: Path) -> None:
     text = edit_values((repository.root / "params.yaml").read_text(), {
         "data.slice_columns": ["source"], "data.split.type": "group", "data.split.column": "author",
-        "data.split.seed": 7, "train.class_weights": {"cat": 2}, "train.metric_for_best_model": "pearson",
-        "evaluate.metrics": ["roc_auc"],
+        "data.split.seed": 7, "data.on_missing": "drop", "train.class_weights": {"cat": 2},
+        "train.metric_for_best_model": "pearson", "evaluate.metrics": ["roc_auc"],
     })  # fmt: skip
     (repository.root / "params.yaml").write_text(text)
     source = write_reviews(tmp_path / f"{'long name ' * 10}" / "train.csv").parent
@@ -377,6 +380,7 @@ def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: 
     assert params["data"]["slice_columns"] == []
     assert (params["data"]["split"]["type"], params["data"]["split"]["column"]) == ("stratify", None)
     assert params["data"]["split"]["seed"] == 7
+    assert params["data"]["on_missing"] == "error"
     assert (params["train"]["class_weights"], params["train"]["metric_for_best_model"]) == (None, None)
     assert params["evaluate"]["metrics"] == ["roc_auc"], "it fits the new data"
 
