@@ -69,6 +69,12 @@ def find_files(directory: Path, file_format: FileFormat = DEFAULT_FORMAT) -> dic
     return {split: next(iter(candidates[split].values())) for split in SPLITS if split in candidates}
 
 
+def split_from_name(path: Path) -> str | None:
+    """Return the split that a file, a shard or a directory is named after. None if its name is not that of a split."""
+    shard = None if path.is_dir() else _SHARD.fullmatch(data_stem(path))
+    return SPLIT_ALIASES.get((shard[1] if shard else data_stem(path)).lower())
+
+
 def _candidates(directory: Path) -> tuple[Candidates, list[str]]:
     """Find the files that are named after a split.
 
@@ -78,14 +84,12 @@ def _candidates(directory: Path) -> tuple[Candidates, list[str]]:
     candidates: Candidates = {}
     ignored = []
     for path in _visible(directory) if directory.is_dir() else []:
-        shard = None if path.is_dir() else _SHARD.fullmatch(data_stem(path))
-        split = SPLIT_ALIASES.get((shard[1] if shard else data_stem(path)).lower())
+        split = split_from_name(path)
         files = [file for file in (_visible(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
         if split is None or not files:
             ignored.append(path.name)
         else:
-            name = _pattern(path) if shard else path.name
-            candidates.setdefault(split, {}).setdefault(name, []).extend(files)
+            candidates.setdefault(split, {}).setdefault(_pattern(path), []).extend(files)
     return candidates, ignored
 
 
@@ -100,9 +104,10 @@ def _check_files(candidates: Candidates, file_format: FileFormat) -> None:
         _require_all_shards(pattern, names)
 
 
-def _pattern(shard: Path) -> str:
-    stem = data_stem(shard)
-    return _SHARD.sub(r"\1-*-of-\2", stem) + shard.name.removeprefix(stem)
+def _pattern(path: Path) -> str:
+    """Return the name of a file. Shards have the same one: `train-*-of-00003.csv`."""
+    stem = data_stem(path)
+    return _SHARD.sub(r"\1-*-of-\2", stem) + path.name.removeprefix(stem)
 
 
 def _require_all_shards(pattern: Path, names: set[str]) -> None:
