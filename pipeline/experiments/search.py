@@ -63,7 +63,9 @@ class Study:
         self._record, self._sampler, self._jobs = directory / "study.json", sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
-        """Run `n` trials, or all points of a smaller grid, and a second seed for the best third of them, at least two.
+        """Run `n` trials, or all points of a smaller grid, and a second seed for the best third of the distinct points.
+
+        At least two points get a second seed. A sampler may propose the same point twice.
 
         Returns:
             The trials with two seeds, the best one first, then the trials with one seed, then the failed ones.
@@ -82,7 +84,10 @@ class Study:
         scored = [trial for trial in self._trials if trial.score is not None]
         if not scored:
             raise UserError("All trials failed. Fix the errors above, and search again.")
-        self._run(self._ranked(scored)[: max(2, len(scored) // 3)], _SECOND_SEED)
+        ranked = self._ranked(scored)
+        points = list(dict.fromkeys(tuple(trial.settings) for trial in ranked))
+        best = points[: max(2, len(points) // 3)]
+        self._run([trial for trial in ranked if tuple(trial.settings) in best], _SECOND_SEED)
         return self._ranked(self._trials)
 
     def _require_same_study(self) -> None:
@@ -124,7 +129,6 @@ class Study:
             for trial in trials
         ]  # fmt: skip
         finished = experiment_commits()
-        # A sampler may propose the same point twice.
         missing = {run.name: run for run in experiments if run.name not in finished}
         for failure in run_all(list(missing.values()), self._jobs):
             log.warning("%s", failure)
