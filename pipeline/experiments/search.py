@@ -17,7 +17,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.revisions import experiment_commits, read_metrics
+from pipeline.experiments.revisions import experiment_commits, read_details
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
@@ -65,7 +65,7 @@ class Study:
     def run(self, n: int) -> list[Trial]:
         """Run `n` trials, or all points of a smaller grid, and a second seed for the best third of the distinct points.
 
-        At least two points get a second seed. A sampler may propose the same point twice.
+        At least two points get a second seed.
 
         Returns:
             The trials with two seeds, the best one first, then the trials with one seed, then the failed ones.
@@ -129,6 +129,7 @@ class Study:
             for trial in trials
         ]  # fmt: skip
         finished = experiment_commits()
+        # A sampler may propose the same point twice.
         missing = {run.name: run for run in experiments if run.name not in finished}
         for failure in run_all(list(missing.values()), self._jobs):
             log.warning("%s", failure)
@@ -136,7 +137,7 @@ class Study:
         for trial, experiment in zip(trials, experiments, strict=True):
             trial.scores[seed], result = None, "failed"
             if experiment.name in finished:
-                details = read_metrics(finished[experiment.name], "train")
+                details = read_details(finished[experiment.name], "train")
                 self.metric, score = details["metric_for_best_model"], details["score"]
                 trial.scores[seed], result = score, f"validation {self.metric} {score:.4f}"
             log.info("%s: %s", experiment.title, result)
