@@ -91,11 +91,11 @@ from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
 from pipeline.onboarding.params_file import edit_values
-from pipeline.onboarding.placement import LOCK, write_data
+from pipeline.onboarding.placement import write_data
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
-from pipeline.params import PARAMS, ModelParams, Params, load_params, parse_params
+from pipeline.params import LOCK, PARAMS, ModelParams, Params, load_params, parse_params
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB = "hf://"

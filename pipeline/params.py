@@ -29,6 +29,7 @@ from pipeline.core.text import closest_match, quoted
 from pipeline.core.yaml12 import read_yaml
 
 PARAMS = Path("params.yaml")
+LOCK = Path("dvc.lock")  # where DVC records the parameters and the files of each stage that has run
 LOCAL = "python -m"  # runtime.launcher for training in a single process on this machine
 _RESERVED_COLUMNS = ("label", "labels", "idx", "prediction", LEAKAGE, GROUP)
 

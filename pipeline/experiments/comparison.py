@@ -20,10 +20,7 @@ from pipeline.params import load_params
 
 # With fewer changed examples, an interval may be too narrow. See tests/test_uncertainty.py.
 FEWEST_CHANGED = 10
-OPTIMISTIC = (
-    "No test labels are available, so the validation scores are used instead. The epoch was chosen on validation too, "
-    "so these scores are slightly optimistic."
-)
+ON_VALIDATION = "No test labels are available, so the validation scores are used instead."
 _TWO_RUNS = (
     "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
     "several seeds (python -m pipeline.seeds --n 5 -S key=value) and compare the two seed groups."
@@ -57,6 +54,11 @@ class Side(NamedTuple):
     @property
     def signature(self) -> Signature:
         return joined([run.signature for run in self.runs])
+
+    @property
+    def keeps_best_epoch(self) -> bool:
+        """Whether the epoch was chosen on validation, which makes the validation scores optimistic."""
+        return bool(self.runs[0].parameters.get("train.keep") == "best")
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class Comparison:
         seeds: A phrase about the seeds of both sides. None for two single runs.
         splits: Keyed by split, starting with the one that the verdict is about.
         changes: The "parameters", "environment" and "code" that differ, with the values in A and in B.
+        optimistic: The sides, "A" or "B", whose epoch was chosen on validation.
         identical: Whether the models' outputs are equal to the last bit.
         degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
             examples.
@@ -122,6 +125,7 @@ class Comparison:
     seeds: str | None
     splits: dict[str, SplitComparison]
     changes: dict[str, dict[str, tuple[Any, Any]]]
+    optimistic: list[str]
     identical: bool
     degenerate: list[str]
 
@@ -178,7 +182,13 @@ class Comparison:
         caveats = []
         if not self.identical:
             if self.task.verdict_split == "validation":
-                caveats.append(OPTIMISTIC)
+                caveats.append(ON_VALIDATION)
+                if self.optimistic:
+                    sides = " and ".join(self.optimistic)
+                    caveats.append(
+                        f"The epoch of {sides} was chosen on validation too, which makes the validation scores of "
+                        f"{sides} slightly optimistic."
+                    )
             if self.seeds is None:
                 caveats.append(_TWO_RUNS)
             if origins := [name for name in ("environment", "code") if self.changes[name]]:
@@ -202,9 +212,10 @@ def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two seed groups.
 
     The sides differ if the interval of the difference in the task's first metric excludes 0, and if at least
-    FEWEST_CHANGED examples changed. The verdict is about test, because the epoch was chosen on validation, which makes
-    the validation scores optimistic. If the test labels are not available, it is about validation. If two seed groups
-    differ, one of them is better. If two single runs differ, another seed might still reverse them.
+    FEWEST_CHANGED examples changed. The verdict is about test, because with train.keep: best the epoch was chosen on
+    validation, which makes the validation scores optimistic. If the test labels are not available, it is about
+    validation. If two seed groups differ, one of them is better. If two single runs differ, another seed might still
+    reverse them.
 
     Raises:
         UserError: The sides were scored on different data, only one of them is a seed group, or the runs of a seed
@@ -239,6 +250,7 @@ def compare(a: Side, b: Side) -> Comparison:
             "environment": _changes(first_a.environment, first_b.environment),
             "code": _changes({"training code": first_a.code}, {"training code": first_b.code}),
         },
+        optimistic=[name for name, side in (("A", a), ("B", b)) if side.keeps_best_epoch],
         identical=_identical(a, b),
         degenerate=[phrase for side in (a, b) if (phrase := _degenerate(side))],
     )

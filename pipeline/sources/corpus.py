@@ -28,7 +28,7 @@ class Corpus:
     Attributes:
         splits: The rows of each split. Their columns are the text columns, "label" (a class number, a list with 0 or 1
             for each label, or a target; missing if the labels are not known), "idx" (the number of the row in its
-            file) and the slice columns.
+            file, counted across the files if the split has several) and the slice columns.
         origin: The entries of source.json.
         warnings: What the user should know about the data.
     """
