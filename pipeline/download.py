@@ -139,7 +139,8 @@ def _log_card(task: Task, card: DataCard) -> None:
     if task.verdict_split == "validation":
         reason = "test has no labels" if "test" in task.predicted_splits else "the data has no test split"
         log.info(
-            "%s, so verdicts use validation. Its scores are slightly optimistic, because it also chose the epoch.",
+            "%s, so verdicts use validation. If train.keep is best, its scores are slightly optimistic, because it "
+            "also chooses the epoch.",
             reason,
         )
     for warning in card.warnings:

@@ -58,8 +58,9 @@ def options_parser() -> ArgumentParser:
         "--link", action="store_true", help="put symbolic links into data/custom instead of copies (default: copies)"
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace files in data/custom (default: stop if there are any)"
-    )
+        "--force", action="store_true",
+        help="replace the files of splits in data/custom (default: stop if there are any)",
+    )  # fmt: skip
     parser.add_argument(
         "--fresh", action="store_true",
         help="also remove the committed results: dvc.lock and the files in metrics (default: keep them)",
@@ -73,7 +74,7 @@ def options_parser() -> ArgumentParser:
 
 
 if __name__ == "__main__":  # --help must not wait for the imports below.
-    options_parser().parse_args()
+    command_line = options_parser().parse_args()
 
 import difflib
 import tempfile
@@ -85,23 +86,23 @@ from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
 from pipeline.core.paths import RAW
-from pipeline.core.task import Task, read_task
+from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
 from pipeline.onboarding.params_file import edit_values
-from pipeline.onboarding.placement import LOCK, write_data
+from pipeline.onboarding.placement import write_data
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
-from pipeline.params import PARAMS, ModelParams, Params, load_params, parse_params
+from pipeline.params import LOCK, PARAMS, ModelParams, Params, load_params, parse_params
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB = "hf://"
 
 
 def init(source: str, options: Namespace) -> None:
-    """Describe the data, try them out in a temporary directory, and write them into the repository.
+    """Describe the data, try it out in a temporary directory, and write it into the repository.
 
     Raises:
         UserError: The data cannot be used, or files are in the way. Nothing is written then.
@@ -127,7 +128,7 @@ def init(source: str, options: Namespace) -> None:
         task = _trial_run(Path(temporary), data, text)
         stale = _stale_keys(before, task)
         for key in stale:
-            _print("", f"{key} names classes or metrics that these data do not have, so it is set to null.")
+            _print("", f"{key} names classes or metrics that the data does not have, so it is set to null.")
         text = edit_values(text, dict.fromkeys(stale))
         if options.estimate:
             _print("", _estimate(Path(temporary), parse_params(load_yaml(text))))
@@ -146,7 +147,7 @@ def _parse_splits(text: str | None) -> dict[str, str] | None:
     pairs = [pair.partition("=") for pair in text.split(",")]
     splits = {split.strip(): name.strip() for split, _, name in pairs}
     if not all(splits.values()) or not splits.keys() <= {"train", "validation", "test"}:
-        raise UserError(f'--splits must be such as train=train,validation=dev,test=test, got "{text}".')
+        raise UserError(f'--splits must look like train=train,validation=dev,test=test, got "{text}".')
     return splits
 
 
@@ -165,7 +166,8 @@ def _column_values(
         texts, labels: The columns that the user named, if any.
         kind: The kind of task that the user named.
     """
-    columns = [profile(str(name), data.train[name]) for name in data.train]
+    train = data.splits[TRAIN]
+    columns = [profile(str(name), train[name]) for name in train]
     _print("", *describe_columns(columns), "")
     try:
         text_choice, label_choice = choose_columns(columns, texts, labels)
@@ -185,16 +187,23 @@ def _column_values(
         "text_column_names": text_choice.columns,
         "label_column_name": label_choice.columns[0] if len(label_choice.columns) == 1 else label_choice.columns,
         "problem_type": kind,
+        "on_missing": "error",
         # These keys may name columns or classes of the earlier data.
         "id2label": None,
         "split.type": "stratify",
         "split.column": None,
         "slice_columns": [],
     }
-    if any(column.missing for column in chosen):
+    if _has_gaps(data, [column.name for column in chosen]):
         values["on_missing"] = "drop"
         _print("Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
     return values
+
+
+def _has_gaps(data: UserData, columns: Sequence[str]) -> bool:
+    """Return whether some rows of a split have no value in a column. The test split may have no labels at all."""
+    profiles = [profile(name, rows[name]) for rows in data.splits.values() for name in columns if name in rows]
+    return any(0 < column.missing < column.rows for column in profiles)
 
 
 def _trial_run(directory: Path, data: UserData, text: str) -> Task:
@@ -220,7 +229,7 @@ def _trial_run(directory: Path, data: UserData, text: str) -> Task:
         raise UserError(with_sources(str(error))) from None
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
     _print("", "The download stage of a run will say:", *(f"  {with_sources(line)}" for line in log))
-    _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
+    _print("", describe_splits(list(data.splits), task), "", *describe_labels(task, card))
     return task
 
 
@@ -247,20 +256,23 @@ def _estimate(directory: Path, params: Params) -> str:
 
     If the base model is not on this machine, the small model is measured instead, if that one is.
     """
-    from pipeline.onboarding.estimate import estimate  # This import takes seconds.
+    from pipeline.onboarding.estimate import estimate, is_on_this_machine  # This import takes seconds.
 
     checkpoint = params.model.checkpoint
+    substitution = ""
     try:
+        if not is_on_this_machine(checkpoint) and is_on_this_machine(_SMALL_MODEL):
+            small = edit_values((directory / PARAMS).read_text(encoding="utf-8"), {"model.checkpoint": _SMALL_MODEL})
+            write_text(directory / PARAMS, small)
+            params = params.model_copy(update={"model": ModelParams(checkpoint=_SMALL_MODEL)})
+            substitution = (
+                f'The base model {checkpoint} is not on this machine. "dvc repro" downloads it. With {_SMALL_MODEL}: '
+            )
         costs = estimate(directory, params)
     except UserError as error:
-        if checkpoint == _SMALL_MODEL:
-            return f"The time of a run is not estimated: {error}"
-        small = edit_values((directory / PARAMS).read_text(encoding="utf-8"), {"model.checkpoint": _SMALL_MODEL})
-        write_text(directory / PARAMS, small)
-        estimated = _estimate(directory, params.model_copy(update={"model": ModelParams(checkpoint=_SMALL_MODEL)}))
-        return f"The time of a run with {checkpoint} is not estimated: {error} With {_SMALL_MODEL}: {estimated}"
+        return f"{substitution}The time of a run is not estimated: {error}"
     return (
-        f"A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
+        f"{substitution}A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
         f"{costs.step_seconds:.2g} seconds each, scoring, and the start of the stages. It needs up to "
         f"{costs.peak / 1e9:.1f} GB of disk space for models and checkpoints, and uses {costs.remaining / 1e9:.1f} GB "
         f"afterwards. {costs.free / 1e9:.0f} GB are free."
@@ -290,11 +302,10 @@ def _print_next_steps(before: Params, has_files: bool, fresh: bool) -> None:
         )  # fmt: skip
 
 
-def main() -> None:
-    options = options_parser().parse_args()
+def main(options: Namespace) -> None:
     with as_command():
         init(options.source, options)
 
 
 if __name__ == "__main__":
-    main()
+    main(command_line)

@@ -18,10 +18,19 @@ def report(raw: Path, tokenized: Path, predictions: Path, metrics: Path, params:
 
     The same inputs give the same bytes. Raises UserError if an input is missing, or if two inputs do not match.
     """
-    results = load_results(raw, tokenized, predictions, metrics, params.title)
+    results = load_results(raw, tokenized, predictions, metrics, data_title(params))
     write_text(metrics / "model_card.md", model_card(results))
     write_text(metrics / "report.html", page(results))
     log.info("wrote %s. Open it in a browser.", metrics / "report.html")
+
+
+def data_title(params: DataParams) -> str:
+    """Return the name of the data in the report and the model card."""
+    if params.name is not None:
+        return params.name
+    if params.task == "hub":
+        return str(params.dataset).partition("@")[0]
+    return Path(params.directory).name if params.task == "custom" else params.task
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
 from pipeline.evaluation.titles import by_title
 from pipeline.experiments.child_processes import DVC, dvc_environ, forwarding_signals
+from pipeline.params import LOCK
 
-_LOCK = Path("dvc.lock")
 _ENVIRONMENT = METRICS_DIR / "environment.json"
 _EVALUATION = METRICS_DIR / "evaluation.json"
 _MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "HUB_MIRROR", "CHECKPOINT_MIRROR")
@@ -55,13 +55,17 @@ class Result:
 
 def read_result(checkout: Path) -> Result:
     """Read the result in a checkout. Raises UserError if a file is missing or damaged."""
-    for file in (_LOCK, _ENVIRONMENT, _EVALUATION):
+    for file in (LOCK, _ENVIRONMENT, _EVALUATION):
         if not (checkout / file).exists():
             raise UserError(f'HEAD has no {file} to compare with. Run "dvc repro", and commit dvc.lock and metrics/.')
-    stages = read_yaml(checkout / _LOCK)["stages"]
+    try:
+        stages = read_yaml(checkout / LOCK)["stages"]
+        outputs = {(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock.get("outs", [])}
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(f'{LOCK} is incomplete. Run "dvc repro", and commit dvc.lock and metrics/.') from None
     try:
         return Result(
-            outputs={(stage, out["path"]): out["md5"] for stage, lock in stages.items() for out in lock["outs"]},
+            outputs=outputs,
             environment=parse_details((checkout / _ENVIRONMENT).read_text(encoding="utf-8")),
             evaluation=json.loads((checkout / _EVALUATION).read_text(encoding="utf-8")),
         )
@@ -114,8 +118,8 @@ def _require_recorded(clone: Path, environ: dict[str, str]) -> None:
 
     A run would then give a different result, for a reason that has nothing to do with determinism.
     """
-    stages = read_yaml(clone / _LOCK)["stages"].values()
-    outputs = {output["path"]: output["md5"] for lock in stages for output in lock["outs"]}
+    stages = read_yaml(clone / LOCK)["stages"].values()
+    outputs = {output["path"]: output["md5"] for lock in stages for output in lock.get("outs", [])}
     dependencies = [dependency for lock in stages for dependency in lock.get("deps", [])]
     # If only some stages were run, a later stage may have used an older version of an output.
     changes = {entry["path"] for entry in dependencies if outputs.get(entry["path"], entry["md5"]) != entry["md5"]}

@@ -324,7 +324,8 @@ def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.L
     )
     assert list(read_split(raw, "test")[0]) == ["text", "idx", "leakage"]
     assert read_data_card(raw).splits["test"].labels == []
-    assert any("test has no labels, so verdicts use validation" in message for message in caplog.messages)
+    [reason] = [message for message in caplog.messages if "test has no labels, so verdicts use validation" in message]
+    assert "If train.keep is best" in reason
 
 
 def test_duplicates_and_leakage_are_counted_and_the_log_has_the_warnings_of_the_data_card(

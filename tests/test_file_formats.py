@@ -309,6 +309,7 @@ def test_nested_class_labels_have_their_names() -> None:
     [batch] = read_file(Path("a.parquet"), ColumnSelection(["answer.label"]))
     assert batch.columns == {"answer.label": [1]}
     assert batch.class_names["answer.label"] == ["no", "yes"]
+    assert batch.class_names is batch.class_names, "the schema is parsed once"
 
 
 def test_class_names_that_cannot_be_read_are_an_error() -> None:

@@ -273,3 +273,25 @@ def test_a_column_may_be_missing_in_many_objects(monkeypatch: pytest.MonkeyPatch
 def test_a_file_with_an_unknown_name_is_reported_and_not_read(caplog: pytest.LogCaptureFixture) -> None:
     load_files({"train.csv": CSV, "my_test.csv": "x"})
     assert any("my_test.csv" in message for message in caplog.messages)
+
+
+def test_files_are_checked_once_if_an_experiment_runs_in_the_users_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = []
+    monkeypatch.setattr("pipeline.sources.files.check_file", lambda path, _: checked.append(path))
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    load_files({"train.csv": CSV})
+    assert checked == [Path("data/custom/train.csv")]
+
+
+def test_a_file_that_is_only_in_the_users_repository_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path / "repository"))
+    for name in ("train.csv", "dev.csv"):
+        file = tmp_path / "repository/data/custom" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(CSV)
+    with pytest.raises(UserError, match=r"^data/custom/dev\.csv is missing in the copy"):
+        load_files({"train.csv": CSV})

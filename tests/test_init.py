@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,15 +14,19 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import ROOT, Project, committed
+from conftest import ROOT, Project, TinyMaker, committed, params_file
 from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
 from pipeline.core.messages import UserError
+from pipeline.core.paths import RAW
 from pipeline.core.yaml12 import load_yaml
 from pipeline.init import init, options_parser
+from pipeline.onboarding.estimate import estimate
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
+from pipeline.onboarding.user_data import CUSTOM, earlier_files
+from pipeline.params import load_params
 from pipeline.sources import demo
 
 NAMES = ["bad", "good"]
@@ -319,9 +324,12 @@ def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) 
     source = tmp_path / "my data"
     write_reviews(source / "train" / "part-1.csv", 40)
     write_reviews(source / "dev.csv", 20)
+    with (source / "dev.csv").open("a") as file:
+        file.write("20,a text,\n")
     (source / "test.csv").write_text("id,review\n1,a text without a label\n")
     out = run_init(repository, source, "--link", "--no-estimate")
     assert "these splits: train, validation, test." in out
+    assert repository.params()["data"]["on_missing"] == "drop", "a row of validation has no label"
     link = repository.root / "data/custom/train/part-1.csv"
     assert link.is_symlink() and link.samefile(source / "train" / "part-1.csv")
     assert not list((repository.root / "data/custom").glob("*.dvc")), "git tracks links"
@@ -344,11 +352,25 @@ def test_a_copy_can_become_a_link_and_a_link_a_copy(repository: Project, tmp_pat
     assert second.stat().st_size > first.stat().st_size, "the user's file was not overwritten"
 
 
+def test_only_the_files_of_splits_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    earlier = {
+        "TRAIN.csv", "train.csv.dvc", "val.jsonl.gz", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet.dvc",
+        "dev", "dev.dvc", "test.dvc",
+    }  # fmt: skip
+    kept = {"train-old.csv", "test.md", "train.csv.bak", "dev-notes", "test-1.csv", "trainer.csv", ".gitignore", "test"}
+    for name in earlier | kept:
+        path = CUSTOM / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if name in ("dev", "dev-notes") else path.touch()
+    assert {path.name for path in earlier_files()} == earlier
+
+
 def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: Path) -> None:
     text = edit_values((repository.root / "params.yaml").read_text(), {
         "data.slice_columns": ["source"], "data.split.type": "group", "data.split.column": "author",
-        "data.split.seed": 7, "train.class_weights": {"cat": 2}, "train.metric_for_best_model": "pearson",
-        "evaluate.metrics": ["roc_auc"],
+        "data.split.seed": 7, "data.on_missing": "drop", "train.class_weights": {"cat": 2},
+        "train.metric_for_best_model": "pearson", "evaluate.metrics": ["roc_auc"],
     })  # fmt: skip
     (repository.root / "params.yaml").write_text(text)
     source = write_reviews(tmp_path / f"{'long name ' * 10}" / "train.csv").parent
@@ -358,6 +380,7 @@ def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: 
     assert params["data"]["slice_columns"] == []
     assert (params["data"]["split"]["type"], params["data"]["split"]["column"]) == ("stratify", None)
     assert params["data"]["split"]["seed"] == 7
+    assert params["data"]["on_missing"] == "error"
     assert (params["train"]["class_weights"], params["train"]["metric_for_best_model"]) == (None, None)
     assert params["evaluate"]["metrics"] == ["roc_auc"], "it fits the new data"
 
@@ -403,6 +426,29 @@ def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Pa
     assert re.search(r"^\+  text_column_names: \[column_2\]$", out, re.M)
     out = run_init(repository, source, "--dry-run", "--no-estimate", "--header")
     assert "header: false" not in out
+
+
+def test_if_a_run_cannot_be_timed_init_says_why_and_goes_on(
+    repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.set("tokenize.max_length", "100000")
+    monkeypatch.chdir(repository.root)
+    source = str(write_reviews(tmp_path / "r.csv"))
+    init(source, options_parser().parse_args([source, "--dry-run"]))
+    out = capsys.readouterr().out
+    assert re.search(r"^The time of a run is not estimated: .*tokenize\.max_length .*100000", out, re.M)
+    assert MINILM not in out.partition("--- params.yaml")[0], "the base model is on this machine"
+    assert re.search(r"^\+  text_column_names: \[review\]$", out, re.M)
+
+
+def test_the_measurement_saves_no_checkpoints(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny(), "runtime.save_steps": 1})
+    shutil.copytree(raw, tmp_path / RAW)
+    monkeypatch.chdir(tmp_path)
+    assert estimate(tmp_path, load_params(path)).step_seconds > 0
+    assert not list(tmp_path.glob("checkpoints/*"))
 
 
 @pytest.mark.slow

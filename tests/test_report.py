@@ -27,6 +27,8 @@ from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPP
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.prediction_files import LINEAR
+from pipeline.params import load_params
+from pipeline.report import data_title
 
 TASK = TASKS["pairs"]
 PAIRS = {split: SIZES[split] for split in TASK.splits}
@@ -62,6 +64,21 @@ def rewrite(path: Path, **columns: list[Any]) -> None:
             position, table.schema.field(position), pa.array(values, table.schema.field(position).type)
         )
     pq.write_table(table, path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({"data.task": "mrpc"}, "mrpc"),
+        ({"data.task": "custom", "data.directory": "files/reviews"}, "reviews"),
+        ({"data.task": "hub", "data.dataset": f"owner/name@{'0' * 40}"}, "owner/name"),
+        ({"data.task": "mrpc", "data.name": "Film reviews"}, "Film reviews"),
+    ],
+)
+def test_the_title_of_the_data_is_their_name_or_their_source(
+    changes: dict[str, str], title: str, tmp_path: Path
+) -> None:
+    assert data_title(load_params(params_file(tmp_path, changes)).data) == title
 
 
 @pytest.fixture(scope="module")

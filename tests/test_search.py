@@ -16,9 +16,10 @@ import psutil
 import pytest
 import yaml
 from conftest import ROOT, Project
+from toy import experiment, restore
 
 from pipeline.core.messages import UserError
-from pipeline.experiments.identity import overridden
+from pipeline.experiments.identity import identity, overridden
 from pipeline.experiments.revisions import experiment_commits
 from pipeline.experiments.search import Study
 from pipeline.experiments.space import Sampler, read_space
@@ -165,6 +166,16 @@ def test_trials_are_experiments_that_end_with_train_and_only_failures_are_repeat
     assert ranked() == ranking
     repeated = {message.partition(", 0:")[0] for message in caplog.messages if "Running stage 'train'" in message}
     assert repeated == {"trial 2, seed 101", "trial 4, seed 101", "trial 3, seed 102"}
+
+
+def test_two_distinct_points_get_a_second_seed_even_if_the_best_one_is_proposed_again(toy: Project) -> None:
+    """Six trials of a space with two points propose both points several times."""
+    for lr in ("9e-4", "1e-4"):
+        for seed in ("101", "102"):
+            experiment(toy, f"trial-{identity([f'train.lr={lr}'])}-{seed}", train__lr=lr, train__seed=seed)
+    restore(toy)
+    trials = Study(Path("repeated"), Sampler(space("train.lr: [9e-4, 1e-4]\n"), "tpe"), 1).run(6)
+    assert {trial.overrides["train.lr"]: len(trial.scores) for trial in trials} == {"0.0009": 2, "0.0001": 2}
 
 
 def run(project: Project, *arguments: str) -> str:

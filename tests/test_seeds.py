@@ -79,17 +79,19 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 
+@pytest.mark.parametrize("keep", ["best", "last"])
 def test_a_regression_without_test_labels_is_summarized_by_validation_scores(
-    toy: Project, capsys: pytest.CaptureFixture[str]
+    keep: str, toy: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    overrides = ["data.task=stsb"]
+    overrides = ["data.task=stsb", f"train.keep={keep}"]
     for seed in "12":
-        experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
+        experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__keep=keep, train__seed=seed)
     restore(toy)
     run_seeds(2, overrides, 1)
     table = capsys.readouterr().out
     assert numbers(table, "validation Spearman correlation")[0] == 2
     assert f"{SCORE_UNITS}\nNo test labels are available, so the validation scores are used instead" in table
+    assert ("chosen on validation" in table) == (keep == "best")
 
 
 def test_a_groups_name_depends_on_everything_that_determines_its_results_except_the_seed(

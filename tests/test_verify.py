@@ -61,6 +61,23 @@ def reproduced(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "reproduced")
 
 
+@pytest.mark.parametrize(
+    "lock", ["", "stages:\n", "stages:\n  train:\n", "stages:\n  train:\n    outs:\n    - path: models/classifier\n"]
+)
+def test_an_incomplete_dvc_lock_is_reported_in_one_line(lock: str, committed: Checkout) -> None:
+    committed.result()
+    (committed.root / "dvc.lock").write_text(lock)
+    with pytest.raises(UserError, match=r'^dvc\.lock is incomplete\. Run "dvc repro"'):
+        read_result(committed.root)
+
+
+def test_a_stage_may_have_no_outputs(committed: Checkout) -> None:
+    outputs = committed.result().outputs
+    with (committed.root / "dvc.lock").open("a") as lock:
+        lock.write("  notify:\n    cmd: echo done\n")
+    assert read_result(committed.root).outputs == outputs
+
+
 def use_another_cpu(reproduced: Checkout) -> None:
     reproduced.environment["cpu"] = "another CPU"
     for path in reproduced.hashes:

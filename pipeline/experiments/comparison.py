@@ -18,10 +18,7 @@ from pipeline.experiments.identity import SEED
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
 from pipeline.params import load_params
 
-OPTIMISTIC = (
-    "No test labels are available, so the validation scores are used instead. The epoch was chosen on validation too, "
-    "so these scores are slightly optimistic."
-)
+ON_VALIDATION = "No test labels are available, so the validation scores are used instead."
 _TWO_RUNS = (
     "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
     "several seeds (python -m pipeline.seeds --n 5 -S key=value) and compare the two seed groups."
@@ -55,6 +52,11 @@ class Side(NamedTuple):
     @property
     def signature(self) -> Signature:
         return joined([run.signature for run in self.runs])
+
+    @property
+    def keeps_best_epoch(self) -> bool:
+        """Whether the epoch was chosen on validation, which makes the validation scores optimistic."""
+        return bool(self.runs[0].parameters.get("train.keep") == "best")
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Comparison:
         splits: Keyed by split, starting with the one that the verdict is about.
         changes: The "parameters", and except for the linear model also the "environment" and the "code" that differ,
             with the values in A and in B.
+        optimistic: The sides, "A" or "B", whose epoch was chosen on validation.
         identical: Whether the models' outputs are equal to the last bit.
         degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
             examples.
@@ -121,6 +124,7 @@ class Comparison:
     seeds: str | None
     splits: dict[str, SplitComparison]
     changes: dict[str, dict[str, tuple[Any, Any]]]
+    optimistic: list[str]
     identical: bool
     degenerate: list[str]
 
@@ -177,7 +181,13 @@ class Comparison:
         caveats = []
         if not self.identical:
             if self.task.verdict_split == "validation":
-                caveats.append(OPTIMISTIC)
+                caveats.append(ON_VALIDATION)
+                if self.optimistic:
+                    sides = " and ".join(self.optimistic)
+                    caveats.append(
+                        f"The epoch of {sides} was chosen on validation too, which makes the validation scores of "
+                        f"{sides} slightly optimistic."
+                    )
             if self.seeds is None:
                 caveats.append(_TWO_RUNS)
             if origins := [name for name in ("environment", "code") if self.changes.get(name)]:
@@ -201,9 +211,10 @@ def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs, or two seed groups.
 
     The sides differ if the interval of the difference in the task's first metric excludes 0, and if at least
-    FEWEST_CHANGED examples changed. The verdict is about test, because the epoch was chosen on validation, which makes
-    the validation scores optimistic. If the test labels are not available, it is about validation. If two seed groups
-    differ, one of them is better. If two single runs differ, another seed might still reverse them.
+    FEWEST_CHANGED examples changed. The verdict is about test, because with train.keep: best the epoch was chosen on
+    validation, which makes the validation scores optimistic. If the test labels are not available, it is about
+    validation. If two seed groups differ, one of them is better. If two single runs differ, another seed might still
+    reverse them.
 
     Raises:
         UserError: The sides were scored on different data, only one of them is a seed group, or the runs of a seed
@@ -233,6 +244,7 @@ def compare(a: Side, b: Side) -> Comparison:
             for split in sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
         },
         changes=_all_changes(a, b),
+        optimistic=[name for name, side in (("A", a), ("B", b)) if side.keeps_best_epoch],
         identical=_identical(a, b),
         degenerate=[phrase for side in (a, b) if (phrase := _degenerate(side))],
     )

@@ -8,10 +8,10 @@ from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line, joined
 from pipeline.evaluation.titles import by_title
 from pipeline.evaluation.uncertainty import mean_interval
-from pipeline.experiments.comparison import OPTIMISTIC
-from pipeline.experiments.identity import SEED, identity
+from pipeline.experiments.comparison import ON_VALIDATION
+from pipeline.experiments.identity import SEED, identity, overridden
 from pipeline.experiments.render import SCORE_UNITS
-from pipeline.experiments.revisions import commits_by_seed, read_metrics
+from pipeline.experiments.revisions import commits_by_seed, read_details, read_evaluation
 from pipeline.experiments.running import Experiment, run_all
 
 
@@ -26,7 +26,7 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     Raises:
         UserError: A run failed. The other runs that have started end first.
     """
-    group = group_name(overrides)
+    group, params = group_name(overrides), overridden(overrides)
     finished = commits_by_seed(group)
     missing = [seed for seed in range(1, n + 1) if seed not in finished]
     log.info("%s: %d of %d seeds are finished", group, n - len(missing), n)
@@ -34,17 +34,17 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     with closing(run_all(wanted, jobs)) as failures:
         if failure := next(failures, None):
             raise UserError(failure)
-    print("\n".join(_summary(group, n)))
+    print("\n".join(_summary(group, n, params.train.keep)))
 
 
-def _summary(group: str, n: int) -> list[str]:
+def _summary(group: str, n: int, keep: str) -> list[str]:
     """Return the lines of the table over the seeds from 1 to n, and what to type next."""
     evaluations, degenerate, signatures = [], [], []
     for seed, commit in commits_by_seed(group).items():
         if seed <= n:
-            evaluations.append(by_title(read_metrics(commit, "evaluation")))
-            signatures.append(read_metrics(commit, "diagnostics")["signature"])
-            if read_metrics(commit, "train")["degenerate"]:
+            evaluations.append(by_title(read_evaluation(commit)))
+            signatures.append(read_details(commit, "diagnostics")["signature"])
+            if read_details(commit, "train")["degenerate"]:
                 degenerate.append(f"{group}-{seed}")
     rows = [["", "seeds", "mean", "std. dev.", "lowest", "highest", "95% confidence interval of the mean"]]
     for title, (metric, _) in evaluations[0].items():
@@ -52,10 +52,15 @@ def _summary(group: str, n: int) -> list[str]:
         statistics = (mean(scores), stdev(scores), min(scores), max(scores))
         interval = " to ".join(metric.format(limit, 2) for limit in mean_interval(scores))
         rows.append([title, str(n), *(metric.format(value, 2) for value in statistics), interval])
+    caveats = []
+    if not any(title.startswith("test ") for title in evaluations[0]):
+        caveats.append(ON_VALIDATION)
+        if keep == "best":
+            caveats.append("The epoch was chosen on validation too, which makes these scores slightly optimistic.")
     return [
         *aligned(rows, "right"),
         SCORE_UNITS,
-        *([] if any(title.startswith("test ") for title in evaluations[0]) else [OPTIMISTIC]),
+        *caveats,
         f"Degenerate runs (the same prediction for all of validation): {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), included in the table" if degenerate else ""),
         f"Signature: {as_line(joined(signatures))}",

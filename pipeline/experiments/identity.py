@@ -13,10 +13,10 @@ from pathlib import Path
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 from pipeline.core.yaml12 import read_yaml
-from pipeline.params import PARAMS, Params, load_params
+from pipeline.params import LOCK, PARAMS, Params, load_params
 
 SEED = "train.seed"
-_PIPELINE, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
+_PIPELINE = Path("dvc.yaml")
 _OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage in dvc.yaml
 _CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
@@ -120,7 +120,7 @@ def _code() -> list[Path]:
 
 def _base_model_copy() -> str:
     """Return the hash of the base model that dvc.lock records, or nothing if it records none."""
-    lock = (read_yaml(_LOCK) if _LOCK.exists() else None) or {}
+    lock = (read_yaml(LOCK) if LOCK.exists() else None) or {}
     stage = (lock.get("stages") or {}).get("pretrained") or {}  # Incomplete if DVC was killed while it wrote the file.
     return "".join(output.get("md5", "") for output in stage.get("outs") or [])
 

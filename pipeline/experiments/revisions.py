@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from pipeline.evaluation.prediction_files import LINEAR
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import Signature, digest, signature
 from pipeline.experiments.identity import SEED
-from pipeline.params import PARAMS
+from pipeline.params import LOCK, PARAMS
 
 if TYPE_CHECKING:
     from dvc.api import DVCFileSystem
@@ -30,7 +30,6 @@ BASELINE = "baseline"  # the linear model in the workspace
 # started from. Git lists the experiments here, because "dvc exp list" shows neither full hashes next to the names nor
 # the order of creation.
 EXPERIMENTS = "refs/exps/[0-9a-f][0-9a-f]/*/*"
-_LOCK = Path("dvc.lock")
 # The stages that lead to the predictions of a model.
 _STAGES = ("download", "pretrained", "tokenize", "train", "predict")
 _LINEAR_STAGES = ("download", "baseline")
@@ -105,17 +104,25 @@ def commits_by_seed(group: str) -> dict[int, str]:
     return dict(sorted(commits.items()))
 
 
-def read_metrics(commit: str, name: str) -> dict[str, Any]:
-    """Read `metrics/name.json` of an experiment, metrics or details. Raises UserError if it is missing or damaged."""
+def read_evaluation(commit: str) -> dict[str, Any]:
+    """Read the scores of an experiment. Raises UserError if the file is missing or damaged."""
+    return _read_metrics_file(commit, "evaluation", json.loads)
+
+
+def read_details(commit: str, name: str) -> dict[str, Any]:
+    """Read the details in `metrics/name.json` of an experiment. Raises UserError if the file is missing or damaged."""
+    return _read_metrics_file(commit, name, parse_details)
+
+
+def _read_metrics_file(commit: str, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     file = (METRICS_DIR / f"{name}.json").as_posix()
     text = _git("show", f"{commit}:{file}") or ""
     try:
-        content: dict[str, Any] = json.loads(text) if name == "evaluation" else parse_details(text)
+        return parse(text)
     except ValueError:
         raise UserError(
             f'{commit[:7]}: {file} is missing or damaged. Remove the experiment ("dvc exp remove") and run it again.'
         ) from None
-    return content
 
 
 def _commit(name: str) -> str | None:
@@ -207,7 +214,7 @@ class _Revision(NamedTuple):
         Raises:
             UserError: dvc.lock mixes two runs, for example after `dvc repro train` alone.
         """
-        stages = (self._yaml(_LOCK) or {}).get("stages") or {}
+        stages = (self._yaml(LOCK) or {}).get("stages") or {}
         parameters: dict[str, Any] = {}
         hashes: dict[str, str] = {}
         try:
@@ -215,12 +222,12 @@ class _Revision(NamedTuple):
                 parameters |= _by_key(stage.get("params", {}).get(str(PARAMS), {}))
                 for entry in [*stage.get("deps", []), *stage["outs"]]:
                     if hashes.setdefault(entry["path"], entry["md5"]) != entry["md5"]:
-                        reason = f"{_LOCK} has two versions of {entry['path']}, so its stages did not run together"
+                        reason = f"{LOCK} has two versions of {entry['path']}, so its stages did not run together"
                         raise self._error(reason)
         except (AttributeError, KeyError, TypeError):  # DVC was killed while it wrote the file.
-            raise self._error(f"{_LOCK} is incomplete") from None
+            raise self._error(f"{LOCK} is incomplete") from None
         if str(output) not in hashes:
-            raise self._error(f"{_LOCK} has no entry for {output}")
+            raise self._error(f"{LOCK} has no entry for {output}")
         return parameters, hashes
 
     def _require_recorded_outputs(self, hashes: dict[str, str]) -> None:
@@ -236,14 +243,14 @@ class _Revision(NamedTuple):
         for state, paths in changes.items():
             for path in paths:
                 if Path(path).as_posix() in hashes:
-                    raise self._error(f"{Path(path).as_posix()} differs from what {_LOCK} records ({state})")
+                    raise self._error(f"{Path(path).as_posix()} differs from what {LOCK} records ({state})")
 
     def _warn_of_edits(self, parameters: dict[str, Any]) -> None:
         current = _by_key(self._yaml(PARAMS))
         if edited := [key for key, value in parameters.items() if current.get(key) != value]:
             log.warning(
                 "%s: the predictions come from the run in %s, but %s now has other values for %s",
-                self.name, _LOCK, PARAMS, ", ".join(edited),
+                self.name, LOCK, PARAMS, ", ".join(edited),
             )  # fmt: skip
 
     def _texts(self, task: Task, split: str, predictions: Predictions) -> list[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.revisions import experiment_commits, read_metrics
+from pipeline.experiments.revisions import experiment_commits, read_details
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
@@ -63,7 +63,9 @@ class Study:
         self._record, self._sampler, self._jobs = directory / "study.json", sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
-        """Run `n` trials, or all points of a smaller grid, and a second seed for the best third of them, at least two.
+        """Run `n` trials, or all points of a smaller grid, and a second seed for the best third of the distinct points.
+
+        At least two points get a second seed.
 
         Returns:
             The trials with two seeds, the best one first, then the trials with one seed, then the failed ones.
@@ -82,7 +84,10 @@ class Study:
         scored = [trial for trial in self._trials if trial.score is not None]
         if not scored:
             raise UserError("All trials failed. Fix the errors above, and search again.")
-        self._run(self._ranked(scored)[: max(2, len(scored) // 3)], _SECOND_SEED)
+        ranked = self._ranked(scored)
+        points = list(dict.fromkeys(tuple(trial.settings) for trial in ranked))
+        best = points[: max(2, len(points) // 3)]
+        self._run([trial for trial in ranked if tuple(trial.settings) in best], _SECOND_SEED)
         return self._ranked(self._trials)
 
     def _require_same_study(self) -> None:
@@ -132,7 +137,7 @@ class Study:
         for trial, experiment in zip(trials, experiments, strict=True):
             trial.scores[seed], result = None, "failed"
             if experiment.name in finished:
-                details = read_metrics(finished[experiment.name], "train")
+                details = read_details(finished[experiment.name], "train")
                 self.metric, score = details["metric_for_best_model"], details["score"]
                 trial.scores[seed], result = score, f"validation {self.metric} {score:.4f}"
             log.info("%s: %s", experiment.title, result)

@@ -102,7 +102,14 @@ class Sampler:
     """Proposes trials. The same results in the same order always lead to the same proposals."""
 
     def __init__(self, space: Sequence[Parameter], name: str) -> None:
-        """Create a sampler. Raises UserError if a key of a grid has a range of floats."""
+        """Create a sampler.
+
+        Args:
+            name: One of SAMPLERS. "random" is a scrambled Sobol sequence.
+
+        Raises:
+            UserError: A key of a grid has a range of floats.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = {parameter.key: parameter for parameter in space}
         sampler: optuna.samplers.BaseSampler

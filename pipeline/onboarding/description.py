@@ -59,7 +59,7 @@ def describe_labels(task: Task, card: DataCard) -> list[str]:
 
 
 def describe_splits(existing: Sequence[str], task: Task) -> str:
-    """Say which splits the data have, and which ones are made from the rows of train."""
+    """Say which splits the data has, and which ones are made from the rows of train."""
     made = [split for split in task.splits if split not in existing]
     taken = f" A run takes the rows of {' and '.join(made)} from train, see data.split in params.yaml." if made else ""
     return f"The data has these splits: {', '.join(existing)}.{taken}"

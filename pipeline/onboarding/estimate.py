@@ -72,7 +72,7 @@ def estimate(directory: Path, params: Params) -> Estimate:
         UserError: The base model is not on this machine, or the run would fail.
     """
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
-    pretrained = _local_model(directory, params)
+    pretrained = _local_model(directory, params.model.checkpoint)
     tokenized = _tokenize_sample(directory, pretrained, params)
     step_seconds = _time_steps(directory, tokenized, pretrained, task, params)
     train, model = params.train, sum(path.stat().st_size for path in pretrained.glob("model*.safetensors"))
@@ -93,16 +93,27 @@ def estimate(directory: Path, params: Params) -> Estimate:
     )
 
 
-def _local_model(directory: Path, params: Params) -> Path:
+def is_on_this_machine(checkpoint: str) -> bool:
+    """Return whether a base model can be measured without a download. Raises the same errors as `find_checkpoint`."""
+    return _is_in_workspace(checkpoint) or not needs_download(checkpoint)
+
+
+def _is_in_workspace(checkpoint: str) -> bool:
+    """Return whether an earlier run has fetched a base model of the Hub to models/pretrained."""
+    origin = find_checkpoint(checkpoint)
+    if isinstance(origin, Path) or not (PRETRAINED / SOURCE).exists():
+        return False
+    source = json.loads((PRETRAINED / SOURCE).read_text(encoding="utf-8"))
+    name, _ = parse_name(checkpoint)
+    return (source.get("checkpoint"), source.get("revision")) == (name, origin.revision)
+
+
+def _local_model(directory: Path, checkpoint: str) -> Path:
     """Return the directory of the base model, without a download. Raises UserError if it is not on this machine."""
-    origin = find_checkpoint(params.model.checkpoint)
-    if not isinstance(origin, Path) and (PRETRAINED / SOURCE).exists():
-        source = json.loads((PRETRAINED / SOURCE).read_text(encoding="utf-8"))
-        name, _ = parse_name(params.model.checkpoint)
-        if (source.get("checkpoint"), source.get("revision")) == (name, origin.revision):
-            return PRETRAINED
-    if needs_download(params.model.checkpoint):
-        raise UserError(f'the base model {params.model.checkpoint} is not on this machine. "dvc repro" downloads it.')
+    if _is_in_workspace(checkpoint):
+        return PRETRAINED
+    if needs_download(checkpoint):
+        raise UserError(f'the base model {checkpoint} is not on this machine. "dvc repro" downloads it.')
     run_stage("pretrained", directory, HF_HUB_OFFLINE="1", DVC_ROOT=str(Path().absolute()))
     return directory / PRETRAINED
 
@@ -117,7 +128,7 @@ def _tokenize_sample(directory: Path, pretrained: Path, params: Params) -> Path:
     (sample / PRETRAINED).symlink_to(pretrained.absolute())
     shutil.copytree(directory / RAW, sample / RAW, ignore=shutil.ignore_patterns("*.parquet"))
     shutil.copy(directory / "params.yaml", sample)
-    # With one batch more than steps to measure, no epoch ends, so nothing is scored and no checkpoint is saved.
+    # With one batch more than steps to measure, no epoch ends, so nothing is scored.
     count = (_STEPS + 1) * params.train.batch_size * params.train.gradient_accumulation_steps
     for path in (directory / RAW).glob("*.parquet"):
         rows = read_parquet(directory / RAW, path.stem, "download", sample / "cache")
@@ -137,7 +148,10 @@ def _time_steps(directory: Path, tokenized: Path, pretrained: Path, task: Task, 
             raise _Measured
 
     settings = params.train.model_copy(update={"logging_steps": 1, "max_train_samples": None, "class_weights": None})
-    runtime = params.runtime.model_copy(update={"report_to": "none", "dataloader_num_workers": 0})
+    # The measurement ends before the first checkpoint.
+    runtime = params.runtime.model_copy(
+        update={"report_to": "none", "dataloader_num_workers": 0, "save_steps": _STEPS + 1}
+    )
     warn_if_busy()
     level = log.level
     log.setLevel(logging.ERROR)  # Hide the log of training.

@@ -13,9 +13,8 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output, write_text
 from pipeline.core.paths import METRICS_DIR
 from pipeline.onboarding.user_data import CUSTOM, earlier_files
-from pipeline.params import PARAMS
+from pipeline.params import LOCK, PARAMS
 
-LOCK = Path("dvc.lock")
 _BASELINE = METRICS_DIR / "baseline.json"
 
 

@@ -12,11 +12,11 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.sources.fetch import mirror_directory, pin_dataset
-from pipeline.sources.files import SPLIT_ALIASES, find_files
+from pipeline.sources.files import find_files, split_from_name
 from pipeline.sources.hub_data import choose_splits, load_splits
 from pipeline.tabular.file_format import FileFormat, guess_header, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
-from pipeline.tabular.reading import ColumnSelection, check_file, read_file
+from pipeline.tabular.reading import FORMATS, ColumnSelection, check_file, read_file
 
 CUSTOM = Path("data/custom")
 _LONGEST_NAME = 80  # the limit of data.name
@@ -28,14 +28,12 @@ class UserData(NamedTuple):
     """The user's data before any choice of columns.
 
     Attributes:
-        train: The rows of train, with all columns as they are in the files.
-        splits: The splits that exist.
+        splits: The rows of each split that exists, with all columns as they are in the files.
         files: Where each file goes, and where it comes from.
-        values: Values of the section `data` of params.yaml that say where the data are.
+        values: Values of the section `data` of params.yaml that say where the data is.
     """
 
-    train: pd.DataFrame
-    splits: list[str]
+    splits: dict[str, pd.DataFrame]
     files: dict[Path, Path]
     values: dict[str, Any]
 
@@ -65,11 +63,9 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
     is_delimited = data_suffix(first) in (".csv", ".tsv")
     if infer_header and is_delimited and not guess_header(read_head(first, file_format).rows()):
         file_format = file_format._replace(header=False)
-    selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
-    batches = [batch for path in paths[TRAIN] for batch in read_file(path, selection, file_format=file_format)]
-    if not batches:
-        raise UserError(f"{first} has no rows. Add some.")
-    rows = pd.concat([pd.DataFrame(dict(batch.columns), dtype=object) for batch in batches], ignore_index=True)
+    splits = {
+        split: _read_rows(shards, columns if split == TRAIN else [], file_format) for split, shards in paths.items()
+    }
     name = source.absolute().name if source.is_dir() else data_stem(source)
     values = {
         "task": "custom",
@@ -82,7 +78,17 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         "encoding": file_format.encoding,
         "header": file_format.header,
     }
-    return UserData(_flatten(rows), list(paths), files, values)
+    return UserData(splits, files, values)
+
+
+def _read_rows(paths: Sequence[Path], columns: Sequence[str], file_format: FileFormat) -> pd.DataFrame:
+    """Read the files of a split. Raises UserError if they have no rows, or do not have the given columns."""
+    selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
+    batches = [batch for path in paths for batch in read_file(path, selection, file_format=file_format)]
+    if not batches:
+        raise UserError(f"{paths[0]} has no rows. Add some.")
+    rows = pd.concat([pd.DataFrame(dict(batch.columns), dtype=object) for batch in batches], ignore_index=True)
+    return _flatten(rows)
 
 
 def _flatten(rows: pd.DataFrame) -> pd.DataFrame:
@@ -100,7 +106,7 @@ def _flatten(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) -> UserData:
-    """Look up the commit of a dataset of the Hub, and read its train split.
+    """Look up the commit of a dataset of the Hub, and read its splits.
 
     Args:
         dataset: The name, with or without `@` and a branch, a tag or a commit.
@@ -116,10 +122,13 @@ def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) ->
     pinned = dataset if _COMMIT.search(dataset) else pin_dataset(dataset)
     available = load_splits(pinned, config)
     names = choose_splits(dataset, list(available), splits)
-    train = available[names[TRAIN]]
-    rows = pd.DataFrame({name: _values(train, name) for name in train.column_names}, dtype=object)
+    rows = {split: _read_columns(available[name]) for split, name in names.items()}
     values = {"task": "hub", "name": None, "dataset": pinned, "config": config, "splits": splits}
-    return UserData(rows, list(names), {}, values)
+    return UserData(rows, {}, values)
+
+
+def _read_columns(rows: Dataset) -> pd.DataFrame:
+    return pd.DataFrame({name: _values(rows, name) for name in rows.column_names}, dtype=object)
 
 
 def _values(rows: Dataset, column: str) -> list[Any]:
@@ -132,12 +141,15 @@ def _values(rows: Dataset, column: str) -> list[Any]:
 
 
 def earlier_files() -> list[Path]:
-    """Return what is in data/custom under the name of a split: files, directories and .dvc files."""
-    return [
-        path
-        for path in sorted(CUSTOM.glob("*"))
-        if path.name.partition(".")[0].partition("-")[0].lower() in SPLIT_ALIASES
-    ]
+    """Return the data files and directories of splits in data/custom, and their .dvc files."""
+    return [path for path in sorted(CUSTOM.glob("*")) if _belongs_to_split(path)]
+
+
+def _belongs_to_split(path: Path) -> bool:
+    is_dvc_file = path.suffix == ".dvc"
+    data = path.with_suffix("") if is_dvc_file else path  # "dvc add train" writes train.dvc for a directory.
+    is_data = data_suffix(data) in FORMATS or data.is_dir() or (is_dvc_file and data.suffix == "")
+    return is_data and split_from_name(data) is not None
 
 
 def require_room(files: dict[Path, Path], force: bool) -> None:

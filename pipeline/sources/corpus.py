@@ -1,7 +1,8 @@
-"""A corpus in memory, and checks of its rows."""
+"""A corpus in memory: make it from the rows of a source, and check its rows."""
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,7 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError
-from pipeline.core.task import Task
+from pipeline.core.task import TRAIN, Task
+from pipeline.params import DataParams
+from pipeline.sources.files import SPLITS
+from pipeline.sources.labels import Labels, read_labels
+from pipeline.sources.raw_rows import RawRows
+from pipeline.sources.splits import read_split_values, split_fractions, split_train
 
 _MOST_NUMBERS = 5  # how many row numbers a message lists
 
@@ -22,7 +28,7 @@ class Corpus:
     Attributes:
         splits: The rows of each split. Their columns are the text columns, "label" (a class number, a list with 0 or 1
             for each label, or a target; missing if the labels are not known), "idx" (the number of the row in its
-            file) and the slice columns.
+            file, counted across the files if the split has several) and the slice columns.
         origin: The entries of source.json.
         warnings: What the user should know about the data.
     """
@@ -31,6 +37,58 @@ class Corpus:
     splits: dict[str, pd.DataFrame]
     origin: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+
+
+def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
+    """Read the labels, drop incomplete rows if the user wants that, and make the splits that have no rows of their own.
+
+    Args:
+        rows: The rows of each split that the source has, train first.
+
+    Returns:
+        The corpus, without its origin.
+
+    Raises:
+        UserError: The rows do not fit the section `data` of params.yaml.
+    """
+    split_values = None
+    if params.split.column:
+        split_values = read_split_values(params.split, rows[TRAIN].columns[params.split.column])
+    fractions = split_fractions(params, rows, split_values)
+    labels = read_labels(
+        {split: part.labels for split, part in rows.items()},
+        {split: part.class_names for split, part in rows.items()},
+        params,
+    )
+    task = _task(params, labels, [split for split in SPLITS[1:] if split in rows or split in fractions], list(rows))
+    splits = {split: _labeled_rows(part, labels.splits.get(split), task) for split, part in rows.items()}
+    splits, warnings = drop_incomplete(splits, task, params.on_missing)
+    splits |= split_train(splits[TRAIN], split_values, fractions, params.split, task)
+    return Corpus(task, {split: splits[split] for split in task.splits}, {}, [*labels.warnings, *warnings])
+
+
+def _labeled_rows(part: RawRows, labels: pd.Series | None, task: Task) -> pd.DataFrame:
+    """Return the rows of a split with the columns of a corpus."""
+    rows = part.columns[[*task.text_columns, *task.slice_columns]].reset_index(drop=True)
+    if labels is not None:
+        rows["label"] = labels.to_numpy()
+    rows["idx"] = np.arange(len(rows), dtype=np.int32)
+    return rows
+
+
+def _task(params: DataParams, labels: Labels, predicted: list[str], sources: list[str]) -> Task:
+    metrics = labels.metrics
+    return Task(
+        name=params.task,
+        problem_type=labels.problem_type,
+        text_columns=params.text_column_names,
+        labels=labels.names,
+        metrics=metrics,
+        metric_for_best_model=next((name for name in metrics if name.startswith("f1")), metrics[0]),
+        predicted_splits=predicted,
+        unlabeled_splits=[split for split in sources if split not in labels.splits],
+        slice_columns=params.slice_columns,
+    )
 
 
 def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:
@@ -42,28 +100,30 @@ def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:
 
 
 def drop_incomplete(
-    split: str, rows: pd.DataFrame, task: Task, on_missing: Literal["error", "drop"], warnings: list[str]
-) -> pd.DataFrame:
-    """Return the rows that have all texts and a label, and add a warning about the dropped rows.
+    splits: Mapping[str, pd.DataFrame], task: Task, on_missing: Literal["error", "drop"]
+) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """Return the rows that have all texts and a label, and warnings about the dropped rows.
 
     Raises:
         UserError: A row does not have all texts and a label, and `on_missing` is "error".
     """
-    missing = {f'rows without a text in "{name}"': rows[name].str.strip() == "" for name in task.text_columns}
-    if "label" in rows:
-        missing["rows without a label"] = rows["label"].isna()
-    descriptions = [
-        f"{description}: {describe_rows(rows['idx'], flags)}" for description, flags in missing.items() if flags.any()
-    ]
-    if not descriptions:
-        return rows
-    if on_missing == "error":
-        raise UserError(
-            f"{task.name}: {split} has {', and '.join(descriptions)}. Complete these rows, or set "
-            "data.on_missing=drop to drop them. The idx is the number of the row, counted from 0."
+    complete, warnings = {}, []
+    for split, rows in splits.items():
+        missing = {f'rows without a text in "{name}"': rows[name].str.strip() == "" for name in task.text_columns}
+        if "label" in rows:
+            missing["rows without a label"] = rows["label"].isna()
+        description = ", and ".join(
+            f"{reason}: {describe_rows(rows['idx'], flags)}" for reason, flags in missing.items() if flags.any()
         )
-    warnings.append(f"{split}: dropped {', and '.join(descriptions)}")
-    return rows[~np.logical_or.reduce(list(missing.values()))]
+        if description and on_missing == "error":
+            raise UserError(
+                f"{task.name}: {split} has {description}. Complete these rows, or set data.on_missing=drop to drop "
+                "them. The idx is the number of the row, counted from 0."
+            )
+        if description:
+            warnings.append(f"{split}: dropped {description}")
+        complete[split] = rows[~np.logical_or.reduce(list(missing.values()))] if description else rows
+    return complete, warnings
 
 
 def published_origin(splits: dict[str, pd.DataFrame], **origin: str) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pipeline.core.messages import UserError
 from pipeline.params import DataParams
-from pipeline.sources.corpus import Corpus
+from pipeline.sources.corpus import Corpus, make_corpus
 from pipeline.sources.fetch import file_sha256
 from pipeline.sources.files import find_files
-from pipeline.sources.raw_rows import collect_rows, columns_to_read, make_corpus, require_rows
+from pipeline.sources.raw_rows import collect_rows, columns_to_read, require_rows
 from pipeline.tabular.file_format import FileFormat
 from pipeline.tabular.reading import read_file
 

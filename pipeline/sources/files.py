@@ -1,6 +1,7 @@
 """Find the files of each split in the user's directory."""
 
 import re
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
@@ -21,7 +22,9 @@ SPLIT_ALIASES = {
 }  # fmt: skip
 # What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
 # .dvcignore has the same list, so that these files do not mark a run as outdated.
-_DROPPINGS = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
+_SYSTEM_FILES = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
+# The files by split, and then by the name of the file, the directory, or the pattern of the shards that they belong to.
+Candidates = dict[str, dict[str, list[Path]]]
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
@@ -32,11 +35,13 @@ def find_files(directory: Path, file_format: FileFormat = DEFAULT_FORMAT) -> dic
         UserError: Train has no file, a split has several candidates, shards are missing, a file cannot be read, or
             the copy of the repository in which an experiment runs does not have a file because it is not tracked.
     """
-    candidates, ignored = _candidates(directory, file_format)
+    candidates, ignored = _candidates(directory)
+    _check_files(candidates, file_format)
     # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
+    original = users_path(directory)
     missing: set[Path] = set()
-    if not directory.is_absolute():
-        missing = _relative_paths(users_path(directory), file_format) - _relative_paths(directory, file_format)
+    if original.resolve() != directory.resolve():
+        missing = _relative_paths(original, _candidates(original)[0]) - _relative_paths(directory, candidates)
     if missing:
         name = directory / min(missing)
         raise UserError(
@@ -64,41 +69,48 @@ def find_files(directory: Path, file_format: FileFormat = DEFAULT_FORMAT) -> dic
     return {split: next(iter(candidates[split].values())) for split in SPLITS if split in candidates}
 
 
-def _candidates(directory: Path, file_format: FileFormat) -> tuple[dict[str, dict[str, list[Path]]], list[str]]:
+def split_from_name(path: Path) -> str | None:
+    """Return the split that a file, a shard or a directory is named after. None if its name is not that of a split."""
+    shard = None if path.is_dir() else _SHARD.fullmatch(data_stem(path))
+    return SPLIT_ALIASES.get((shard[1] if shard else data_stem(path)).lower())
+
+
+def _candidates(directory: Path) -> tuple[Candidates, list[str]]:
     """Find the files that are named after a split.
 
     Returns:
-        The files by split, and then by the name of the file, the directory, or the pattern of the shards that they
-        belong to. Also the names that are not those of a split.
+        The files, and the names that are not those of a split.
     """
-    candidates: dict[str, dict[str, list[Path]]] = {}
+    candidates: Candidates = {}
     ignored = []
     for path in _visible(directory) if directory.is_dir() else []:
-        shard = None if path.is_dir() else _SHARD.fullmatch(data_stem(path))
-        split = SPLIT_ALIASES.get((shard[1] if shard else data_stem(path)).lower())
+        split = split_from_name(path)
         files = [file for file in (_visible(path) if path.is_dir() else [path]) if file.suffix != ".dvc"]
         if split is None or not files:
             ignored.append(path.name)
         else:
-            name = _pattern(path) if shard else path.name
-            candidates.setdefault(split, {}).setdefault(name, []).extend(files)
-    shards: dict[Path, set[str]] = {}
-    for by_name in candidates.values():
-        for file in chain.from_iterable(by_name.values()):
-            check_file(file, file_format)
-            if _SHARD.fullmatch(data_stem(file)):
-                shards.setdefault(file.with_name(_pattern(file)), set()).add(file.name)
-    for pattern, names in shards.items():
-        _require_shards(pattern, names)
+            candidates.setdefault(split, {}).setdefault(_pattern(path), []).extend(files)
     return candidates, ignored
 
 
-def _pattern(shard: Path) -> str:
-    stem = data_stem(shard)
-    return _SHARD.sub(r"\1-*-of-\2", stem) + shard.name.removeprefix(stem)
+def _check_files(candidates: Candidates, file_format: FileFormat) -> None:
+    """Raise UserError if a file cannot be read, or if shards are missing."""
+    shards: dict[Path, set[str]] = {}
+    for file in _all_files(candidates):
+        check_file(file, file_format)
+        if _SHARD.fullmatch(data_stem(file)):
+            shards.setdefault(file.with_name(_pattern(file)), set()).add(file.name)
+    for pattern, names in shards.items():
+        _require_all_shards(pattern, names)
 
 
-def _require_shards(pattern: Path, names: set[str]) -> None:
+def _pattern(path: Path) -> str:
+    """Return the name of a file. Shards have the same one: `train-*-of-00003.csv`."""
+    stem = data_stem(path)
+    return _SHARD.sub(r"\1-*-of-\2", stem) + path.name.removeprefix(stem)
+
+
+def _require_all_shards(pattern: Path, names: set[str]) -> None:
     """Raise UserError if the shards `train-*-of-00003.csv` do not have exactly the numbers 0 to 2."""
     total = int(data_stem(pattern)[-5:])
     expected = {pattern.name.replace("*", f"{number:05}") for number in range(total)}
@@ -110,14 +122,17 @@ def _require_shards(pattern: Path, names: set[str]) -> None:
 
 
 def _visible(directory: Path) -> list[Path]:
-    return [path for path in sorted(directory.iterdir()) if not _is_dropping(path.name)]
+    return [path for path in sorted(directory.iterdir()) if not _is_hidden(path.name)]
 
 
-def _is_dropping(name: str) -> bool:
-    return name.startswith(".") or any(fnmatchcase(name.lower(), pattern) for pattern in _DROPPINGS)
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or any(fnmatchcase(name.lower(), pattern) for pattern in _SYSTEM_FILES)
 
 
-def _relative_paths(directory: Path, file_format: FileFormat) -> set[Path]:
-    by_split = _candidates(directory, file_format)[0]
-    files = chain.from_iterable(chain.from_iterable(by_name.values()) for by_name in by_split.values())
-    return {path.relative_to(directory) for path in files}
+def _all_files(candidates: Candidates) -> Iterator[Path]:
+    for by_name in candidates.values():
+        yield from chain.from_iterable(by_name.values())
+
+
+def _relative_paths(directory: Path, candidates: Candidates) -> set[Path]:
+    return {file.relative_to(directory) for file in _all_files(candidates)}

@@ -45,9 +45,8 @@ def load_glue(params: DataParams) -> Corpus:
             splits = _read_hub(task)
     splits = _published_rows(task, splits, source)
     origin = published_origin(splits, dataset=HUB_REPO, config=name, revision=HUB_REVISION, language="en")
-    warnings: list[str] = []
-    splits = {split: drop_incomplete(split, rows, task, params.on_missing, warnings) for split, rows in splits.items()}
-    log.info("Loaded %s from %s", folder, source)
+    splits, warnings = drop_incomplete(splits, task, params.on_missing)
+    log.info("loaded %s from %s", folder, source)
     return Corpus(task, splits, origin, warnings)
 
 

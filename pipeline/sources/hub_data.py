@@ -13,10 +13,10 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
-from pipeline.sources.corpus import Corpus, published_origin
+from pipeline.sources.corpus import Corpus, make_corpus, published_origin
 from pipeline.sources.fetch import download_file, mirror_directory, repo_info, suggest_mirror
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
-from pipeline.sources.raw_rows import collect_rows, columns_to_read, make_corpus, require_rows
+from pipeline.sources.raw_rows import collect_rows, columns_to_read, require_rows
 from pipeline.tabular.reading import Batch, ColumnSelection, read_file
 
 _MIRROR = "HUB_MIRROR"
@@ -39,7 +39,7 @@ def load_hub(params: DataParams) -> Corpus:
     for split in SPLITS:
         if split in names:
             source = f"{name} {names[split]}"
-            batches = _batches(source, available[names[split]], columns_to_read(split, params))
+            batches = _dataset_batches(source, available[names[split]], columns_to_read(split, params))
             rows[split] = collect_rows(require_rows(batches, source), split, params)
     corpus = make_corpus(rows, params)
     config = {} if params.config is None else {"config": params.config}
@@ -83,8 +83,8 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
         )
     if builder.name not in _FORMATS:
         raise UserError(f"{dataset} is read as {builder.name}. Only {', '.join(_FORMATS)} files are supported.")
-    files = _fetch(builder, dataset, directory)
-    log.info("Loaded %s from %s", dataset, _MIRROR if directory else "the Hub")
+    files = _fetch_data_files(builder, dataset, directory)
+    log.info("loaded %s from %s", dataset, _MIRROR if directory else "the Hub")
     if builder.name == "csv":
         return {split: _read_csv(f"{name} {split}", paths, builder.info.features) for split, paths in files.items()}
     with _dataset_errors(dataset):
@@ -92,7 +92,7 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
         return {split: builder.as_dataset(split) for split in files}
 
 
-def _fetch(builder: DatasetBuilder, dataset: str, directory: Path | None) -> dict[str, list[Path]]:
+def _fetch_data_files(builder: DatasetBuilder, dataset: str, directory: Path | None) -> dict[str, list[Path]]:
     """Return the files of each split. Files of the Hub are downloaded to its cache, and their checksums are compared.
 
     Args:
@@ -198,7 +198,7 @@ def choose_splits(name: str, available: Sequence[str], splits: dict[str, str] | 
     return names
 
 
-def _batches(source: str, rows: Dataset, columns: ColumnSelection) -> Iterator[Batch]:
+def _dataset_batches(source: str, rows: Dataset, columns: ColumnSelection) -> Iterator[Batch]:
     """Yield the rows of a split in batches. Errors about a row name `source` and the number of the row."""
     path = Path(source)
     rows = rows.select_columns(columns.select(path, rows.column_names))

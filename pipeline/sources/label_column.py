@@ -1,19 +1,30 @@
-"""The label column of custom files: its distinct values, and the labels that each value contains."""
+"""Read the label column of custom files: its distinct values, and the labels that each value contains."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from pipeline.core.messages import log
+from pipeline.core.messages import UserError, log
 from pipeline.core.task import TRAIN, ProblemType
 from pipeline.core.text import literal
 from pipeline.params import DataParams
-from pipeline.sources.label_values import are_text_lists, as_bit, has_value, is_minus_one, items_of_text, label_texts
+from pipeline.sources.label_values import (
+    are_text_lists,
+    has_value,
+    is_minus_one,
+    items_of_text,
+    label_columns,
+    label_texts,
+)
+from pipeline.tabular.opening import LONE_SURROGATE
+
+_LABEL_TYPES = (str, int, float, Decimal, type(None))
 
 
 class LabelValue(NamedTuple):
@@ -32,14 +43,10 @@ class LabelValue(NamedTuple):
     labels: list[str]
 
     @property
-    def lists_labels(self) -> bool:
+    def is_list(self) -> bool:
         """Whether the value is a list, or a text that lists labels, even a single label as in "spam;"."""
         is_separated = isinstance(self.raw, str) and self.labels != label_texts([self.raw])
         return isinstance(self.raw, list) or len(self.labels) > 1 or is_separated
-
-    @property
-    def is_vector(self) -> bool:
-        return all(as_bit(item) is not None for item in self.items)
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,6 @@ class LabelColumn:
         problem_type: data.problem_type. For several columns, it is always multi-label classification.
         id2label: data.id2label as a dictionary whose keys are the labels in the files.
         schema_names: The class names in the schemas of Parquet files.
-        has_text_lists: Whether most labels are lists that were saved as text.
         values: The distinct values. The values of train come first. Those that mean "not known" are missing values.
         positions: For each split, the position of each row's value in `values`. The index has the file and the line.
         train_labels: The distinct labels of train.
@@ -61,7 +67,6 @@ class LabelColumn:
     problem_type: ProblemType | None
     id2label: dict[str, str] | None
     schema_names: list[str]
-    has_text_lists: bool
     values: list[LabelValue]
     positions: dict[str, pd.Series]
     train_labels: list[str]
@@ -73,11 +78,11 @@ class LabelColumn:
 
     @cached_property
     def first_list(self) -> LabelValue | None:
-        """The first value that lists labels, if any."""
-        return next((value for value in self.values if value.lists_labels), None)
+        """The first value that is a list, if any."""
+        return next((value for value in self.values if value.is_list), None)
 
     @property
-    def has_several_labels(self) -> bool:
+    def is_multi_label(self) -> bool:
         """Whether a row may have several labels."""
         return self.first_list is not None or self.problem_type == "multi_label_classification"
 
@@ -93,11 +98,15 @@ class LabelColumn:
     @cached_property
     def labeled_rows(self) -> dict[str, int]:
         """The number of rows with a label or a list of labels, even an empty list, by split."""
-        has_label = np.array([bool(value.labels) or value.lists_labels for value in self.values])
+        has_label = np.array([bool(value.labels) or value.is_list for value in self.values])
         return {split: int(np.count_nonzero(has_label[rows])) for split, rows in self.positions.items()}
 
     def describe(self, label: str) -> str:
         return f"{self.first_rows[label]}: {self.name} is {literal(label)}"
+
+    def constant_error(self) -> UserError:
+        content = f"always {literal(self.train_labels[0])}" if self.train_labels else "always empty"
+        return UserError(f"data.label_column_name: {self.name} is {content} in train. Set it to a different column.")
 
 
 def read_column(
@@ -108,8 +117,11 @@ def read_column(
     Args:
         splits: The values of each split as they are in the files, train first. The index has the file and the line.
         class_names: For each split, the class names in the schemas of its Parquet files.
+
+    Raises:
+        UserError: A value cannot be a label, or train has only one class or no labels.
     """
-    names = params.label_columns
+    names = label_columns(params)
     problem_type: ProblemType | None = "multi_label_classification" if len(names) > 1 else params.problem_type
     id2label = _id2label(params)
 
@@ -133,16 +145,19 @@ def read_column(
     train_labels = list(dict.fromkeys(label for value in values[:train_size] for label in value.labels))
     if not any(has_value(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
         values = _without_minus_ones(_quoted(names), values)
-    return LabelColumn(
+    label_column = LabelColumn(
         names=names,
         problem_type=problem_type,
         id2label=id2label,
         schema_names=list(dict.fromkeys(name.strip() for classes in class_names.values() for name in classes)),
-        has_text_lists=has_text_lists,
         values=values,
         positions={split: positions.loc[split] for split in splits},
         train_labels=train_labels,
     )
+    _check_values(label_column, has_text_lists)
+    if len(train_labels) < (1 if label_column.is_multi_label else 2):
+        raise label_column.constant_error()
+    return label_column
 
 
 def _without_minus_ones(name: str, values: list[LabelValue]) -> list[LabelValue]:
@@ -167,7 +182,7 @@ def _id2label(params: DataParams) -> dict[str, str] | None:
     """Return data.id2label as a dictionary. A list names the label columns, or the labels 0, 1 and so on."""
     if params.id2label is None or isinstance(params.id2label, dict):
         return params.id2label
-    columns = params.label_columns
+    columns = label_columns(params)
     labels = columns if len(columns) > 1 else [str(number) for number in range(len(params.id2label))]
     return dict(zip(labels, params.id2label, strict=True))
 
@@ -188,3 +203,26 @@ def _split_text(text: str, separator: str, has_text_lists: bool) -> list[Any]:
         return list(re.split(separator, text))
     items = items_of_text(text)
     return [text] if items is None else items
+
+
+def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
+    """Raise UserError if a value cannot be a label or a list of labels."""
+    for value in column.values:
+        message = f"{value.where}: {column.name} is {literal(value.raw)}"
+        may_be_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
+        if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if may_be_list else [value.raw])):
+            raise UserError(
+                f"{message}. A label must be a string or a number. Lists of labels are only allowed if "
+                "data.problem_type is null or multi_label_classification."
+            )
+        if has_text_lists and value.labels and value.items == [value.raw]:
+            example = next(candidate for candidate in column.values if candidate.items != [candidate.raw])
+            raise UserError(
+                f"{message}, but most labels are lists, such as {literal(example.raw)} in {example.where}. Write all "
+                "labels in the same way. If they are classes, set data.problem_type=single_label_classification."
+            )
+        if may_be_list and any(isinstance(item, (float, Decimal)) and item % 1 for item in value.items if item == item):
+            raise UserError(f"{message}. A list must contain labels, or 0 or 1 for each label.")
+    for label in column.first_rows:
+        if LONE_SURROGATE.search(label):
+            raise UserError(f"{column.describe(label)}, which is not valid Unicode. Correct it.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import literal
+from pipeline.params import DataParams
 from pipeline.tabular.reading import Batch, is_missing
 
 _BITS = {0: False, 1: True, "0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
@@ -24,6 +25,11 @@ _ITEMS = re.compile(_ITEM)
 _LIST = re.compile(rf"(?:(?:{_ITEM})(?:\s*,\s*|\s+|$))*")
 _BARE_VECTOR = re.compile(r"[01](?:[\s,]+[01]){2,}")
 _EMPTY = ("None", "null", "nan", "NaN")
+
+
+def label_columns(params: DataParams) -> list[str]:
+    """Return the column with the labels, or several columns that contain 0 or 1, one for each label."""
+    return [params.label_column_name] if isinstance(params.label_column_name, str) else params.label_column_name
 
 
 def label_values(batch: Batch, columns: Sequence[str]) -> list[Any]:

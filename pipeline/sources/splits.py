@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from pipeline.core.data_card import GROUP
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, ProblemType, Task
 from pipeline.core.text import literal
@@ -114,16 +115,32 @@ def _parse_date(text: str) -> float:
     return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
 
 
-def assign_splits(
-    split: SplitParams, fractions: dict[str, float], rows: pd.DataFrame, split_values: NDArray[Any] | None, task: Task
-) -> SplitNames:
-    """Return the split of each row of train. The same rows give the same splits.
+def split_train(
+    train: pd.DataFrame,
+    split_values: NDArray[Any] | None,
+    fractions: dict[str, float],
+    split: SplitParams,
+    task: Task,
+) -> dict[str, pd.DataFrame]:
+    """Return the rows of train, and of each other split that is made from them. The same rows give the same splits.
 
     Args:
+        train: The rows of train that were not dropped. The column "idx" has their numbers.
+        split_values: As in `split_fractions`, for all rows, including those that were dropped.
         fractions: The fraction of the rows for each split, including train.
-        rows: The rows of train.
-        split_values: As in `split_fractions`.
     """
+    if split_values is not None:
+        split_values = split_values[train["idx"]]
+        if split.type == "group":
+            train = train.assign(**{GROUP: split_values})
+    names = _assign_splits(split, fractions, train, split_values, task)
+    return {name: train[names == name] for name in fractions}
+
+
+def _assign_splits(
+    split: SplitParams, fractions: dict[str, float], rows: pd.DataFrame, split_values: NDArray[Any] | None, task: Task
+) -> SplitNames:
+    """Return the name of the split of each row."""
     size = len(rows)
     counts = {name: round(size * fractions.get(name, 0)) for name in ("test", "validation")}
     if len(fractions) == 1 or not size:

@@ -32,7 +32,7 @@ def survey(
 
     Args:
         leakage: For each pair of a later and an earlier split, which rows of the later one are also in the earlier one.
-        warnings: The warnings so far. The card has them first, then the warnings that question the scores.
+        warnings: The warnings so far. The card lists them first, followed by the new ones. Duplicates come last.
     """
     warnings, duplicates = [*warnings], []
     counts = {split: _count_labels(task, rows) for split, rows in splits.items() if "label" in rows and task.labels}

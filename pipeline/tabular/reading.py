@@ -5,7 +5,8 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +40,8 @@ _UNNAMED = re.compile(r"|__index_level_\d+__")
 Rows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """Consecutive rows of a file.
 
     Attributes:
@@ -56,7 +58,7 @@ class Batch(NamedTuple):
     columns: Mapping[str, list[Any]]
     schema: pa.Schema | None = None
 
-    @property
+    @cached_property
     def class_names(self) -> dict[str, list[str]]:
         """The class names of each column that contains class numbers, if the file has such names."""
         return {} if self.schema is None else class_names(self.path, self.schema)
@@ -70,7 +72,7 @@ class Batch(NamedTuple):
     def take(self, rows: Sequence[int]) -> "Batch":
         """Return a batch with only these rows."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
-        return self._replace(numbers=[self.numbers[row] for row in rows], columns=columns)
+        return replace(self, numbers=[self.numbers[row] for row in rows], columns=columns)
 
     def text(self, row: int, name: str) -> str:
         """Return a field as text. It is empty if the value is missing. Raises RowError if the value is not text."""
@@ -145,12 +147,12 @@ def read_file(
             yield Batch(path, "row", numbers, values, schema)
     elif data_suffix(path) in (".csv", ".tsv"):
         rows = csv_rows(path, file_format, partial(columns.select, path), on_error)
-        yield from _batches(path, "line", rows, columns)
+        yield from _row_batches(path, "line", rows, columns)
     elif is_document(path, encoding):
-        yield from _batches(path, "row", document_rows(path, encoding, on_error), columns)
+        yield from _row_batches(path, "row", document_rows(path, encoding, on_error), columns)
     else:
         with open_text(path, encoding, newline="\n") as lines:
-            yield from _batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
+            yield from _row_batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
 
 
 def read_standard_input(
@@ -163,7 +165,7 @@ def read_standard_input(
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding=text_codec(encoding), errors="surrogateescape", newline="\n")
     path = Path("standard input")
-    return _batches(path, "line", json_lines(path, sys.stdin, encoding, on_error), columns)
+    return _row_batches(path, "line", json_lines(path, sys.stdin, encoding, on_error), columns)
 
 
 def check_file(path: Path, file_format: FileFormat = DEFAULT_FORMAT) -> None:
@@ -232,7 +234,7 @@ def _is_utf8(head: bytes) -> bool:
         return False
 
 
-def _batches(path: Path, unit: str, rows: Rows, columns: ColumnSelection) -> Iterator[Batch]:
+def _row_batches(path: Path, unit: str, rows: Rows, columns: ColumnSelection) -> Iterator[Batch]:
     names: list[str] = []
     while chunk := list(islice(rows, _ROWS)):
         # A JSON object may omit a column. The first batch must have the column in some row, but later batches need not.

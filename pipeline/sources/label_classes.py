@@ -1,0 +1,204 @@
+"""Find the classes in a label column, or the labels of its multi-hot vectors. Report labels that may be mistakes."""
+
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from decimal import Decimal
+
+from pipeline.core.messages import UserError, log
+from pipeline.core.text import listing, literal
+from pipeline.sources.label_column import LabelColumn, LabelValue
+from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer, is_minus_one, is_number, label_text
+
+MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
+_MOST_CLASSES = 1000
+_MOST_GROUPS = 5  # how many groups of similar labels a warning lists
+
+
+def find_classes(column: LabelColumn) -> tuple[list[str], dict[str, int], list[str]]:
+    """Return the names of the classes in the order of the model's outputs, the class of each label, and warnings.
+
+    Raises:
+        UserError: A label is not in data.id2label, or the labels are probably not classes.
+    """
+    warnings: list[str] = []
+    if column.id2label:
+        names, numbers = list(column.id2label.values()), _number_labels(column.id2label)
+        if unlisted := next((label for label in column.first_rows if label not in numbers), None):
+            raise UserError(
+                f"{column.describe(unlisted)}, but data.id2label only has the labels {listing(numbers)}. Correct it, "
+                "or add it to data.id2label."
+            )
+    elif set(column.schema_names) >= column.first_rows.keys():
+        names = [name for name in column.schema_names if name in column.first_rows]
+        numbers = _number_labels(names)
+        if unused := sorted({*column.schema_names} - {*names}):
+            log.info("column %s: no row has the classes %s of the schema", column.name, listing(unused))
+    else:
+        names, numbers = _sort_labels(column)
+        warnings += _check_minus_one(column, numbers)
+        _check_class_count(column, names)
+    return names, numbers, [*warnings, *_look_alike_warnings(column, numbers)]
+
+
+def _number_labels(labels: Iterable[str]) -> dict[str, int]:
+    return {label: number for number, label in enumerate(labels)}
+
+
+def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
+    """Return the sorted names of the classes, and the class of each label.
+
+    Numbers are sorted by their values, and equal numbers such as 1 and 1.0 are the same class.
+    """
+    labels = list(column.first_rows)
+    numbers = list(filter(has_value, labels))
+    if all(map(is_number, labels)) and any(map(is_code, labels)):
+        numbers = []  # If there are codes such as 01, all labels are names.
+    if numbers and len(numbers) < len(labels):
+        words = [label for label in labels if label not in numbers]
+        odd, description = numbers[0], "a number among labels that are words"
+        if len(words) < len(numbers):
+            odd, description = words[0], "a word among labels that are numbers"
+        raise UserError(f"{column.describe(odd)}, {description}. Correct it, or list all labels in data.id2label.")
+    if not numbers:
+        names = sorted(labels)
+        return names, _number_labels(names)
+    by_value: dict[Decimal, str] = {}  # As floats, some long numbers would be equal.
+    for label in labels:
+        by_value.setdefault(Decimal(label), label)
+    values = sorted(by_value)
+    ranks = {value: rank for rank, value in enumerate(values)}
+    return [by_value[value] for value in values], {label: ranks[Decimal(label)] for label in labels}
+
+
+def _check_minus_one(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:
+    """Raise UserError if the classes are -1, 0, 1, 2 and so on. Return a warning if they are -1, 0 and 1, or -1 and 0.
+
+    Args:
+        numbers: The class of each label.
+    """
+    label = next(filter(is_minus_one, numbers), None)
+    if label is None or not all(map(is_integer, numbers)):
+        return []
+    values = {int(Decimal(name)) for name in numbers}
+    largest = max(values)
+    if 0 not in values or min(values) < -1 or len(values) != largest + 2:
+        return []
+    message = (
+        f"{column.first_rows[label]}: {column.name} is {label}, and the other labels are the numbers 0 to {largest}. "
+        f"If {label} means that the label is unknown, leave these labels empty and set data.on_missing=drop."
+    )
+    if largest > 1:
+        raise UserError(f"{message} If it is a class, list all labels in data.id2label.")
+    return [f"{message} Otherwise, nothing needs to change, because it is read as a class."]
+
+
+def _check_class_count(column: LabelColumn, names: Collection[str]) -> None:
+    """Raise UserError if there is only one class, or if there are so many that they are probably not classes."""
+    if len(names) < 2 and not column.is_multi_label:  # for example with the labels 1 and 1.0
+        raise column.constant_error()
+    rows = sum(column.labeled_rows.values())
+    if len(names) > _MOST_CLASSES or (len(names) > MOST_INTEGERS and rows < 2 * len(names)):
+        raise _too_many(column, f"{len(names):,} distinct labels in {rows:,} rows")
+
+
+def _too_many(column: LabelColumn, content: str) -> UserError:
+    return UserError(
+        f"data.label_column_name: {column.name} has {content}, which is too many for classes. Name the column that has "
+        "the labels. If the labels are numbers, set data.problem_type=regression."
+    )
+
+
+def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:
+    """Return a warning if some labels are almost the same.
+
+    Args:
+        numbers: The class of each label.
+    """
+    spellings = set(column.first_rows)
+    if not column.first_list:  # The values are single labels, and still have the spaces around them.
+        raws = [value.raw for value in column.values if value.labels]
+        spellings = {raw if isinstance(raw, str) else str(label_text(raw)) for raw in raws}
+    groups: dict[Decimal | str, list[str]] = {}
+    for spelling in sorted(spellings):
+        groups.setdefault(_fold(spelling.strip()), []).append(spelling)
+    similar = [_describe_similar(group, numbers) for group in groups.values() if len(group) > 1]
+    if not similar:
+        return []
+    more = f" and {len(similar) - _MOST_GROUPS} more" if len(similar) > _MOST_GROUPS else ""
+    return [
+        f"Column {column.name} has labels that are almost the same: {', '.join(similar[:_MOST_GROUPS])}{more}. Write "
+        "labels that mean the same in the same way."
+    ]
+
+
+def _fold(label: str) -> Decimal | str:
+    """Return the value of a number, or a text normalized in case, spaces, invisible characters and Unicode form."""
+    if has_value(label):
+        return Decimal(label)
+    folded = unicodedata.normalize("NFKC", label.casefold())
+    return " ".join("".join(character for character in folded if unicodedata.category(character) != "Cf").split())
+
+
+def _describe_similar(spellings: list[str], numbers: Mapping[str, int]) -> str:
+    # Labels that differ only in their Unicode form look the same, unless they are escaped.
+    look_the_same = len({unicodedata.normalize("NFC", spelling) for spelling in spellings}) < len(spellings)
+    quoted = [ascii(spelling[:40]) if look_the_same else literal(spelling) for spelling in spellings[:3]]
+    count = len({numbers[spelling.strip()] for spelling in spellings})
+    return f"{' and '.join(quoted)} (read as {f'{count} different labels' if count > 1 else 'one label'})"
+
+
+def vector_length(column: LabelColumn) -> int | None:
+    """Return the length of multi-hot vectors, or None for lists of labels. Raises UserError if there are both.
+
+    A list of labels does not contain a label twice. A list of three or more items that are all 0 or 1 is therefore a
+    vector. Shorter lists may contain the labels 0 and 1, unless all lists have two items or a list has an item twice.
+    """
+    lists = [value for value in column.values if value.labels or isinstance(value.raw, list)]
+    vectors = [value for value in lists if _is_vector(value)]
+    odd = next((value for value in lists if not _is_vector(value)), None)
+    lengths = {len(value.items) for value in vectors}
+    length = max(lengths, default=0)
+    has_repeats = any(len({as_bit(item) for item in value.items}) < len(value.items) for value in vectors)
+    are_vectors = length > 2 or (not odd and (has_repeats or lengths == {2}))
+    if not are_vectors:
+        return None
+    odd = odd or next((value for value in vectors if len(value.items) < length), None)
+    if odd:
+        vector = next(value for value in vectors if len(value.items) == length)
+        raise UserError(
+            f"{odd.where}: {column.name} is {literal(odd.items)}, but in {vector.where} it is "
+            f"{literal(vector.items)}, which has 0 or 1 for each of {length} labels. Write all labels in the same way."
+        )
+    return length
+
+
+def _is_vector(value: LabelValue) -> bool:
+    return all(as_bit(item) is not None for item in value.items)
+
+
+def encode_vectors(column: LabelColumn, length: int) -> tuple[list[str], list[list[int] | None]]:
+    """Return the names of the labels, and each value's multi-hot vector in the order of these names."""
+    has_columns = len(column.names) > 1
+    labels = column.names if has_columns else [str(position) for position in range(length)]
+    id2label = column.id2label or dict(zip(labels, labels, strict=True))
+    if id2label.keys() != set(labels):
+        example = next(value for value in column.values if len(value.items) == length)
+        raise UserError(
+            f"params.yaml: data.id2label has the labels {listing(id2label)}, but in {example.where} {column.name} is "
+            f"{literal(example.items)}, a vector with 0 or 1 for each of {length} labels. Give names to the labels "
+            f"{listing(labels)}."
+        )
+    if length > _MOST_CLASSES:
+        raise _too_many(column, f"vectors of {length:,} labels")
+    unnamed = "" if column.id2label or has_columns else ". Set data.id2label to name them."
+    log.info(
+        "the labels in %s are multi-hot vectors, with 0 or 1 for each of %d labels: %s%s",
+        column.name, length, listing(id2label.values()), unnamed,
+    )  # fmt: skip
+    positions = [labels.index(label) for label in id2label]
+    encoded = [
+        # An empty text is not a vector, although in a list of labels it would mean that the row has none of them.
+        [int(bool(as_bit(value.items[position]))) for position in positions] if value.labels else None
+        for value in column.values
+    ]
+    return list(id2label.values()), encoded
