@@ -174,7 +174,7 @@ def test_a_search_leaves_no_checkpoints_of_its_trials(project: Project) -> None:
     project.run("dvc", "exp", "run", "--temp", "--name", "another", "--set-param", "train.lr=5e-3", "train")
     [kept] = checkpoints.iterdir()
     (project.root / "lr.yaml").write_text("train.lr: [1e-3, 3e-4]\n")
-    out = project.run("python", "-m", "pipeline.search", "lr.yaml", "--n", "1")
+    out = project.run("python", "-m", "pipeline.search", "lr.yaml", "--n", "2")
     assert "trial 1, seed 102: done" in out
     assert list(checkpoints.iterdir()) == [kept]
     shutil.rmtree(checkpoints)
