@@ -201,7 +201,7 @@ def _check_schedule(params: TrainParams) -> None:
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=params.lr)
     try:
         # TrainingArguments parses kwargs that are a string.
-        arguments = TrainingArguments("unused", use_cpu=True, report_to="none", lr_scheduler_kwargs=kwargs)
+        arguments: Any = TrainingArguments("unused", use_cpu=True, report_to="none", lr_scheduler_kwargs=kwargs)
         get_scheduler(params.lr_scheduler_type, optimizer, 0, 1, arguments.lr_scheduler_kwargs)
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
