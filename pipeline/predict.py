@@ -1,10 +1,8 @@
 """Predict every validation and test example with the fine-tuned model."""
 
-from pipeline.cli import as_command, parse_arguments
-from pipeline.params import Precision, PredictParams, keys_of, load_params
+from pipeline.cli import run  # First, because it sets variables that the packages read when they are imported.
 
-if __name__ == "__main__":  # --help must not wait for the imports below.
-    parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
+# isort: split
 
 import shutil
 import time
@@ -38,6 +36,7 @@ from pipeline.evaluation.metrics import Values
 from pipeline.evaluation.prediction_files import write_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
+from pipeline.params import Precision, PredictParams, keys_of, load_params
 
 
 def predict(
@@ -65,7 +64,7 @@ def predict(
     require(classifier, "train")
     task = read_task(tokenized, "tokenize")
     chosen_precision = None if precision == "auto" else precision
-    model = Classifier(classifier, params.batch_size, chosen_precision, num_threads, "params.yaml: train.precision")
+    model = Classifier(classifier, params.batch_size, chosen_precision, num_threads, "train.precision")
     splits = [
         *task.predicted_splits,
         *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),
@@ -113,5 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with as_command():
-        main()
+    run(main, keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))

@@ -1,4 +1,4 @@
-"""Paths of the files and directories that stages write and later stages read."""
+"""Paths of the files and directories that stages write, and functions for reading them in later stages."""
 
 import json
 import os
