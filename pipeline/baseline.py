@@ -21,9 +21,9 @@ from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_text
 from pipeline.core.packages import REQUIREMENTS, require_locked
 from pipeline.core.parquet import read_split
-from pipeline.core.paths import PROVENANCE, RAW, SOURCE, read_json
+from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
-from pipeline.evaluation.prediction_files import LINEAR, write_predictions
+from pipeline.evaluation.prediction_files import write_predictions
 from pipeline.params import keys_of, load_params
 
 _MOST_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes

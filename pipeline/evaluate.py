@@ -13,11 +13,10 @@ from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded, write_details, write_json, write_text
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import METRICS_DIR, PREDICTIONS
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, baseline, diagnostics, plots
 from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
-from pipeline.evaluation.prediction_files import LINEAR
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.thresholds import best_threshold

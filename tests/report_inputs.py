@@ -11,10 +11,10 @@ from datasets import Dataset
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
 from pipeline.core.output import write_details
-from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED, TOKENIZATION, TOKENIZED
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED, TOKENIZATION, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.prediction_files import LINEAR, write_predictions
+from pipeline.evaluation.prediction_files import write_predictions
 from pipeline.params import load_params
 from pipeline.report import report
 from pipeline.sources import demo

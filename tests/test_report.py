@@ -23,10 +23,9 @@ from sklearn import metrics as sklearn
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details, write_details
-from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
-from pipeline.evaluation.prediction_files import LINEAR
 from pipeline.params import load_params
 from pipeline.report import data_title
 

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.paths import PREDICTIONS, PROVENANCE, RAW
+from pipeline.core.paths import LINEAR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
-from pipeline.evaluation.prediction_files import LINEAR
 from pipeline.evaluation.predictions import load_predictions
 from pipeline.evaluation.signature import signature
 from pipeline.params import Params, load_params

@@ -8,8 +8,6 @@ from pipeline.core.dataset_files import label_feature
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Ints, Logits, Values, logits_to_predictions
 
-LINEAR = Path("data/baseline")  # the predictions of the linear baseline
-
 
 def write_predictions(
     directory: Path, split: str, task: Task, idx: Ints, labels: Values | None, logits: Logits

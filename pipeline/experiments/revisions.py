@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split
-from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.yaml12 import load_yaml
-from pipeline.evaluation.prediction_files import LINEAR
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import Signature, digest, signature
 from pipeline.experiments.identity import SEED
