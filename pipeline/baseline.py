@@ -94,13 +94,13 @@ def _labels(rows: pd.DataFrame) -> NDArray[Any]:
 
 def _features(vectorizer: FeatureUnion, rows: pd.DataFrame, task: Task) -> csr_matrix:
     """Return the features of the rows. For pairs: those of each text, their difference, product and overlap."""
-    first, *others = (vectorizer.transform(rows[name]) for name in task.text_columns)
-    if not others:
-        return first
-    second = others[0]
+    texts = [rows[name] for name in task.text_columns]
+    if not task.pairs:
+        return vectorizer.transform(texts[0])
+    first, second = map(vectorizer.transform, texts)
     product = first.multiply(second)
     similarity = csr_matrix(product.sum(axis=1))
-    overlap = csr_matrix([_overlap(*texts) for texts in zip(*(rows[name] for name in task.text_columns), strict=True)])
+    overlap = csr_matrix([_overlap(*pair) for pair in zip(*texts, strict=True)])
     return hstack([first, second, abs(first - second), product, similarity, overlap]).tocsr()
 
 
@@ -114,10 +114,9 @@ def _overlap(first: str, second: str) -> list[float]:
 def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]:
     """Return the logits, shape (rows, outputs)."""
     rows = features.shape[0]
-    if task.problem_type == "regression":
-        return model.predict(features).reshape(rows, 1)
-    scores = model.decision_function(features)
-    if task.problem_type == "multi_label_classification":
+    compute = model.predict if task.problem_type == "regression" else model.decision_function
+    scores: NDArray[np.float64] = compute(features)
+    if task.problem_type != "single_label_classification":
         return scores.reshape(rows, task.outputs)
     if len(model.classes_) == 2:
         scores = np.column_stack([-scores / 2, scores / 2])

@@ -18,7 +18,8 @@ More: docs/compare.md
 import sys
 
 from pipeline.cli import allow_closed_output, as_command, command_parser
-from pipeline.experiments.comparison import FEWEST_CHANGED, compare, read_side
+from pipeline.evaluation.uncertainty import FEWEST_CHANGED
+from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
 from pipeline.experiments.revisions import BASELINE, WORKSPACE
