@@ -34,10 +34,10 @@ def check(params: Params) -> None:
                 params.data.task,
             )
     find_checkpoint(params.model.checkpoint)
-    if params.runtime.launcher == LOCAL:
-        if params.train.precision not in ("auto", "fp32"):  # Every device supports both of these.
-            usable_device(params.train.precision)
-        check_training(params.train, params.runtime)
+    # With another launcher, other machines may train. Every device supports "auto" and "fp32".
+    if params.runtime.launcher == LOCAL and params.train.precision not in ("auto", "fp32"):
+        usable_device(params.train.precision)
+    check_training(params.train, params.runtime)
 
 
 def remove_scores() -> None:

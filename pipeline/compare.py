@@ -5,6 +5,8 @@ Examples:
   python -m pipeline.compare main
   # Compare two seed groups by the names that pipeline.seeds printed:
   python -m pipeline.compare seeds-ee493559 seeds-87cc67dd
+  # Compare the linear model (A) with the results in this directory (B):
+  python -m pipeline.compare baseline
   # Print the comparison for a pull request:
   python -m pipeline.compare main my-branch --md
   # In CI, fail unless a drop of one point or more is ruled out:
@@ -16,10 +18,11 @@ More: docs/compare.md
 import sys
 
 from pipeline.cli import allow_closed_output, as_command, command_parser
-from pipeline.experiments.comparison import FEWEST_CHANGED, compare, read_side
+from pipeline.evaluation.uncertainty import FEWEST_CHANGED
+from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.gate import STATUS, decide
 from pipeline.experiments.render import as_gate, as_json, as_markdown, as_table, as_text
-from pipeline.experiments.revisions import WORKSPACE
+from pipeline.experiments.revisions import BASELINE, WORKSPACE
 
 _EXIT_STATUS = f"""\
 exit status with --gate (without it, 0 instead of 3 and 4):
@@ -39,7 +42,8 @@ def main() -> None:
     parser.epilog = _EXIT_STATUS
     parser.add_argument(
         "a", metavar="A",
-        help=f'the baseline: a branch, tag, commit, DVC experiment or seed group, or "{WORKSPACE}"',
+        help=f'the run to compare with: a branch, tag, commit, DVC experiment or seed group, "{WORKSPACE}", or '
+        f'"{BASELINE}" for the linear model',
     )  # fmt: skip
     parser.add_argument(
         "b", metavar="B", nargs="*",

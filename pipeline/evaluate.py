@@ -7,37 +7,41 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.cli import run
-from pipeline.core.messages import log
+from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded, write_details, write_json, write_text
 from pipeline.core.packages import require_locked
-from pipeline.core.paths import METRICS_DIR, PREDICTIONS
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, baseline, diagnostics, plots
 from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.thresholds import best_threshold
-from pipeline.evaluation.uncertainty import score_intervals
+from pipeline.evaluation.uncertainty import FEWEST_CHANGED, difference, jackknife, score_intervals
 from pipeline.params import keys_of, load_params
 
 
-def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -> None:
+def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | None = None) -> None:
     """Write evaluation.json, intervals.json and diagnostics.json to `metrics`, and the plots to `metrics/plots`.
 
     evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics
-    of always predicting the majority class or the mean. intervals.json has the 95% intervals of the model's metrics.
-    diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. With two classes, it also has the
-    `threshold` with the best F1 on validation. A number that is undefined, such as the precision of a class that is
-    never predicted, is null.
+    of a linear model and of always predicting the majority class or the mean. intervals.json has the 95% intervals of
+    the model's metrics. diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. It also has the
+    `gain_over_linear` in each metric, see `_gains`, and with two classes the `threshold` with the best F1 on
+    validation. A number that is undefined, such as the precision of a class that is never predicted, is null.
 
     Args:
-        predictions: The output of the predict stage.
+        predictions: The output of the stage predict.
+        linear: The output of the stage baseline.
         metrics: The directory to write to.
         names: The metrics by which models are compared. None means the default metrics of the task.
 
     Raises:
-        UserError: The predictions are missing, or a metric does not apply to the task.
+        UserError: Predictions are missing, or those of the two models are about different examples, or a metric does
+            not apply to the task.
     """
     task = with_compared_metrics(read_task(predictions, "predict"), names)
     splits = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
@@ -50,8 +54,10 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
     evaluation, intervals = {}, {}
     points: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for split, examples in splits.items():
-        evaluation[split], intervals[split] = _score(task, split, examples)
+        linear_examples = _load_linear(linear, split, task, examples)
+        evaluation[split], intervals[split] = _score(task, split, examples, linear_examples)
         details[split] = diagnostics(task, examples, threshold)
+        details[split]["gain_over_linear"] = _gains(task, linear_examples, examples)
         for name, rows in plots(task, examples).items():
             points[name] += [(split, *row) for row in rows]
     log.info("score signature: %s", as_line(details["signature"]))
@@ -62,30 +68,64 @@ def evaluate(predictions: Path, metrics: Path, names: list[str] | None = None) -
     write_json(metrics / "evaluation.json", evaluation)
 
 
-def _score(task: Task, split: str, examples: Predictions) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def _load_linear(directory: Path, split: str, task: Task, examples: Predictions) -> Predictions:
+    """Read the predictions of the linear model for the same examples."""
+    linear = load_predictions(directory, split, task, "baseline")
+    if not np.array_equal(linear.idx, examples.idx):
+        raise UserError(f'{directory}/{split}.parquet has other {task.noun} than the predictions. Run "dvc repro".')
+    return linear
+
+
+def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dict[str, float]] | None:
+    """Return how much higher each metric of the model is than that of the linear model, with 95% intervals.
+
+    Returns None if the two models are right on almost the same examples, which is not enough for an interval.
+    """
+    if task.problem_type != "regression" and np.count_nonzero(linear.right != model.right) < FEWEST_CHANGED:
+        return None
+    gains = {}
+    for name in task.metrics:
+        runs = [
+            jackknife(name, run.labels, run.predicted, run.probability)[np.newaxis] for run in (linear, model)
+        ]  # one run per model
+        gain = difference(*runs, same_seeds=True)
+        gains[name] = {"value": gain.value, "low": gain.low, "high": gain.high}
+    return gains
+
+
+def _score(
+    task: Task, split: str, examples: Predictions, linear: Predictions
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Score a split, log the result, and return its entries for evaluation.json and intervals.json."""
     answers = examples.predicted, examples.probability
     guesses = baseline(task.problem_type, examples.labels, task.outputs)
     values = scores(task.metrics, examples.labels, *answers)
     limits = score_intervals(task.metrics, examples.labels, *answers)
     guessed = scores(task.metrics, examples.labels, *guesses)
+    linear_scores = scores(task.metrics, examples.labels, linear.predicted, linear.probability)
     single = task.problem_type == "single_label_classification"
     log.info(
-        "%s (%s %s): %s, with 95%% intervals. Always predicting %s gives %s.",
+        "%s (%s %s): %s, with 95%% intervals. A linear model gives %s, and always predicting %s gives %s.",
         split,
         f"{len(examples.labels):,}",
         task.noun,
         ", ".join(f"{name} {values[name]:.4f} ({low:.4f} to {high:.4f})" for name, (low, high) in limits.items()),
+        _listing(linear_scores),
         f'"{task.labels[guesses[0][0]]}"' if single else f"the {task.baseline}",
-        ", ".join(f"{name} {value:.4f}" for name, value in guessed.items()),
+        _listing(guessed),
     )
     entries = {
         **values,
         "loss": loss(task.problem_type, examples.logits, examples.labels),
+        **{f"linear_{name}": score for name, score in linear_scores.items()},
         **{f"{task.baseline}_{name}": score for name, score in guessed.items()},
         "n": len(examples.labels),
     }
     return entries, {name: interval._asdict() for name, interval in limits.items()}
+
+
+def _listing(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
@@ -99,7 +139,7 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ..
 def main() -> None:
     require_locked()
     params = load_params()
-    evaluate(PREDICTIONS, METRICS_DIR, params.evaluate.metrics)
+    evaluate(PREDICTIONS, LINEAR, METRICS_DIR, params.evaluate.metrics)
 
 
 if __name__ == "__main__":

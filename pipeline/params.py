@@ -45,6 +45,7 @@ RENAMED = {
     "load_best_model_at_end": "train.keep",
     "train_sampling_strategy": "train.group_by_length",
     "full_determinism": "train.deterministic",
+    "activation_checkpointing": "train.gradient_checkpointing",
     "save_steps": "runtime.save_steps",
     "dataloader_num_workers": "runtime.dataloader_num_workers",
     "report_to": "runtime.report_to",

@@ -1,10 +1,8 @@
 """Predict every validation and test example with the fine-tuned model."""
 
-from pipeline.cli import as_command, parse_arguments
-from pipeline.params import Precision, PredictParams, keys_of, load_params
+from pipeline.cli import run  # First, because it sets variables that the packages read when they are imported.
 
-if __name__ == "__main__":  # --help must not wait for the imports below.
-    parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
+# isort: split
 
 import shutil
 import time
@@ -12,10 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from datasets import Dataset, Features, Value
-from numpy.typing import NDArray
+from datasets import Dataset
 
-from pipeline.core.dataset_files import label_feature, load_split
+from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output
 from pipeline.core.packages import require_locked
@@ -35,9 +32,11 @@ from pipeline.core.paths import (
 from pipeline.core.run_directory import remove_run_directory, run_key
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.timing import write_timing
-from pipeline.evaluation.metrics import logits_to_predictions
+from pipeline.evaluation.metrics import Values
+from pipeline.evaluation.prediction_files import write_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
+from pipeline.params import Precision, PredictParams, keys_of, load_params
 
 
 def predict(
@@ -65,51 +64,37 @@ def predict(
     require(classifier, "train")
     task = read_task(tokenized, "tokenize")
     chosen_precision = None if precision == "auto" else precision
-    model = Classifier(classifier, params.batch_size, chosen_precision, num_threads, "params.yaml: train.precision")
+    model = Classifier(classifier, params.batch_size, chosen_precision, num_threads, "train.precision")
     splits = [
         *task.predicted_splits,
         *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),
     ]
-    predictions = {}
+    scored = {}
     started = time.perf_counter()
     for split in splits:
         examples = load_split(tokenized, split, "tokenize")
         if params.max_samples is not None:
             examples = examples.select(range(min(params.max_samples, len(examples))))
-        predictions[split] = _predictions(task, examples, model.logits(examples))
+        scored[split] = examples.with_format("numpy"), model.logits(examples)
         log.info("scored %s: %s %s", split.replace(SWAPPED, ", texts swapped"), f"{len(examples):,}", task.noun)
     seconds = time.perf_counter() - started
     if distributed.rank() > 0:
         return
     with atomic_output(out) as draft:
         draft.mkdir()
-        for split, rows in predictions.items():
-            rows.to_parquet(draft / f"{split}.parquet")
+        for split, (examples, logits) in scored.items():
+            write_predictions(draft, split, task, examples["idx"][:], _known_labels(task, examples), logits)
         shutil.copy(tokenized / TASK, draft)
         shutil.copy(require(classifier / PROVENANCE, "train"), draft)
     write_timing(metrics / "timing.json", "predict", seconds)
 
 
-def _predictions(task: Task, examples: Dataset, logits: NDArray[np.float64]) -> Dataset:
-    """Return the rows of the file with the predictions for a split."""
-    arrays = examples.with_format("numpy")
-    known_labels = {}
-    if "labels" in examples.column_names:
-        labels = np.asarray(arrays["labels"][:])
-        known_labels = {"label": labels if task.problem_type == "regression" else labels.astype(np.int64)}
-    columns = {
-        "idx": arrays["idx"][:],
-        **known_labels,
-        "prediction": logits_to_predictions(task.problem_type, logits),
-        **{f"logit_{output}": logits[:, output] for output in range(task.outputs)},
-    }
-    features = {
-        "idx": Value("int32"),
-        "label": label_feature(task),
-        "prediction": label_feature(task),
-        **{f"logit_{output}": Value("float64") for output in range(task.outputs)},
-    }
-    return Dataset.from_dict(columns, features=Features({name: features[name] for name in columns}))
+def _known_labels(task: Task, examples: Dataset) -> Values | None:
+    """Return the labels as `metrics.Values`. The tokenized labels are floats if an example can have several."""
+    if "labels" not in examples.column_names:
+        return None
+    labels = np.asarray(examples["labels"][:])
+    return labels if task.problem_type == "regression" else labels.astype(np.int64)
 
 
 def main() -> None:
@@ -127,5 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with as_command():
-        main()
+    run(main, keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))

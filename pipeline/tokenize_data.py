@@ -1,10 +1,8 @@
 """Turn the texts into token ids with the base model's tokenizer."""
 
-from pipeline.cli import as_command, parse_arguments
-from pipeline.params import TokenizeParams, keys_of, load_params
+from pipeline.cli import run  # First, because it sets variables that the packages read when they are imported.
 
-if __name__ == "__main__":  # --help must not wait for the imports below.
-    parse_arguments(keys_of("tokenize", "runtime.num_proc"))
+# isort: split
 
 import os
 import shutil
@@ -23,6 +21,7 @@ from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZATION, 
 from pipeline.core.task import NO_LABEL, TASK, Task, read_task
 from pipeline.modeling.loading import load_tokenizer
 from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
+from pipeline.params import TokenizeParams, keys_of, load_params
 
 _MOST_UNKNOWN = 0.02  # as a proportion of the tokens
 _MOST_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
@@ -61,20 +60,25 @@ def tokenize(raw: Path, pretrained: Path, out: Path, params: TokenizeParams, num
             orders = {split: task.text_columns}
             if task.pairs and split in task.scored_splits:
                 orders[split + SWAPPED] = task.text_columns[::-1]
-            for name, text_columns in orders.items():
+            for output, text_columns in orders.items():
                 tokenized = examples.map(
                     encode,
                     batched=True,
                     num_proc=processes if processes > 1 else None,
-                    fn_kwargs={"tokenizer": tokenizer, "text_columns": text_columns, **params.model_dump()},
+                    fn_kwargs={
+                        "tokenizer": tokenizer,
+                        "text_columns": text_columns,
+                        "max_length": params.max_length,
+                        "padding": params.padding,
+                    },
                     remove_columns=[name for name in examples.column_names if name not in ("idx", "labels", GROUP)],
-                    new_fingerprint=name,
-                    desc=f"tokenizing {name}",
+                    new_fingerprint=output,
+                    desc=f"tokenizing {output}",
                 )
-                if name == split:
+                if output == split:
                     lengths[split] = _log_lengths(split, tokenized, task)
                     _log_vocabulary_fit(split, examples, tokenized, tokenizer, task)
-                save(tokenized.remove_columns("truncated"), draft / name)
+                save(tokenized.remove_columns("truncated"), draft / output)
         write_json(draft / "lengths.json", lengths)
         write_json(draft / TOKENIZATION, params.model_dump())
         for file in (SOURCE, TASK):
@@ -146,5 +150,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with as_command():
-        main()
+    run(main, keys_of("tokenize", "runtime.num_proc"))

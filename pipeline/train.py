@@ -1,13 +1,5 @@
 """Fine-tune the base model on the training examples."""
 
-from pipeline.cli import as_command, parse_arguments
-from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
-
-if __name__ == "__main__":  # --help must not wait for the imports below.
-    parse_arguments(
-        keys_of("train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
-    )
-
 import json
 import time
 from pathlib import Path
@@ -15,6 +7,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_details, write_text
 from pipeline.core.packages import require_locked
@@ -40,6 +33,7 @@ from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold_standardization
 from pipeline.modeling.settings import InferenceSettings
+from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 from pipeline.training.history import History, LiveCurves, epochs_scored, kept_epoch, mean_loss
 from pipeline.training.inputs import TrainInputs, TrainResult, load_inputs
 
@@ -70,11 +64,15 @@ def train(
     require(pretrained, "pretrained")
     require(tokenized, "tokenize")
     task = with_selection_metric(read_task(tokenized, "tokenize"), params.metric_for_best_model)
-    data, checkpoint = read_json(tokenized / SOURCE, "tokenize"), read_json(pretrained / SOURCE, "pretrained")
+    data, base_model = read_json(tokenized / SOURCE, "tokenize"), read_json(pretrained / SOURCE, "pretrained")
     tokenization = read_json(tokenized / TOKENIZATION, "tokenize")
     device = set_up_device(params.precision, params.num_threads)
     settings = InferenceSettings(
-        task=task.name, text_columns=task.text_columns, precision=device.precision, **tokenization
+        task=task.name,
+        text_columns=task.text_columns,
+        max_length=tokenization["max_length"],
+        padding=tokenization["padding"],
+        precision=device.precision,
     )
 
     if params.engine == "loop":
@@ -84,7 +82,7 @@ def train(
 
     # The record of what the model is made from.
     provenance: dict[str, Any] = {
-        "checkpoint": checkpoint,
+        "checkpoint": base_model,
         "code": code_digest(),
         "data": data,
         "environment": environment(device),
@@ -168,5 +166,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with as_command():
-        main()
+    run(
+        main,
+        keys_of(
+            "train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout"
+        ),
+    )  # fmt: skip

@@ -11,10 +11,10 @@ from datasets import Dataset
 
 from pipeline.core.data_card import LEAKAGE, DataCard, Leak, Shift, SplitCard
 from pipeline.core.output import write_details
-from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED, TOKENIZATION, TOKENIZED
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED, TOKENIZATION, TOKENIZED
 from pipeline.core.task import Task
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.metrics import logits_to_predictions
+from pipeline.evaluation.prediction_files import write_predictions
 from pipeline.params import load_params
 from pipeline.report import report
 from pipeline.sources import demo
@@ -100,7 +100,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     """
     task, rng = replace(TASKS[case], **changes), np.random.default_rng(0)
     pairs = demo.pairs(sum(sizes.values()))
-    for directory in (RAW, PREDICTIONS):
+    for directory in (RAW, LINEAR, PREDICTIONS):
         (root / directory).mkdir(parents=True)
         task.write(root / directory)
     cards = {}
@@ -134,21 +134,13 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         cards[split] = SplitCard(rows=n, labels=[int(count) for count in counts], numbers=numbers, repeated=2)
         if split == "train":
             continue
-        columns = {
-            "idx": columns["idx"],
-            "label": labels,
-            "prediction": logits_to_predictions(task.problem_type, logits),
-        }
-        for output in range(task.outputs):
-            columns[f"logit_{output}"] = logits[:, output]
-        if split in task.unlabeled_splits:
-            del columns["label"]
-        Dataset.from_dict(columns).to_parquet(root / PREDICTIONS / f"{split}.parquet")
+        known_labels = None if split in task.unlabeled_splits else labels
+        write_predictions(root / PREDICTIONS, split, task, columns["idx"], known_labels, logits)
+        weaker = np.where(rng.random((n, 1)) < 0.5, logits, rng.permutation(logits))
+        write_predictions(root / LINEAR, split, task, columns["idx"], known_labels, weaker)
         if task.pairs and split in task.scored_splits:
-            swapped = logits_to_predictions(task.problem_type, logits).copy()
-            swapped[:3] = 0
-            columns["prediction"] = swapped
-            Dataset.from_dict(columns).to_parquet(root / PREDICTIONS / f"{split}{SWAPPED}.parquet")
+            swapped = np.where(np.arange(n)[:, np.newaxis] < 3, -logits, logits)
+            write_predictions(root / PREDICTIONS, split + SWAPPED, task, columns["idx"], labels, swapped)
     DataCard(
         splits=cards,
         leakage=[Leak(later=split, earlier="train", rows=1, texts=3) for split in task.predicted_splits],
@@ -166,7 +158,7 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
         },
     }  # fmt: skip
     write(root / PREDICTIONS / PROVENANCE, provenance)
-    evaluate(root / PREDICTIONS, root / METRICS_DIR)
+    evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
     shutil.copy(root / METRICS_DIR / "evaluation.json", root / METRICS_DIR / "baseline.json")
     write(root / METRICS_DIR / "plots" / "history.csv", history(task))
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}

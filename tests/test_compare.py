@@ -235,6 +235,14 @@ def test_a_seed_group_cannot_be_compared_with_a_single_run(toy: Project) -> None
         compare_revisions("low", "workspace")
 
 
+def test_the_linear_model_is_compared_with_a_run(toy: Project) -> None:
+    comparison = compare_revisions("baseline", "workspace")
+    assert comparison.judged.a["accuracy"] < comparison.judged.b["accuracy"]
+    assert comparison.changes == {"parameters": {"model": ("linear@00000000", "a checkpoint@00000000")}}
+    assert "linear@00000000" in as_text(comparison)
+    assert not any("A and B differ in" in caveat for caveat in comparison.caveats)
+
+
 def test_several_references_to_one_run_are_not_a_seed_group(toy: Project) -> None:
     run = commits_by_seed("high")[2]
     base = toy.git("rev-parse", "HEAD").strip()

@@ -117,6 +117,7 @@ def test_every_imported_package_is_declared() -> None:
     names = {
         "mlflow": "mlflow-skinny",
         "ruamel": "ruamel.yaml",
+        "sklearn": "scikit-learn",
         "vl_convert": "vl-convert-python",
         "yaml": "pyyaml",
     }  # module -> package, if the names differ

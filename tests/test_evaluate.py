@@ -22,7 +22,14 @@ from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import if_calibrated
-from pipeline.evaluation.metrics import applicable_metrics, logits_to_predictions, logits_to_probabilities, loss, scores
+from pipeline.evaluation.metrics import (
+    METRICS,
+    applicable_metrics,
+    logits_to_predictions,
+    logits_to_probabilities,
+    loss,
+    scores,
+)
 from pipeline.evaluation.signature import joined
 from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import score_intervals
@@ -178,7 +185,7 @@ def predictions(tmp_path: Path) -> Path:
 
 
 def test_the_stage_writes_scores_and_the_majority_baseline(predictions: Path, tmp_path: Path) -> None:
-    evaluate(predictions, tmp_path / "metrics")
+    evaluate(predictions, predictions, tmp_path / "metrics")
     report = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())
     for seed, split in enumerate(("validation", "test")):
         labels, logits = random_case(seed)
@@ -197,7 +204,7 @@ def test_the_stage_writes_scores_and_the_majority_baseline(predictions: Path, tm
 
 
 def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Path, tmp_path: Path) -> None:
-    evaluate(predictions, tmp_path / "metrics")
+    evaluate(predictions, predictions, tmp_path / "metrics")
     scores = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())
     intervals, diagnostics = (
         parse_details((tmp_path / "metrics" / f"{name}.json").read_text()) for name in ("intervals", "diagnostics")
@@ -231,7 +238,7 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
 
 
 def test_the_chosen_metrics_are_scored_with_intervals_and_a_baseline(predictions: Path, tmp_path: Path) -> None:
-    evaluate(predictions, tmp_path / "metrics", ["roc_auc", "average_precision"])
+    evaluate(predictions, predictions, tmp_path / "metrics", ["roc_auc", "average_precision"])
     test = json.loads((tmp_path / "metrics" / "evaluation.json").read_text())["test"]
     intervals = parse_details((tmp_path / "metrics" / "intervals.json").read_text())["test"]
     diagnostics = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())
@@ -257,13 +264,13 @@ def test_a_metric_that_does_not_apply_is_rejected(
     predictions: Path, tmp_path: Path, names: list[str], message: str
 ) -> None:
     with pytest.raises(UserError, match=rf"^params\.yaml: {message}"):
-        evaluate(predictions, tmp_path / "metrics", names)
+        evaluate(predictions, predictions, tmp_path / "metrics", names)
     assert not (tmp_path / "metrics").exists()
 
 
 def test_the_error_for_missing_predictions_names_the_stage_to_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'task\.json is missing\. Run "dvc repro predict"'):
-        evaluate(tmp_path / "nowhere", tmp_path / "metrics")
+        evaluate(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "metrics")
     assert not (tmp_path / "metrics").exists()
 
 
@@ -272,7 +279,7 @@ def test_the_score_signature_identifies_the_data_seed_checkpoint_and_code(
 ) -> None:
     def evaluate_and_read_signature() -> dict[str, str]:
         with caplog.at_level("INFO", logger="pipeline"):
-            evaluate(predictions, tmp_path / "metrics")
+            evaluate(predictions, predictions, tmp_path / "metrics")
         result: dict[str, str] = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())["signature"]
         return result
 
@@ -301,3 +308,12 @@ def test_the_score_signature_identifies_the_data_seed_checkpoint_and_code(
 def test_the_signature_of_a_mean_has_the_seeds_of_all_runs() -> None:
     entries = {"task": "mrpc", "test": "10@aa", "seed": "1", "code": "11"}
     assert joined([entries, entries | {"seed": "3"}]) == entries | {"seed": "1,3"}
+
+
+@pytest.mark.parametrize(
+    ("value", "formatted", "difference"),
+    [(1.23456, "1.235", "+1.235"), (0.000123456, "0.000123", "+0.000123"), (0.0, "0.000", "+0.000")],
+)
+def test_tiny_errors_are_not_shown_as_zero(value: float, formatted: str, difference: str) -> None:
+    assert METRICS["rmse"].format(value) == formatted
+    assert METRICS["rmse"].format_difference(value) == difference

@@ -148,7 +148,7 @@ def test_a_full_or_read_only_disk_is_reported_in_one_line_and_leaves_no_partial_
         "tokenize": lambda: tokenize(raw, tiny(), out, TokenizeParams(max_length=96, padding="dynamic"), 1),
         "train": lambda: train(data, tiny(), out, tmp_path / "metrics", tmp_path / "checkpoints", *sections(params)),
         "predict": lambda: predict(data, finished / "classifier", out, tmp_path, PREDICT, "fp32", 1),
-        "evaluate": lambda: evaluate(finished / "predictions", out),
+        "evaluate": lambda: evaluate(finished / "predictions", finished / "predictions", out),
     }
     with pytest.raises(UserError, match=r"disk/out\S* cannot be written: .*(No space left|os error 28)") as error:
         stages[stage]()

@@ -19,6 +19,7 @@ from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
+from pipeline.baseline import baseline
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.task import NO_LABEL, read_task
@@ -106,11 +107,13 @@ def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
     task, out = TASKS[task_type], run(task_type, "run", epochs=epochs, lr=3e-3, warmup_ratio=0.1)
     settings = PredictParams(batch_size=64, score_swapped_pairs=True, max_samples=None)
     predict(data(task_type), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
-    evaluate(tmp_path / "predictions", out / "metrics")
+    baseline(downloaded(task_type), tmp_path / "baseline")
+    evaluate(tmp_path / "predictions", tmp_path / "baseline", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
     assert list(scores) == sorted(task.scored_splits)
     metric = task.metrics[0]
-    assert scores["validation"][metric] > scores["validation"][f"{task.baseline}_{metric}"] + 0.1
+    for model in (metric, f"linear_{metric}"):
+        assert scores["validation"][model] > scores["validation"][f"{task.baseline}_{metric}"] + 0.1
     rows = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
     assert len(rows) == SIZES["test"]
     assert ("label" in rows[0]) == ("test" in task.scored_splits), "a split without labels gets no label column"

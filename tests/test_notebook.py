@@ -37,7 +37,7 @@ def results(
     train(root / "tokenized", tiny(), root / "classifier", root / "metrics", root / "checkpoints", *settings)
     scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
     predict(root / "tokenized", root / "classifier", root / "predictions", root / "metrics", scoring, "fp32", None)
-    evaluate(root / "predictions", root / "metrics")
+    evaluate(root / "predictions", root / "predictions", root / "metrics")
     return root
 
 

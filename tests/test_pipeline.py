@@ -168,6 +168,19 @@ def test_an_experiment_shows_no_scores_of_another_model(project: Project) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("committed_result")
+def test_a_search_leaves_no_checkpoints_of_its_trials(project: Project) -> None:
+    checkpoints = project.root / "models" / ".checkpoints"
+    project.run("dvc", "exp", "run", "--temp", "--name", "another", "--set-param", "train.lr=5e-3", "train")
+    [kept] = checkpoints.iterdir()
+    (project.root / "lr.yaml").write_text("train.lr: [1e-3, 3e-4]\n")
+    out = project.run("python", "-m", "pipeline.search", "lr.yaml", "--n", "2")
+    assert "trial 1, seed 102: done" in out
+    assert list(checkpoints.iterdir()) == [kept]
+    shutil.rmtree(checkpoints)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "number"),
     [("dvc repro predict", signal.SIGINT), ("dvc exp run --temp --name killed predict", signal.SIGKILL)],

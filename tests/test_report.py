@@ -23,7 +23,7 @@ from sklearn import metrics as sklearn
 from pipeline.core.data_card import DATA_CARD
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details, write_details
-from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW, SWAPPED
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.params import load_params
@@ -107,7 +107,7 @@ def constant_page(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     change(root / PREDICTIONS / PROVENANCE, "checkpoint", license="apache-2.0")
     change(root / PREDICTIONS / PROVENANCE, "data", language="en")
     rewrite(root / PREDICTIONS / "test.parquet", prediction=[1] * PAIRS["test"])
-    evaluate(root / PREDICTIONS, root / METRICS_DIR)
+    evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
     make_report(root)
     return root / METRICS_DIR / "report.html"
 
@@ -123,9 +123,9 @@ def test_the_same_inputs_give_the_same_bytes(inputs: Path, file: Path) -> None:
 def test_a_report_on_the_first_pairs_says_so(inputs: Path, tmp_path: Path) -> None:
     """With predict.max_samples, the predictions cover only the first pairs."""
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    for file in (tmp_path / PREDICTIONS).glob("test*.parquet"):
+    for file in [*(tmp_path / PREDICTIONS).glob("test*.parquet"), tmp_path / LINEAR / "test.parquet"]:
         pq.write_table(pq.read_table(file).slice(0, 30), file)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
     assert "of 30 test pairs</h1>" in page
     assert f"the first 30 of {PAIRS['test']} test pairs" in page
@@ -182,7 +182,7 @@ def test_the_card_has_the_never_predicted_class_the_training_size_the_license_an
 
 def test_the_page_and_the_card_put_the_chosen_metrics_first_but_show_every_metric(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR, ["roc_auc", "balanced_accuracy"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR, ["roc_auc", "balanced_accuracy"])
     page = make_report(tmp_path)
     scores = json.loads((tmp_path / METRICS_DIR / "evaluation.json").read_text())["test"]
     assert f"ROC AUC of {100 * scores['roc_auc']:.1f}% on 60 test pairs" in visible_text(page)
@@ -199,7 +199,7 @@ def test_a_baseline_from_different_data_is_not_compared(inputs: Path, tmp_path: 
     write(tmp_path / METRICS_DIR / "baseline.json", baseline)
     for split in TASK.scored_splits:
         (tmp_path / PREDICTIONS / f"{split}{SWAPPED}.parquet").unlink()
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
     assert "metrics/baseline.json is not shown, because it was computed on different pairs" in visible_text(page)
     assert "ompared with the committed baseline" not in page
@@ -322,7 +322,7 @@ def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path
     for split in TASK.scored_splits:
         for directory in (RAW, PREDICTIONS):
             rewrite(tmp_path / directory / f"{split}.parquet", label=[0] * PAIRS[split])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     page = make_report(tmp_path)
     assert "so no threshold has the best F1" in visible_text(page)
     assert row(page, "Table of precision and recall", "test") == ["0.0", DASH]
@@ -415,7 +415,7 @@ def row(page: str, table: str, name: str) -> list[str]:
 def test_if_all_metrics_are_errors_the_chart_of_the_scores_is_left_out(files: dict[str, Path], tmp_path: Path) -> None:
     file = files["regression"]
     shutil.copytree(file.parents[1], tmp_path, dirs_exist_ok=True)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR, ["rmse"])
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR, ["rmse"])
     for page, has_chart in ((file.read_text(), True), (make_report(tmp_path), False)):
         assert ("headline-specification" in page) == has_chart
         assert ("An interval accounts for the random choice of the pairs" in visible_text(page)) == has_chart
@@ -473,7 +473,7 @@ def test_a_class_that_is_never_predicted_is_named_with_its_number_of_examples(
             predicted[:, label] = 0
             n = sum(row_labels[label] for row_labels in table["label"].to_pylist())
         rewrite(file, prediction=predicted.tolist())
-        evaluate(root / PREDICTIONS, root / METRICS_DIR)
+        evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
         name = TASKS[case].labels[label]
         assert f"Never predicted on validation: “{name}” (0 of {n} pairs)." in findings(make_report(root))
 
@@ -503,7 +503,7 @@ def test_a_worse_slice_is_reported_with_its_interval(inputs: Path, tmp_path: Pat
     labels = pq.read_table(file)["label"].to_pylist()
     wrong_if_leaked = [1 - label if idx % 3 == 2 else label for idx, label in enumerate(labels)]
     rewrite(file, prediction=wrong_if_leaked)
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     summary = findings(make_report(tmp_path))
     assert "the whole pair in train (0.0%, 95% interval 0.0 to 16.1)" in summary
     assert re.search(r"With \d+ slices, one may look worse by chance", summary)
@@ -515,7 +515,7 @@ def test_a_single_mistake_is_reported_in_the_singular(inputs: Path, tmp_path: Pa
     labels = pq.read_table(file)["label"].to_pylist()
     position = labels.index(0)
     rewrite(file, prediction=[*labels[:position], 1, *labels[position + 1 :]])
-    evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+    evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
     mistake = "1 of the 30 pairs labeled “not_equivalent” is wrongly classified as “equivalent”"
     assert mistake in findings(make_report(tmp_path))
 
@@ -548,6 +548,24 @@ def test_a_rise_in_loss_is_reported_as_overfitting(inputs: Path, tmp_path: Path)
     assert "overfitting from epoch 2. After epoch 1, the validation loss rises from 0.600 to 3.000" in summary
 
 
+def test_the_gain_over_the_linear_model_is_stated_with_its_interval(inputs: Path, tmp_path: Path) -> None:
+    def lead(predicted: np.ndarray, linear: np.ndarray) -> str:
+        rewrite(tmp_path / PREDICTIONS / "test.parquet", prediction=predicted.tolist())
+        rewrite(tmp_path / LINEAR / "test.parquet", prediction=linear.tolist())
+        evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
+        return visible_text(make_report(tmp_path)).split("A linear model, trained")[1].split("A 95% confidence")[0]
+
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    labels = pq.read_table(tmp_path / PREDICTIONS / "test.parquet")["label"].to_numpy()
+    half_right = np.where(np.arange(len(labels)) % 2, labels, 1 - labels)
+    assert "right on almost the same pairs" in lead(half_right, half_right)
+    assert "it is worse than the linear model" in lead(half_right, labels)
+    assert "it is not clearly better than the linear model" in lead(half_right, half_right[::-1])
+    text = lead(labels, half_right)
+    assert "accuracy is 50.0 percentage points higher (95% confidence interval: +" in text
+    assert "than the linear model" not in text
+
+
 def test_the_mean_error_is_described_in_words(files: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(files["regression"].parents[1], tmp_path, dirs_exist_ok=True)
     for shift, words in ((1, "too high"), (0, "neither too high nor too low")):
@@ -555,7 +573,7 @@ def test_the_mean_error_is_described_in_words(files: dict[str, Path], tmp_path: 
             table = tmp_path / PREDICTIONS / f"{split}.parquet"
             predicted = [label + shift for label in pq.read_table(table)["label"].to_pylist()]
             rewrite(table, prediction=predicted, logit_0=predicted)
-        evaluate(tmp_path / PREDICTIONS, tmp_path / METRICS_DIR)
+        evaluate(tmp_path / PREDICTIONS, tmp_path / LINEAR, tmp_path / METRICS_DIR)
         assert f"on average they are {words}." in (page := visible_text(make_report(tmp_path)))
     assert "There are none, because every prediction equals its label." in page
     assert "(correlations in percent)" in page
@@ -873,7 +891,8 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     page = pairs_page
     test = json.loads((inputs / METRICS_DIR / "evaluation.json").read_text())["test"]
     expect(page.locator("h1")).to_have_text(f"The model is right on {100 * test['accuracy']:.1f}% of 60 test pairs")
-    lead = page.locator(".lead")
+    lead, linear = page.locator(".lead").all()
+    expect(linear).to_contain_text(f"gives {100 * test['linear_accuracy']:.1f}% and {100 * test['linear_f1']:.1f}%")
     expect(lead).to_contain_text(f"gives {100 * test['majority_accuracy']:.1f}% and {100 * test['majority_f1']:.1f}%")
     expect(lead).to_contain_text("The committed baseline in metrics/baseline.json has the same scores")
     scores = page.locator("#scores")

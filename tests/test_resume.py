@@ -23,8 +23,8 @@ from transformers.trainer_callback import DefaultFlowCallback
 import pipeline.training.loop
 import pipeline.training.trainer
 from pipeline.core.messages import UserError
-from pipeline.core.output import parse_details
-from pipeline.core.run_directory import remove_run_directory, run_key
+from pipeline.core.output import directory_lock, parse_details
+from pipeline.core.run_directory import remove_run_directories, remove_run_directory, run_key
 from pipeline.params import Params
 from pipeline.train import train
 
@@ -235,6 +235,26 @@ def test_only_the_checkpoints_of_the_recorded_run_are_removed(
     provenance = json.loads((tmp_path / "run" / "classifier" / "provenance.json").read_text())
     remove_run_directory(tmp_path / "checkpoints", run_key(provenance, [tokenized(tiny()), tiny()]))
     assert list((tmp_path / "checkpoints").iterdir()) == [other]
+
+
+def test_only_the_checkpoints_of_a_recorded_experiment_are_removed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "checkpoints"
+    for name, lr in (("trial-1", 1e-3), ("trial-2", 2e-3), ("", 3e-3)):
+        monkeypatch.setenv("DVC_EXP_NAME", name)
+        run(lr=lr)
+    monkeypatch.setenv("DVC_EXP_NAME", "trial-3")
+    run(lr=1e-3)  # trial-3 has the same inputs as trial-1, and now needs the checkpoints until DVC records its model.
+    kept = {*root.iterdir()}
+    remove_run_directories(root, "trial-1")
+    assert {*root.iterdir()} == kept
+    [directory] = [path.parent for path in root.glob("*/experiment") if path.read_text() == "trial-2"]
+    with directory_lock(directory):
+        remove_run_directories(root, "trial-2")
+        assert {*root.iterdir()} == kept, "a process is still training in it"
+    remove_run_directories(root, "trial-2")
+    assert {*root.iterdir()} == kept - {directory}
 
 
 def test_a_run_that_stopped_early_resumes_after_its_checkpoints_were_moved(

@@ -15,11 +15,10 @@ from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.paths import PREDICTIONS, PROVENANCE, RAW
+from pipeline.core.paths import LINEAR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.predictions import load_predictions
@@ -46,6 +45,11 @@ stages:
     deps: [toy.py, data/params_checked, pipeline/core]
     params: [data, tokenize]
     outs: [data/raw]
+  baseline:
+    cmd: python toy.py baseline
+    deps: [toy.py, data/raw]
+    params: [predict.max_samples]
+    outs: [data/baseline]
   train:
     cmd: python toy.py train
     deps: [toy.py, data/raw]
@@ -108,20 +112,38 @@ def train(root: Path, params: Params) -> None:
     (root / "metrics" / "train.json").write_text(json.dumps(content))
 
 
+def baseline(root: Path, params: Params) -> None:
+    """Write the predictions of a linear model, which is right on 70% of the pairs."""
+    linear = params.train.model_copy(update={"lr": 0.0, "seed": 0, "training_args": {}})
+    write_predictions(root, LINEAR, params.model_copy(update={"train": linear}), "linear")
+
+
 def predict(root: Path, params: Params) -> None:
     """Write predictions and metrics."""
-    train, evaluation = params.train, {}
-    (root / PREDICTIONS).mkdir(parents=True, exist_ok=True)
+    task, evaluation = task_by_name(params.data.task), {}
+    write_predictions(root, PREDICTIONS, params)
+    scored = {split: load_predictions(root / PREDICTIONS, split, task) for split in task.scored_splits}
+    for split, rows in scored.items():
+        evaluation[split] = scores(task.metrics, rows.labels, rows.predicted)
+    diagnostics = {"signature": signature(root / PREDICTIONS, task, scored)}
+    (root / "metrics").mkdir(exist_ok=True)
+    for name, content in (("diagnostics", [diagnostics]), ("evaluation", evaluation)):
+        (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
+
+
+def write_predictions(root: Path, directory: Path, params: Params, checkpoint: str = "a checkpoint") -> None:
+    train = params.train
+    (root / directory).mkdir(parents=True, exist_ok=True)
     task = task_by_name(params.data.task)
-    task.write(root / PREDICTIONS)
+    task.write(root / directory)
     provenance = {
-        "checkpoint": {"checkpoint": "a checkpoint", "revision": "0" * 40},
+        "checkpoint": {"checkpoint": checkpoint, "revision": "0" * 40},
         "code": train.training_args.get("code", "0" * 16),
         "data": {"sha256": params.tokenize.max_length},
         "environment": {"cpu": train.training_args.get("note", "a CPU"), "torch": "2.13.0"},
         "parameters": {"seed": train.seed},
     }
-    (root / PREDICTIONS / PROVENANCE).write_text(json.dumps(provenance))
+    (root / directory / PROVENANCE).write_text(json.dumps(provenance))
     for split in ("validation", "test"):
         rows = []
         examples = pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()
@@ -139,15 +161,7 @@ def predict(root: Path, params: Params) -> None:
                 logits = {"logit_0": prediction}
             known = {name: row[name] for name in ("idx", "label") if name in row}
             rows.append({**known, "prediction": prediction, **logits})
-        pq.write_table(pa.Table.from_pylist(rows), root / PREDICTIONS / f"{split}.parquet")
-        if split in task.scored_splits:
-            labels, predicted = (np.array([row[name] for row in rows]) for name in ("label", "prediction"))
-            evaluation[split] = scores(task.metrics, labels, predicted)
-    scored = {split: load_predictions(root / PREDICTIONS, split, task) for split in task.scored_splits}
-    diagnostics = {"signature": signature(root / PREDICTIONS, task, scored)}
-    (root / "metrics").mkdir(exist_ok=True)
-    for name, content in (("diagnostics", [diagnostics]), ("evaluation", evaluation)):
-        (root / "metrics" / f"{name}.json").write_text(json.dumps(content))
+        pq.write_table(pa.Table.from_pylist(rows), root / directory / f"{split}.parquet")
 
 
 def toy_project(base: Path) -> "Project":
@@ -169,9 +183,9 @@ def run_stages(project: "Project") -> None:
     """Run the stages like `dvc repro --force`, but in this process and ten times faster."""
     params = load_params(project.root / "params.yaml")
     with chdir(project.root), Repo() as repo:  # DVC looks for the outputs in the working directory
-        for out in (RAW, PREDICTIONS):
+        for out in (RAW, LINEAR, PREDICTIONS):
             shutil.rmtree(out, ignore_errors=True)
-        for stage in (download, train, predict):
+        for stage in (download, baseline, train, predict):
             stage(project.root, params)
         repo.commit(force=True)
 

@@ -1,4 +1,4 @@
-"""Paths of the files and directories that stages write and later stages read."""
+"""Paths of the files and directories that stages write, and functions for reading them in later stages."""
 
 import json
 import os
@@ -17,6 +17,7 @@ CHECKED = Path("data/params_checked")
 RAW = Path("data/raw")
 TOKENIZED = Path("data/tokenized")
 PREDICTIONS = Path("data/predictions")
+LINEAR = Path("data/baseline")  # the predictions of the linear model
 PRETRAINED = Path("models/pretrained")
 CLASSIFIER = Path("models/classifier")
 METRICS_DIR = Path("metrics")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.messages import log
-from pipeline.core.output import LOCK_FILE, directory_lock, output_errors
+from pipeline.core.output import directory_lock, output_errors
 from pipeline.core.paths import PROJECT
 from pipeline.core.yaml12 import read_yaml
 
 _STALE_SECONDS = 7 * 24 * 3600
 _RETRY_SECONDS = 0.5
+_EXPERIMENT = "experiment"  # in each directory: the name of the DVC experiment that used it last, or nothing
 
 
 def code_digest() -> str:
@@ -48,7 +50,8 @@ def run_directory(root: Path, key: str) -> Iterator[Path]:
 
     The directory stays when the block ends, because DVC records the model only after the stage has ended. If that fails
     (killed, disk full), DVC runs the stage again, which then resumes from the last step. The stage predict, which DVC
-    runs only after it has recorded the model, removes the directory.
+    runs only after it has recorded the model, removes the directory. If an experiment ends with train, the command that
+    ran it removes the directory.
 
     Raises:
         UserError: The directory cannot be written.
@@ -64,12 +67,14 @@ def run_directory(root: Path, key: str) -> Iterator[Path]:
             waiting = True
             time.sleep(_RETRY_SECONDS)
             directory.mkdir(parents=True, exist_ok=True)  # The other process may have removed the directory.
+        with output_errors(root):
+            (directory / _EXPERIMENT).write_text(os.environ.get("DVC_EXP_NAME", ""), encoding="utf-8")
         directory.touch()  # From now on, another week must pass before it may be removed.
         _remove_stale(root)
         try:
             yield directory
         except BaseException:
-            if [path.name for path in directory.iterdir()] != [LOCK_FILE]:
+            if any(directory.glob("checkpoint-*")):
                 log.info(
                     "the checkpoints stay in %s, and the next run with the same inputs resumes from them", directory
                 )
@@ -83,6 +88,14 @@ def remove_run_directory(root: Path, key: str) -> None:
     with directory_lock(root / key) as acquired:
         if acquired:
             _remove(root / key)
+
+
+def remove_run_directories(root: Path, experiment: str) -> None:
+    """Remove the directories in `root` that a DVC experiment used last, except those in which a process is training."""
+    for name in root.glob(f"*/{_EXPERIMENT}"):
+        with directory_lock(name.parent) as acquired:
+            if acquired and name.read_text(encoding="utf-8") == experiment:
+                _remove(name.parent)
 
 
 def _remove_stale(root: Path) -> None:

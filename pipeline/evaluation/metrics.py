@@ -41,11 +41,20 @@ class Score:
 
     def format(self, value: float, digits: int = 1) -> str:
         """Format a proportion or a correlation in percent, and an error in its own units."""
-        return f"{value:.{digits + 2}f}" if self.scale == "error" else percent(value, digits)
+        return _in_own_units(value, digits + 2) if self.scale == "error" else percent(value, digits)
 
     def format_difference(self, difference: float, digits: int = 1) -> str:
         """Format a difference with its sign, in percentage points, or in the units of an error."""
-        return f"{difference:+z.{digits + 2}f}" if self.scale == "error" else points(difference, digits)
+        return _in_own_units(difference, digits + 2, sign="+") if self.scale == "error" else points(difference, digits)
+
+
+def _in_own_units(value: float, digits: int, sign: str = "") -> str:
+    """Format a value with some digits after the decimal point, or a value below 0.1 with as many significant digits.
+
+    The labels of a regression, and so its errors, may be tiny.
+    """
+    kind = "g" if 0 < abs(value) < 0.1 else "f"
+    return f"{value:{sign}z.{digits}{kind}}"
 
 
 @dataclass(frozen=True)

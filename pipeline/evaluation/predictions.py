@@ -1,4 +1,4 @@
-"""The predictions of a split. No other module reads the Parquet files in `data/predictions`."""
+"""The predictions of a split. No other module reads the Parquet files in `data/predictions` and `data/baseline`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,17 +45,20 @@ class Predictions:
         return np.take_along_axis(self.probability, self.predicted[:, None], axis=1)[:, 0]
 
 
-def load_predictions(directory: Path, split: str, task: Task) -> Predictions:
+def load_predictions(directory: Path, split: str, task: Task, producer: str = "predict") -> Predictions:
     """Read `directory/split.parquet`, and also `directory/split_swapped.parquet` if it exists.
+
+    Args:
+        producer: The stage that wrote them, for error messages.
 
     Raises:
         UserError: The first file is missing, or one of the files is incomplete.
     """
-    table = read_split(directory, split, "predict")
+    table = read_split(directory, split, producer)
     logits = np.column_stack([to_numpy(table[f"logit_{output}"]) for output in range(task.outputs)])
     swapped = None
     if (directory / f"{split}{SWAPPED}.parquet").exists():
-        swapped = to_numpy(read_split(directory, split + SWAPPED, "predict")["prediction"])
+        swapped = to_numpy(read_split(directory, split + SWAPPED, producer)["prediction"])
     return Predictions(
         idx=to_numpy(table["idx"]),
         labels=to_numpy(table["label"]),

@@ -12,6 +12,9 @@ from pipeline.evaluation.metrics import METRICS, Floats, Values, is_correct
 
 # With more groups, the jackknife takes longer. With fewer groups, the widths of the intervals vary more between splits.
 _GROUPS = 200
+# If two models are right on the same examples except for fewer than these, the interval of their difference may be too
+# narrow. See tests/test_uncertainty.py.
+FEWEST_CHANGED = 10
 _Z = NormalDist().inv_cdf(0.975)
 
 

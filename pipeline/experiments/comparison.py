@@ -13,13 +13,11 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import Signature, joined
-from pipeline.evaluation.uncertainty import Difference, difference, jackknife
+from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, difference, jackknife
 from pipeline.experiments.identity import SEED
-from pipeline.experiments.revisions import Run, read_runs
+from pipeline.experiments.revisions import BASELINE, Run, read_runs
 from pipeline.params import load_params
 
-# With fewer changed examples, an interval may be too narrow. See tests/test_uncertainty.py.
-FEWEST_CHANGED = 10
 ON_VALIDATION = "No test labels are available, so the validation scores are used instead."
 _TWO_RUNS = (
     "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
@@ -111,7 +109,8 @@ class Comparison:
         signatures: The score signatures of A and B.
         seeds: A phrase about the seeds of both sides. None for two single runs.
         splits: Keyed by split, starting with the one that the verdict is about.
-        changes: The "parameters", "environment" and "code" that differ, with the values in A and in B.
+        changes: The "parameters", and except for the linear model also the "environment" and the "code" that differ,
+            with the values in A and in B.
         optimistic: The sides, "A" or "B", whose epoch was chosen on validation.
         identical: Whether the models' outputs are equal to the last bit.
         degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
@@ -191,7 +190,7 @@ class Comparison:
                     )
             if self.seeds is None:
                 caveats.append(_TWO_RUNS)
-            if origins := [name for name in ("environment", "code") if self.changes[name]]:
+            if origins := [name for name in ("environment", "code") if self.changes.get(name)]:
                 caveats.append(f"A and B differ in {' and '.join(origins)}, which may explain the difference.")
         return [*caveats, *(f"Warning: {text}." for text in self.degenerate)]
 
@@ -233,8 +232,7 @@ def compare(a: Side, b: Side) -> Comparison:
         _require_same_configuration(side)
     _require_same_examples([*a.runs, *b.runs])
 
-    first_a, first_b = a.runs[0], b.runs[0]
-    task = first_a.task
+    task = a.runs[0].task
     return Comparison(
         a=a.title,
         b=b.title,
@@ -245,11 +243,7 @@ def compare(a: Side, b: Side) -> Comparison:
             split: _compare_split(split, a, b)
             for split in sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
         },
-        changes={
-            "parameters": _changes(a.parameters, b.parameters),
-            "environment": _changes(first_a.environment, first_b.environment),
-            "code": _changes({"training code": first_a.code}, {"training code": first_b.code}),
-        },
+        changes=_all_changes(a, b),
         optimistic=[name for name, side in (("A", a), ("B", b)) if side.keeps_best_epoch],
         identical=_identical(a, b),
         degenerate=[phrase for side in (a, b) if (phrase := _degenerate(side))],
@@ -292,6 +286,18 @@ def _require_same_examples(runs: Sequence[Run]) -> None:
                     f"{names} were scored on different {split} {noun} ({len(left.idx)} and {len(right.idx)}). Compare "
                     f"runs on the same {noun}."
                 )
+
+
+def _all_changes(a: Side, b: Side) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """Return `Comparison.changes`. Of the linear model, nothing but its name can be compared."""
+    first_a, first_b = a.runs[0], b.runs[0]
+    if BASELINE in (a.name, b.name):
+        return {"parameters": {"model": (a.signature["checkpoint"], b.signature["checkpoint"])}}
+    return {
+        "parameters": _changes(a.parameters, b.parameters),
+        "environment": _changes(first_a.environment, first_b.environment),
+        "code": _changes({"training code": first_a.code}, {"training code": first_b.code}),
+    }
 
 
 def _changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

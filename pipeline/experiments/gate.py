@@ -2,7 +2,8 @@
 
 from typing import Literal, NamedTuple
 
-from pipeline.experiments.comparison import FEWEST_CHANGED, Comparison
+from pipeline.evaluation.uncertainty import FEWEST_CHANGED
+from pipeline.experiments.comparison import Comparison
 
 Outcome = Literal["passes", "undecided", "fails"]
 STATUS: dict[Outcome, int] = {"passes": 0, "undecided": 3, "fails": 4}

@@ -101,13 +101,15 @@ def as_dvc_override(override: str) -> str:
 def _code() -> list[Path]:
     """List dvc.yaml, and the dependencies of its stages that no stage writes: the code and the locked packages.
 
-    The stages check and report are left out because they cannot change a result, and params.yaml because it contains
-    the seed.
+    The stages baseline, check and report are left out because they cannot change the result of a model, and params.yaml
+    because it contains the seed.
     """
     stages = read_yaml(_PIPELINE)["stages"]
     outputs = [entry for stage in stages.values() for key in _OUTPUTS for entry in stage.get(key, [])]
     written = {Path(entry if isinstance(entry, str) else next(iter(entry))) for entry in outputs}
-    dependencies = {Path(path) for name in stages.keys() - {"check", "report"} for path in stages[name]["deps"]}
+    dependencies = {
+        Path(path) for name in stages.keys() - {"baseline", "check", "report"} for path in stages[name]["deps"]
+    }
     files = {_PIPELINE}
     for path in dependencies - {PARAMS}:
         if written.isdisjoint([path, *path.parents]):

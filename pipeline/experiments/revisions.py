@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split
-from pipeline.core.paths import METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
+from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import TASK, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from dvc.api import DVCFileSystem
 
 WORKSPACE = "workspace"
+BASELINE = "baseline"  # the linear model in the workspace
 # DVC keeps an experiment in refs/exps/<2 digits>/<38 digits>/<name>. The digits are the hash of the commit that it
 # started from. Git lists the experiments here, because "dvc exp list" shows neither full hashes next to the names nor
 # the order of creation.
 EXPERIMENTS = "refs/exps/[0-9a-f][0-9a-f]/*/*"
-_STAGES = ("download", "pretrained", "tokenize", "train", "predict")  # the stages that lead to predictions
+# The stages that lead to the predictions of a model.
+_STAGES = ("download", "pretrained", "tokenize", "train", "predict")
+_LINEAR_STAGES = ("download", "baseline")
 
 
 class Run(NamedTuple):
@@ -63,12 +66,12 @@ def read_runs(name: str) -> list[Run]:
     """Read the run of a revision, or the runs of a seed group in the order of their seeds.
 
     Args:
-        name: A branch, tag, commit, experiment or seed group, or "workspace".
+        name: A branch, tag, commit, experiment or seed group, "workspace", or "baseline" for the linear model there.
 
     Raises:
         UserError: The run does not exist, or a result is incomplete.
     """
-    if name == WORKSPACE:
+    if name in (WORKSPACE, BASELINE):
         _require_repository()
         return [_read_run(name, None)]
     if commit := _commit(name):
@@ -174,15 +177,20 @@ class _Revision(NamedTuple):
     scratch: Path
 
     def run(self) -> Run:
-        parameters, hashes = self._recorded()
+        stages, output = (_LINEAR_STAGES, LINEAR) if self.name == BASELINE else (_STAGES, PREDICTIONS)
+        parameters, hashes = self._recorded(stages, output)
         self._warn_of_edits(parameters)
         if self.commit is None:
             self._require_recorded_outputs(hashes)
-        task = read_task(self._fetch(PREDICTIONS, TASK), "predict")
-        directory = self._fetch(PREDICTIONS, PROVENANCE, *(f"{split}.parquet" for split in task.scored_splits))
+        task = read_task(self._fetch(output, TASK), stages[-1])
+        directory = self._fetch(output, PROVENANCE, *(f"{split}.parquet" for split in task.scored_splits))
         provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
-        predictions = {split: load_predictions(directory, split, task) for split in task.scored_splits}
-        content = {"data": digest(provenance["data"]), "base model": digest(provenance["checkpoint"])}
+        predictions = {split: load_predictions(directory, split, task, stages[-1]) for split in task.scored_splits}
+        content = {
+            "data": digest(provenance["data"]),
+            "base model": digest(provenance["checkpoint"]),
+            SEED: provenance["parameters"]["seed"],
+        }
         return Run(
             name=self.name,
             commit=self.commit,
@@ -195,8 +203,12 @@ class _Revision(NamedTuple):
             texts={split: self._texts(task, split, predictions[split]) for split in task.scored_splits},
         )
 
-    def _recorded(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def _recorded(self, names: Sequence[str], output: Path) -> tuple[dict[str, Any], dict[str, str]]:
         """Return what dvc.lock records: parameters with keys such as "train.lr", and the hashes of files, by path.
+
+        Args:
+            names: The stages to read.
+            output: The output of the last one.
 
         Raises:
             UserError: dvc.lock mixes two runs, for example after `dvc repro train` alone.
@@ -205,7 +217,7 @@ class _Revision(NamedTuple):
         parameters: dict[str, Any] = {}
         hashes: dict[str, str] = {}
         try:
-            for stage in [stages[name] for name in _STAGES if name in stages]:
+            for stage in [stages[name] for name in names if name in stages]:
                 parameters |= _by_key(stage.get("params", {}).get(str(PARAMS), {}))
                 for entry in [*stage.get("deps", []), *stage["outs"]]:
                     if hashes.setdefault(entry["path"], entry["md5"]) != entry["md5"]:
@@ -213,8 +225,8 @@ class _Revision(NamedTuple):
                         raise self._error(reason)
         except (AttributeError, KeyError, TypeError):  # DVC was killed while it wrote the file.
             raise self._error(f"{LOCK} is incomplete") from None
-        if str(PREDICTIONS) not in hashes:
-            raise self._error(f"{LOCK} has no entry for {PREDICTIONS}")
+        if str(output) not in hashes:
+            raise self._error(f"{LOCK} has no entry for {output}")
         return parameters, hashes
 
     def _require_recorded_outputs(self, hashes: dict[str, str]) -> None:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from filelock import FileLock
 
 from pipeline.core.messages import UserError, log
+from pipeline.core.paths import CHECKPOINTS
+from pipeline.core.run_directory import remove_run_directories
 from pipeline.experiments.child_processes import DVC, ChildProcesses, dvc_environ, forwarding_signals
 from pipeline.experiments.identity import SEED, as_dvc_override, identity
 from pipeline.experiments.revisions import experiment_commits
@@ -74,6 +76,7 @@ def _run(experiment: Experiment, children: ChildProcesses) -> str | None:
     while not children.signals:
         lines = _attempt(experiment, children)
         if experiment.name in experiment_commits():
+            remove_run_directories(CHECKPOINTS, experiment.name)  # DVC has recorded the model.
             log.info("%s: done", experiment.title)
             return None
         if not any(message in line for line in lines for message in _DVC_IS_LOCKED):

@@ -45,7 +45,7 @@ class Classifier:
             batch_size: Examples per forward pass.
             precision: None means the precision in which the model's scores were measured, if this machine supports it.
             num_threads: The number of CPU threads. None means torch's default.
-            setting: Where the user sets the precision, for the error message.
+            setting: The key of params.yaml or the option that sets the precision, for the error message.
 
         Raises:
             UserError: The model cannot be loaded, or the device does not support the precision.

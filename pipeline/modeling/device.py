@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import psutil
 
 from pipeline.core.messages import UserError, log
-from pipeline.params import Precision
+from pipeline.params import PARAMS, Precision
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
 _WITHOUT_AMX = {"AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512", "AVX10_2_512"}
 
-_SETTING = "params.yaml: train.precision"
+_SETTING = "train.precision"
 
 
 class Device(NamedTuple):
@@ -51,7 +51,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
 
     from pipeline.modeling.cpu import keep_memory
 
-    device, key = usable_device(precision, setting), setting.removeprefix("params.yaml: ")
+    device = usable_device(precision, setting)
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     name = detect_hardware().name
@@ -62,9 +62,9 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         if device.precision == "bf16" and not cpu_bf16():
             log.warning(  # The factors were measured with benchmarks/cpus.py.
                 "this CPU emulates bf16. Training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
-                "and scoring is slower, too. Set %s to auto to use fp32 on this machine.", key,
+                "and scoring is slower, too. Set %s to auto to use fp32 on this machine.", setting,
             )  # fmt: skip
-    reason = f" ({key} is auto)" if precision == "auto" else ""
+    reason = f" ({setting} is auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.type, name, device.precision, reason)
     return device
 
@@ -74,7 +74,7 @@ def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING
 
     Args:
         precision: `auto` means the fastest precision that trains well on this device.
-        setting: Where the user sets the precision, for the error message.
+        setting: The key of params.yaml or the option that sets the precision, for the error message.
 
     Raises:
         UserError: The device does not support the precision. (The Trainer would silently train in fp16 on a CPU, many
@@ -85,8 +85,9 @@ def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING
         return Device(hardware.type, hardware.precisions[0])
     if precision not in hardware.precisions:
         *choices, last = "auto", *hardware.precisions
+        name = setting if setting.startswith("--") else f"{PARAMS}: {setting}"
         raise UserError(
-            f"{setting} must be {', '.join(choices)} or {last} on this machine ({hardware.name}), got {precision}."
+            f"{name} must be {', '.join(choices)} or {last} on this machine ({hardware.name}), got {precision}."
         )
     return Device(hardware.type, precision)
 

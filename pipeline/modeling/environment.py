@@ -29,7 +29,10 @@ _KERNELS = (
 
 
 def environment(device: Device) -> dict[str, Any]:
-    """Return the versions, processor, device, threads and processes of this run. Call it after `set_up_device`."""
+    """Return the versions, processor, device, threads and processes of this run.
+
+    The number of threads is the current one, so a stage calls this function after `set_up_device`, which may change it.
+    """
     entries = {
         "cpu": cpu_model(),
         "device": "cpu",

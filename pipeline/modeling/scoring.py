@@ -1,4 +1,4 @@
-"""Score examples with a fine-tuned model, for the commands predict, classify and export."""
+"""Score examples with a fine-tuned model, and pad batches and order examples in the same way for training."""
 
 import sys
 import tempfile

@@ -22,8 +22,8 @@ Spec = dict[str, Any]
 
 _MOST_POINTS = 400  # of a line. With every point of a large corpus, the page would not open.
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-_SHAPES = ("circle", "triangle-up", "diamond")
-_SIZES = (90, 90, 260)  # A baseline with the same score stays visible behind the point of the model.
+_SHAPES = ("circle", "square", "triangle-up", "diamond")
+_SIZES = (90, 90, 90, 260)  # A committed run with the same score stays visible behind the point of the model.
 _PERCENT = alt.Axis(format=".0%", tickCount=5)
 alt.data_transformers.disable_max_rows()  # The limit of 5,000 rows would stop the report of a very long training.
 
@@ -39,7 +39,7 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
 
     Args:
         rows: Each has the keys `score`, `model` and `value`, and `low` and `high` if there is an interval. There are at
-            most three models.
+            most four models.
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
     legend = alt.Legend(orient="top", title=None, columns=1)  # A row would be wider than a phone.

@@ -77,8 +77,9 @@ def _score_table(results: Results, metrics: list[str]) -> list[str]:
             row.append(show(score) + (f" ({show(interval['low'])} to {show(interval['high'])})" if interval else ""))
         rows.append(row)
         if name in task.metrics:
-            baseline = [results.evaluation[split][f"{task.baseline}_{name}"] for split in splits]
-            rows.append([f"{title} of the {BASELINES[task.baseline]}", *map(show, baseline)])
+            for key, model in (("linear", "linear model"), (task.baseline, BASELINES[task.baseline])):
+                scores = [results.evaluation[split][f"{key}_{name}"] for split in splits]
+                rows.append([f"{title} of the {model}", *map(show, scores)])
     evaluations = [results.evaluation[split] for split in splits]
     rows.append([LOSSES[task.problem_type], *(f"{evaluation['loss']:.4f}" for evaluation in evaluations)])
     rows.append([task.noun, *(str(evaluation["n"]) for evaluation in evaluations)])

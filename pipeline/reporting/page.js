@@ -21,7 +21,7 @@ function config() {
     },
     range: {
       category: ["train", "validation", "test"].map(color),
-      ordinal: ["test", "validation", "train"].map(color),
+      ordinal: ["test", "validation", "train", "muted"].map(color),
     },
   };
 }

@@ -17,7 +17,7 @@ from pipeline.reporting import charts, learning_curves, mistakes
 from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import FEW, NEGATIONS, Slice, score_slices, slice_metrics
-from pipeline.reporting.templates import TEMPLATES, rounds_to_zero, verdict
+from pipeline.reporting.templates import TEMPLATES, is_shown_as_zero, verdict
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
@@ -79,7 +79,7 @@ def _baseline_differs(results: Results, split: str) -> bool:
     if not results.baseline:
         return False
     scores, baseline_scores = results.evaluation[split], results.baseline[split]
-    return not all(rounds_to_zero(scores[name] - baseline_scores[name]) for name in results.task.metrics)
+    return not all(is_shown_as_zero(scores[name] - baseline_scores[name], name) for name in results.task.metrics)
 
 
 def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
@@ -133,6 +133,7 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
                 continue
             models = {
                 "this model": {"value": evaluation[name], **intervals[name]},
+                "linear model": {"value": evaluation[f"linear_{name}"]},
                 BASELINES[results.task.baseline]: {"value": evaluation[f"{results.task.baseline}_{name}"]},
             }
             if results.baseline:

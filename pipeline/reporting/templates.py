@@ -14,9 +14,9 @@ from pipeline.evaluation.signature import as_line
 _UNDEFINED = "\N{EN DASH}"
 
 
-def rounds_to_zero(difference: float) -> bool:
-    """Return whether a difference between scores is shown as zero. All scores are shown to three decimal places."""
-    return round(difference, 3) == 0
+def is_shown_as_zero(difference: float, name: str) -> bool:
+    """Return whether a difference in a metric is formatted as zero."""
+    return float(METRICS[name].format_difference(difference)) == 0
 
 
 def verdict(interval: Mapping[str, float], value: float, name: str) -> str:
@@ -29,21 +29,21 @@ def verdict(interval: Mapping[str, float], value: float, name: str) -> str:
 def _difference(difference: float, name: str) -> str:
     """Format a difference in a metric with its sign."""
     text = METRICS[name].format_difference(difference)
-    return f"±{text[1:]}" if rounds_to_zero(difference) else text.replace("-", "\N{MINUS SIGN}")
+    return f"±{text[1:]}" if is_shown_as_zero(difference, name) else text.replace("-", "\N{MINUS SIGN}")
 
 
 def _gap(difference: float, name: str) -> str:
     """Say how much higher or lower a metric of the model is than the score that it is compared with."""
     metric = METRICS[name]
-    if rounds_to_zero(difference):
+    if is_shown_as_zero(difference, name):
         return f"{metric.title} is the same"
     unit = "" if metric.scale == "error" else " percentage points"
     return f"{metric.title} is {metric.format(abs(difference))}{unit} {'higher' if difference > 0 else 'lower'}"
 
 
-def _bias(mean_error: float) -> str:
+def _bias(mean_error: float, mean_absolute_error: float) -> str:
     """Say in which direction the predictions of a regression are off on average."""
-    if rounds_to_zero(mean_error):
+    if abs(mean_error) < 0.01 * mean_absolute_error or mean_error == 0:
         return "neither too high nor too low"
     return "too high" if mean_error > 0 else "too low"
 

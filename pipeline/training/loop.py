@@ -131,7 +131,8 @@ def _accelerator(inputs: TrainInputs, params: TrainParams) -> Accelerator:
     """Create the Accelerator, and seed the random generators."""
     device = inputs.device
     AcceleratorState._reset_state(reset_partial_state=True)  # An earlier run in this process may have left a state.
-    accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=device.precision.replace("fp32", "no"))
+    mixed_precision = "no" if device.precision == "fp32" else device.precision
+    accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=mixed_precision)
     if params.deterministic and device.type != "cpu":
         enable_full_determinism(params.seed)
     else:

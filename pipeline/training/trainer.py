@@ -113,6 +113,7 @@ class CorrectedTrainer(Trainer):
     def check_optimizer(self) -> None:
         """Raise UserError if the optimizer or the schedule cannot be created. The Trainer would show a traceback."""
         try:
+            # `train` creates them again, with the real number of steps, so these ones are thrown away.
             self.create_optimizer_and_scheduler(num_training_steps=1)
         except (ImportError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())

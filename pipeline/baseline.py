@@ -1,0 +1,135 @@
+"""Train a linear model on the words and characters of the texts, to see what the transformer gains over it."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import FeatureUnion, make_union
+from threadpoolctl import threadpool_limits
+
+from pipeline.cli import run
+from pipeline.core.messages import log
+from pipeline.core.output import atomic_output, write_text
+from pipeline.core.packages import REQUIREMENTS, require_locked
+from pipeline.core.parquet import read_split
+from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
+from pipeline.core.task import TASK, TRAIN, Task, read_task
+from pipeline.evaluation.prediction_files import write_predictions
+from pipeline.params import keys_of, load_params
+
+_MOST_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
+_CHUNK = 10_000  # rows that are predicted at once
+_CERTAIN = 20.0  # Its negative is the logit of classes that train does not have: a probability of about 1e-9.
+_WORD = re.compile(r"\w+")
+
+
+def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
+    """Train a linear model on train, and write its predictions for the other splits as the stage predict does.
+
+    The features are TF-IDF values of words, pairs of words, and three to five characters. The model is a logistic
+    regression, one for each label if an example can have several, or a ridge regression. All of its settings are the
+    defaults of scikit-learn.
+
+    Args:
+        max_samples: The number of examples to predict of each split, as in the stage predict. None means all.
+
+    Raises:
+        UserError: An input is missing or damaged.
+    """
+    task = read_task(raw, "download")
+    train = read_split(raw, TRAIN, "download").select([*task.text_columns, "label"]).to_pandas()
+    if len(train) > _MOST_ROWS:
+        log.info("the linear model learns from a random %s of %s %s", f"{_MOST_ROWS:,}", f"{len(train):,}", task.noun)
+        train = train.sample(_MOST_ROWS, random_state=0)
+    vectorizer = _vectorizer().fit(pd.concat([train[name] for name in task.text_columns]))
+    with threadpool_limits(1):  # With several threads, the last digits of sums depend on their number.
+        model = _model(task).fit(_features(vectorizer, train, task), _labels(train))
+    with atomic_output(out) as draft:
+        draft.mkdir()
+        for split in task.predicted_splits:
+            rows = read_split(raw, split, "download").slice(0, max_samples).to_pandas()
+            chunks = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
+            logits = np.concatenate([_logits(model, _features(vectorizer, chunk, task), task) for chunk in chunks])
+            labels = _labels(rows) if split in task.scored_splits else None
+            write_predictions(draft, split, task, rows["idx"].to_numpy(), labels, logits)
+        shutil.copy(raw / TASK, draft)
+        provenance = {
+            "checkpoint": {"checkpoint": "linear", "revision": None},
+            "code": "",
+            "data": read_json(raw / SOURCE, "download"),
+            "environment": {},
+            "parameters": {"seed": 0},
+        }
+        write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+
+
+def _vectorizer() -> FeatureUnion:
+    settings = {"max_features": 100_000, "sublinear_tf": True, "dtype": np.float32}
+    return make_union(
+        # Single letters and punctuation are words too, so that each text has some.
+        TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), **settings),
+        TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), **settings),
+    )
+
+
+def _model(task: Task) -> Any:
+    if task.problem_type == "regression":
+        return Ridge()
+    model = LogisticRegression(max_iter=1000)
+    return model if task.problem_type == "single_label_classification" else OneVsRestClassifier(model)
+
+
+def _labels(rows: pd.DataFrame) -> NDArray[Any]:
+    return np.array(rows["label"].tolist())
+
+
+def _features(vectorizer: FeatureUnion, rows: pd.DataFrame, task: Task) -> csr_matrix:
+    """Return the features of the rows. For pairs: those of each text, their difference, product and overlap."""
+    texts = [rows[name] for name in task.text_columns]
+    if not task.pairs:
+        return vectorizer.transform(texts[0])
+    first, second = map(vectorizer.transform, texts)
+    product = first.multiply(second)
+    similarity = csr_matrix(product.sum(axis=1))
+    overlap = csr_matrix([_overlap(*pair) for pair in zip(*texts, strict=True)])
+    return hstack([first, second, abs(first - second), product, similarity, overlap]).tocsr()
+
+
+def _overlap(first: str, second: str) -> list[float]:
+    """Return the common words of two texts as a proportion of the words of both, of the first, and of the second."""
+    words = [set(_WORD.findall(text.lower())) for text in (first, second)]
+    common = len(words[0] & words[1])
+    return [common / max(len(all_words), 1) for all_words in (words[0] | words[1], *words)]
+
+
+def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]:
+    """Return the logits, shape (rows, outputs)."""
+    rows = features.shape[0]
+    compute = model.predict if task.problem_type == "regression" else model.decision_function
+    scores: NDArray[np.float64] = compute(features)
+    if task.problem_type != "single_label_classification":
+        return scores.reshape(rows, task.outputs)
+    if len(model.classes_) == 2:
+        scores = np.column_stack([-scores / 2, scores / 2])
+    logits = np.full((rows, task.outputs), -_CERTAIN)
+    logits[:, model.classes_] = scores
+    return logits
+
+
+def main() -> None:
+    require_locked()
+    require_locked(REQUIREMENTS, ["scikit-learn"])
+    baseline(RAW, LINEAR, load_params().predict.max_samples)
+
+
+if __name__ == "__main__":
+    run(main, keys_of("predict.max_samples"))

@@ -1,0 +1,94 @@
+"""The stage baseline: a linear model on TF-IDF features."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.baseline import baseline
+from pipeline.core.messages import UserError
+from pipeline.core.task import Task
+from pipeline.evaluate import evaluate
+from pipeline.evaluation.predictions import load_predictions
+
+WORDS = ("harbor", "meadow", "copper")
+
+
+def write_raw(directory: Path, task: Task, train: Sequence[Any], validation: Sequence[Any]) -> Path:
+    """Write data/raw with the labels of the splits. The text of a row consists of the words of its labels."""
+    directory.mkdir()
+    task.write(directory)
+    (directory / "source.json").write_text('{"sha256": {}}')
+    for split, labels in (("train", train), ("validation", validation)):
+        texts = [_text(task, label) for label in labels]
+        columns = {"idx": np.arange(len(labels), dtype=np.int32), "label": list(labels), task.text_columns[0]: texts}
+        pq.write_table(pa.table(columns), directory / f"{split}.parquet")
+    return directory
+
+
+def _text(task: Task, label: Any) -> str:
+    if task.problem_type == "multi_label_classification":
+        return "the " + " ".join(word for word, present in zip(WORDS, label, strict=True) if present)
+    return f"a {WORDS[label]}"
+
+
+def make_task(**changes: Any) -> Task:
+    values = {
+        "name": "custom", "problem_type": "single_label_classification", "text_columns": ["text"],
+        "labels": list(WORDS), "metrics": ["accuracy"], "metric_for_best_model": "accuracy",
+        "predicted_splits": ["validation"],
+    }  # fmt: skip
+    return Task(**{**values, **changes})
+
+
+def test_a_class_that_train_does_not_have_is_never_predicted(tmp_path: Path) -> None:
+    task = make_task()
+    raw = write_raw(tmp_path / "raw", task, [0, 2] * 10, [0, 1, 2])
+    baseline(raw, tmp_path / "baseline")
+    predictions = load_predictions(tmp_path / "baseline", "validation", task)
+    assert predictions.predicted.tolist()[::2] == [0, 2]
+    assert predictions.probability is not None
+    assert predictions.probability.shape == (3, 3)
+    assert predictions.probability[:, 1].max() < 0.001
+
+
+@pytest.mark.filterwarnings("ignore:Label .* is present in all training examples")
+def test_a_label_that_every_training_example_has_is_predicted(tmp_path: Path) -> None:
+    task = make_task(problem_type="multi_label_classification")
+    raw = write_raw(tmp_path / "raw", task, [[1, 1, 0], [1, 0, 1]] * 10, [[1, 1, 0], [1, 0, 1]])
+    baseline(raw, tmp_path / "baseline")
+    predictions = load_predictions(tmp_path / "baseline", "validation", task)
+    assert predictions.predicted.tolist() == [[1, 1, 0], [1, 0, 1]]
+
+
+def test_texts_without_words_are_accepted(tmp_path: Path) -> None:
+    task = make_task()
+    raw = write_raw(tmp_path / "raw", task, [0, 1, 2] * 3, [0, 1, 2])
+    for file in raw.glob("*.parquet"):
+        rows = pq.read_table(file)
+        symbols = pa.array(["\N{SNOWMAN}\N{UMBRELLA}\N{BLACK SCISSORS}"[label] for label in rows["label"].to_pylist()])
+        pq.write_table(rows.set_column(rows.schema.get_field_index("text"), "text", symbols), file)
+    baseline(raw, tmp_path / "baseline")
+    assert load_predictions(tmp_path / "baseline", "validation", task).right.all()
+
+
+def test_the_same_rows_give_the_same_bytes_and_max_samples_the_first_ones(raw: Path, tmp_path: Path) -> None:
+    for name, rows in (("first", None), ("second", None), ("sample", 7)):
+        baseline(raw, tmp_path / name, rows)
+    for file in (tmp_path / "first").iterdir():
+        assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes()
+    every, sample = (pq.read_table(tmp_path / name / "test.parquet") for name in ("first", "sample"))
+    assert sample == every.slice(0, 7)
+
+
+def test_evaluate_rejects_a_baseline_with_other_rows(raw: Path, tmp_path: Path) -> None:
+    baseline(raw, tmp_path / "baseline")
+    shutil.copytree(tmp_path / "baseline", tmp_path / "predictions")
+    baseline(raw, tmp_path / "baseline", 7)
+    with pytest.raises(UserError, match=r'baseline/validation\.parquet .*"dvc repro"'):
+        evaluate(tmp_path / "predictions", tmp_path / "baseline", tmp_path / "metrics")
