@@ -25,6 +25,7 @@ from pipeline.sources.corpus import Corpus, describe_rows
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
+from pipeline.sources.folds import take_fold
 from pipeline.sources.glue_rows import load_glue
 from pipeline.sources.hub_data import load_hub
 from pipeline.sources.splits import groups_sharing_a_text
@@ -44,6 +45,8 @@ def download(out: Path, params: DataParams) -> None:
         draft.mkdir()
         corpus = _load(params)
         _require_rows(corpus, params)
+        if params.split.fold:
+            corpus = take_fold(corpus, params.split)
         hashes = {split: hash_rows(rows, corpus.task.text_columns) for split, rows in corpus.splits.items()}
         if params.on_leakage != "warn":
             corpus, hashes = _drop_leaked(corpus, hashes, params)

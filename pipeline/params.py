@@ -66,6 +66,13 @@ def _check_launcher(command: str) -> str:
     return command
 
 
+def _check_fold(fold: str) -> str:
+    number, _, k = fold.partition("/")
+    if not (number.isdecimal() and k.isdecimal() and 1 <= int(number) <= int(k) and int(k) >= 2):
+        raise ValueError('must be null, or the number of a fold and the number of folds, such as "1/5"')
+    return fold
+
+
 def _check_encoding(name: str) -> str:
     try:
         codecs.lookup(name)
@@ -109,6 +116,7 @@ class SplitParams(Section):
     column: str | None
     seed: Seed
     fractions: list[float]
+    fold: Annotated[str, AfterValidator(_check_fold)] | None
 
 
 class DataParams(Section):

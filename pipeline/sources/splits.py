@@ -148,8 +148,8 @@ def _assign_splits(
     if split.type == "random":
         return _proportional(np.zeros(size), counts, split.seed)
     if split.type == "stratify":
-        strata = _strata(rows["label"], task.problem_type) if split_values is None else split_values
-        names = _proportional(strata, counts, split.seed)
+        values = strata(rows["label"], task.problem_type) if split_values is None else split_values
+        names = _proportional(values, counts, split.seed)
         if task.problem_type == "single_label_classification":
             _keep_classes_in_train(names, rows["label"].to_numpy(dtype=np.int64))
         return names
@@ -175,9 +175,9 @@ def _cut(positions: NDArray[np.float64], sizes: Mapping[str, float]) -> SplitNam
     return np.select([is_test, is_validation], ["test", "validation"], TRAIN).astype(object)
 
 
-def _strata(labels: pd.Series, problem_type: ProblemType) -> NDArray[Any]:
+def strata(labels: pd.Series, problem_type: ProblemType) -> NDArray[np.int64]:
     """Return a number for the label of each row. It is the same for all rows of a regression."""
-    numbers: NDArray[Any] = np.zeros(len(labels))
+    numbers: NDArray[np.int64] = np.zeros(len(labels), dtype=np.int64)
     if problem_type == "single_label_classification":
         numbers = labels.to_numpy(dtype=np.int64)
     elif problem_type == "multi_label_classification":
