@@ -16,19 +16,21 @@ from pipeline.core.yaml12 import read_yaml
 from pipeline.params import LOCK, PARAMS, Params, load_params
 
 SEED = "train.seed"
+FOLD = "data.split.fold"
 _PIPELINE = Path("dvc.yaml")
 _OUTPUTS = ("outs", "metrics", "plots")  # the keys for the outputs of a stage in dvc.yaml
 _CODE = {".py", ".jinja", ".js", ".css"}  # the types of files in a sub-package that DVC tracks, see .dvcignore
 
 
-def identity(overrides: list[str]) -> str:
-    """Hash everything that can change the results of a run, except for the seed.
+def identity(overrides: list[str], varied: str = SEED) -> str:
+    """Hash everything that can change the results of a run, except for the key that the runs of a group vary.
 
     The hash covers the parameters, the code, the locked packages, the user's own data, a local base model, and the
     environment of this machine.
 
     Args:
         overrides: Parameters as for `dvc exp run -S`.
+        varied: SEED or FOLD.
 
     Raises:
         UserError: DVC or `load_params` rejects an override.
@@ -36,9 +38,10 @@ def identity(overrides: list[str]) -> str:
     from pipeline.modeling.device import usable_device
     from pipeline.modeling.environment import environment
 
-    params = overridden(overrides).model_dump()
+    params = overridden(overrides, varied).model_dump()
     surroundings = environment(usable_device(params["train"]["precision"]))
-    del params["train"]["seed"]
+    if varied == SEED:
+        del params["train"]["seed"]
     params["runtime"] = params["runtime"]["launcher"]  # The other keys cannot change a result.
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
     files = _code()
@@ -64,8 +67,8 @@ def _file_hash(file: Path, size: int, modified: int) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def overridden(overrides: list[str]) -> Params:
-    """Return params.yaml with the overrides of a run.
+def overridden(overrides: list[str], varied: str = SEED) -> Params:
+    """Return params.yaml with the overrides of a run, which must not set the key that the runs vary.
 
     Raises:
         UserError: DVC or `load_params` rejects an override.
@@ -74,8 +77,8 @@ def overridden(overrides: list[str]) -> Params:
 
     load_params()  # An error in the file itself must not be blamed on an override.
     settings = " ".join(overrides)
-    if any(override.lstrip("+").startswith(f"{SEED}=") for override in overrides):
-        raise UserError(f"{settings}: {SEED} is chosen for each run. Remove it.")
+    if any(override.lstrip("+").startswith(f"{varied}=") for override in overrides):
+        raise UserError(f"{settings}: {varied} is chosen for each run. Remove it.")
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, PARAMS)
         shutil.copyfile(PARAMS, copy)

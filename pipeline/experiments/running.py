@@ -30,12 +30,14 @@ class Experiment(NamedTuple):
         overrides: Parameters as for `dvc exp run -S`.
         title: The beginning of each log line about the experiment, such as "seed 2 of 5".
         stages: The stages to run, together with the stages that they need. Empty means all stages.
+        varied: The key that differs between the runs of a group. The last override sets it.
     """
 
     name: str
     overrides: list[str]
     title: str
     stages: Sequence[str] = ()
+    varied: str = SEED
 
 
 def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[str, None, None]:
@@ -129,8 +131,7 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
 
 def _require_unchanged(experiment: Experiment) -> None:
     """Raise UserError if the files that DVC would run now no longer match the name of the experiment."""
-    overrides = [override for override in experiment.overrides if not override.startswith(f"{SEED}=")]
-    if identity(overrides) not in experiment.name:
+    if identity(experiment.overrides[:-1], experiment.varied) not in experiment.name:
         raise UserError(
             "params.yaml, the code or the data has changed since this command began. Run the command again. "
             "Finished runs are kept."

@@ -21,9 +21,9 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     """Return the corpus with a fold of its labeled rows as test. The original test split is not used.
 
     The rows of train and validation together are cut into k folds of about the same size, with about the same
-    proportion of each label. Rows that share a text, or the value of `split.column` with the split type "group", are in the same
-    fold. Of the other folds, a part as large as the original validation split becomes validation, and the rest train.
-    It is cut in the same way, so the score of the fold does not depend on the choice of the epoch.
+    proportion of each label. Rows that share a text, or the value of `split.column` with the split type "group", are
+    in the same fold. Of the other folds, a part as large as the original validation split becomes validation, so the
+    epoch is not chosen on the fold, and the rest becomes train.
 
     The `idx` of a row of validation follows those of train, if both have the same numbers.
 
