@@ -47,6 +47,7 @@ def download(out: Path, params: DataParams) -> None:
         hashes = {split: hash_rows(rows, corpus.task.text_columns) for split, rows in corpus.splits.items()}
         if params.on_leakage != "warn":
             corpus, hashes = _drop_leaked(corpus, hashes, params)
+        _require_two_classes(corpus)
         task, splits = corpus.task, corpus.splits
         if GROUP not in splits[TRAIN]:
             splits = {**splits, TRAIN: splits[TRAIN].assign(**{GROUP: groups_sharing_a_text(hashes[TRAIN])})}
@@ -82,6 +83,15 @@ def _require_rows(corpus: Corpus, params: DataParams) -> None:
                 f'current data.split.type "{params.split.type}", data.split.fractions, data.on_missing and '
                 "data.on_leakage. Change these keys, or add rows."
             )
+
+
+def _require_two_classes(corpus: Corpus) -> None:
+    """Raise UserError if train has one class only, which is possible after splitting, and after dropping rows."""
+    if corpus.task.problem_type == "single_label_classification" and corpus.splits[TRAIN]["label"].nunique() < 2:
+        raise UserError(
+            f"{corpus.task.name}: train would have only one class. Change data.split, data.on_missing or "
+            "data.on_leakage, or add rows."
+        )
 
 
 def _drop_leaked(
@@ -138,8 +148,8 @@ def _log_card(task: Task, card: DataCard) -> None:
     if task.verdict_split == "validation":
         reason = "test has no labels" if "test" in task.predicted_splits else "the data has no test split"
         log.info(
-            "%s, so verdicts use validation. If train.keep is best, its scores are slightly optimistic, because it "
-            "also chooses the epoch.",
+            "%s, so verdicts use validation. If train.keep is best, validation scores are slightly optimistic, because "
+            "validation also chooses the epoch.",
             reason,
         )
     for warning in card.warnings:

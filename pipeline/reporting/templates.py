@@ -42,8 +42,8 @@ def _gap(difference: float, name: str) -> str:
 
 
 def _bias(mean_error: float, mean_absolute_error: float) -> str:
-    """Say in which direction the predictions of a regression are off on average."""
-    if abs(mean_error) < 0.01 * mean_absolute_error or mean_error == 0:
+    """Say in which direction the predictions of a regression are off on average, if by more than 1% of the errors."""
+    if abs(mean_error) <= 0.01 * mean_absolute_error:
         return "neither too high nor too low"
     return "too high" if mean_error > 0 else "too low"
 
