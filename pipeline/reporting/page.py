@@ -35,9 +35,9 @@ def page(results: Results) -> str:
     train_labels = results.card.splits[TRAIN].labels
     return TEMPLATES.get_template("page.html.jinja").render(
         **vars(results),
-        baseline_differs=_baseline_differs(results, main),
         baseline_names=BASELINES,
         charts=_charts(results, splits, epochs, curve_names, slices[main]),
+        committed_differs=_committed_differs(results, main),
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
         curve_verdicts=learning_curves.judge(
@@ -74,12 +74,12 @@ def page(results: Results) -> str:
     )
 
 
-def _baseline_differs(results: Results, split: str) -> bool:
+def _committed_differs(results: Results, split: str) -> bool:
     """Return whether there is a committed baseline, and one of its scores differs visibly."""
-    if not results.baseline:
+    if not results.committed:
         return False
-    scores, baseline_scores = results.evaluation[split], results.baseline[split]
-    return not all(rounds_to_zero(scores[name] - baseline_scores[name]) for name in results.task.metrics)
+    scores, committed_scores = results.evaluation[split], results.committed[split]
+    return not all(rounds_to_zero(scores[name] - committed_scores[name]) for name in results.task.metrics)
 
 
 def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
@@ -135,8 +135,8 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
                 "this model": {"value": evaluation[name], **intervals[name]},
                 BASELINES[results.task.baseline]: {"value": evaluation[f"{results.task.baseline}_{name}"]},
             }
-            if results.baseline:
-                models["committed baseline"] = {"value": results.baseline[split][name]}
+            if results.committed:
+                models["committed baseline"] = {"value": results.committed[split][name]}
             # The titles have to fit on a phone: "mismatched" for the split, and "Pearson" for the metric.
             title = f"{split.removeprefix('validation_')} {METRICS[name].title.removesuffix(' correlation')}"
             rows += [{"score": title, "model": model, **values} for model, values in models.items()]

@@ -89,12 +89,12 @@ TEMPLATES.filters |= {
     "format_score": _format_score,
     "gap": _gap,
     "in_percent": _in_percent,
+    "metric_title": lambda name: SCORES[name].title,
     "number": _number,
     "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
     "percent": lambda proportion: _UNDEFINED if proportion is None else percent(proportion),
     "sha256": _sha256,
     "signature_line": as_line,
     "thousands": "{:,}".format,
-    "title": lambda name: SCORES[name].title,
     "verdict": verdict,
 }
