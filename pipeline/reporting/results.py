@@ -14,7 +14,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output, require
-from pipeline.core.task import Task, read_task
+from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
 BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # what people call `Task.baseline`
@@ -63,6 +63,12 @@ class Results:
     max_length: int
     provenance: dict[str, Any]
     evaluation_md5: str
+
+    @property
+    def sample_size(self) -> int | None:
+        """The number of rows in the random sample of train that the model learned from. None if it had all rows."""
+        size: int | None = self.provenance["parameters"]["max_train_samples"]
+        return None if size is None or size >= self.card.splits[TRAIN].rows else size
 
 
 def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, data_name: str) -> Results:
