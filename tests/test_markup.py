@@ -69,7 +69,7 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         rows={},
         predictions={},
         plots={},
-        baseline=None,
+        committed=None,
         lengths={},
         evaluation_md5="",
     )
