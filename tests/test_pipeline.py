@@ -216,7 +216,7 @@ def test_a_clone_gets_the_results_from_a_remote(project: Project, tmp_path: Path
     clone.run("dvc", "pull", "--run-cache")
     assert clone.repro() == []
     clone.set("predict.max_samples", "100")
-    assert clone.repro() == ["check", "predict", "evaluate", "report"]
+    assert clone.repro() == ["check", "baseline", "predict", "evaluate", "report"]
     out = clone.run("python", "-m", "pipeline.compare", "main", "main")
     assert "the predictions are identical" in out
 
