@@ -5,7 +5,6 @@ from pipeline.cli import run  # First, so that a signal during the other imports
 # isort: split
 
 import hashlib
-import json
 import re
 import shutil
 import warnings
@@ -25,7 +24,7 @@ from sklearn.pipeline import FeatureUnion, make_union
 from threadpoolctl import threadpool_limits
 
 from pipeline.core.messages import log
-from pipeline.core.output import atomic_output, write_text
+from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import REQUIREMENTS, require_locked
 from pipeline.core.parquet import read_split
 from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
@@ -74,7 +73,7 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
             "environment": {},
             "parameters": {"seed": 0},
         }
-        write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+        write_json(draft / PROVENANCE, provenance)
 
 
 def _read_train(raw: Path, task: Task) -> pd.DataFrame:
@@ -110,10 +109,10 @@ def _model(task: Task) -> Any:
 def _fit(model: Any, features: csr_matrix, labels: NDArray[Any]) -> Any:
     """Fit the model. The same rows give the same model on any number of cores."""
     # With several threads, the last digits of sums depend on their number.
-    with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
+    with threadpool_limits(1), warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(features, labels)
-    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in recorded):
         log.warning("the linear model has not converged, so its scores may be too low")
     return model
 
@@ -140,9 +139,9 @@ def _features(vectorizer: FeatureUnion, rows: pd.DataFrame, task: Task) -> csr_m
 
 def _overlap(first: str, second: str) -> list[float]:
     """Return the common words of two texts as a proportion of the words of both, of the first, and of the second."""
-    words = [set(_WORD.findall(text.lower())) for text in (first, second)]
-    common = len(words[0] & words[1])
-    return [common / max(len(all_words), 1) for all_words in (words[0] | words[1], *words)]
+    first_words, second_words = (set(_WORD.findall(text.lower())) for text in (first, second))
+    common = len(first_words & second_words)
+    return [common / max(len(words), 1) for words in (first_words | second_words, first_words, second_words)]
 
 
 def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]:

@@ -159,9 +159,9 @@ def require_room(files: dict[Path, Path], force: bool) -> None:
     """
     if not files:
         return
-    named_after_split = [path for path in sorted(CUSTOM.glob("*")) if path.suffix != ".dvc" and split_from_name(path)]
-    if blocking := [path.name for path in named_after_split if not _belongs_to_split(path)]:
-        raise UserError(f"{CUSTOM} has {listing(blocking)}, with the name of a split. Move it to another directory.")
+    candidates = [path for path in sorted(CUSTOM.glob("*")) if path.suffix != ".dvc" and split_from_name(path)]
+    if unreadable := [path.name for path in candidates if not _belongs_to_split(path)]:
+        raise UserError(f"{CUSTOM} has {listing(unreadable)}, with the name of a split. Move it to another directory.")
     earlier = earlier_files()
     if not earlier:
         return
