@@ -1,8 +1,10 @@
 """Train a linear model on the words and characters of the texts, to see what the transformer gains over it."""
 
-from pipeline.cli import run  # First, so that a signal during the other imports ends the command cleanly.
+from pipeline.cli import as_command, parse_arguments
+from pipeline.params import keys_of, load_params
 
-# isort: split
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    parse_arguments(keys_of("predict.max_samples"))
 
 import hashlib
 import re
@@ -25,12 +27,11 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.core.messages import log
 from pipeline.core.output import atomic_output, write_json
-from pipeline.core.packages import REQUIREMENTS, require_locked
+from pipeline.core.packages import require_locked
 from pipeline.core.parquet import read_split
 from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.prediction_files import write_predictions
-from pipeline.params import keys_of, load_params
 
 _MOST_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
 _MOST_FEATURES = 100_000  # of words, and of characters
@@ -160,9 +161,9 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
 
 def main() -> None:
     require_locked()
-    require_locked(REQUIREMENTS, ["scikit-learn"])
     baseline(RAW, LINEAR, load_params().predict.max_samples)
 
 
 if __name__ == "__main__":
-    run(main, keys_of("predict.max_samples"))
+    with as_command():
+        main()

@@ -54,7 +54,7 @@ def remove_scores() -> None:
 
 def main() -> None:
     require_locked()
-    require_locked(REQUIREMENTS, [*REPORT_PACKAGES, "scikit-learn"])
+    require_locked(REQUIREMENTS, REPORT_PACKAGES)
     check(load_params())
     remove_scores()
     # Other stages depend on this file only so that they run after this stage. Its content never changes, so it never

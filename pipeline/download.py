@@ -1,8 +1,10 @@
 """Download a corpus or read your files, and report problems with the data."""
 
-from pipeline.cli import run  # First, because it sets variables that the packages read when they are imported.
+from pipeline.cli import as_command, parse_arguments
+from pipeline.params import DataParams, keys_of, load_params
 
-# isort: split
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    parse_arguments(keys_of("data"))
 
 from dataclasses import replace
 from itertools import combinations
@@ -20,7 +22,6 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
-from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources.corpus import Corpus, describe_rows
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
@@ -163,4 +164,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("data"))
+    with as_command():
+        main()
