@@ -1,8 +1,16 @@
 """Train a linear model on the words and characters of the texts, to see what the transformer gains over it."""
 
-import json
+from pipeline.cli import as_command, parse_arguments
+from pipeline.params import keys_of, load_params
+
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    parse_arguments(keys_of("predict.max_samples"))
+
+import hashlib
 import re
 import shutil
+import warnings
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,34 +18,35 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, make_union
 from threadpoolctl import threadpool_limits
 
-from pipeline.cli import run
 from pipeline.core.messages import log
-from pipeline.core.output import atomic_output, write_text
-from pipeline.core.packages import REQUIREMENTS, require_locked
+from pipeline.core.output import atomic_output, write_json
+from pipeline.core.packages import require_locked
 from pipeline.core.parquet import read_split
 from pipeline.core.paths import LINEAR, PROVENANCE, RAW, SOURCE, read_json
 from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.evaluation.prediction_files import write_predictions
-from pipeline.params import keys_of, load_params
 
 _MOST_ROWS = 50_000  # of train; the features of a million rows would need tens of gigabytes
+_MOST_FEATURES = 100_000  # of words, and of characters
+_MOST_WEIGHTS = 4_000_000  # features times classes; the solver needs 200 bytes for each
 _CHUNK = 10_000  # rows that are predicted at once
-_CERTAIN = 20.0  # Its negative is the logit of classes that train does not have: a probability of about 1e-9.
+_ABSENT = -20.0  # the logit of a class that train does not have: a probability of about 1e-9
 _WORD = re.compile(r"\w+")
 
 
 def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
-    """Train a linear model on train, and write its predictions for the other splits as the stage predict does.
+    """Train a linear model on train, and write its predictions for the other splits in the format of the stage predict.
 
-    The features are TF-IDF values of words, pairs of words, and three to five characters. The model is a logistic
-    regression, one for each label if an example can have several, or a ridge regression. All of its settings are the
-    defaults of scikit-learn.
+    The features are TF-IDF values of words, pairs of words, and sequences of three to five characters. The model is a
+    logistic regression, one for each label if an example can have several, or a ridge regression. The strength of the
+    regularization is scikit-learn's default, and is not tuned.
 
     Args:
         max_samples: The number of examples to predict of each split, as in the stage predict. None means all.
@@ -46,13 +55,9 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
         UserError: An input is missing or damaged.
     """
     task = read_task(raw, "download")
-    train = read_split(raw, TRAIN, "download").select([*task.text_columns, "label"]).to_pandas()
-    if len(train) > _MOST_ROWS:
-        log.info("the linear model learns from a random %s of %s %s", f"{_MOST_ROWS:,}", f"{len(train):,}", task.noun)
-        train = train.sample(_MOST_ROWS, random_state=0)
-    vectorizer = _vectorizer().fit(pd.concat([train[name] for name in task.text_columns]))
-    with threadpool_limits(1):  # With several threads, the last digits of sums depend on their number.
-        model = _model(task).fit(_features(vectorizer, train, task), _labels(train))
+    train = _read_train(raw, task)
+    vectorizer = _vectorizer(task).fit(pd.concat([train[name] for name in task.text_columns]))
+    model = _fit(_model(task), _features(vectorizer, train, task), _labels(train))
     with atomic_output(out) as draft:
         draft.mkdir()
         for split in task.predicted_splits:
@@ -63,17 +68,31 @@ def baseline(raw: Path, out: Path, max_samples: int | None = None) -> None:
             write_predictions(draft, split, task, rows["idx"].to_numpy(), labels, logits)
         shutil.copy(raw / TASK, draft)
         provenance = {
-            "checkpoint": {"checkpoint": "linear", "revision": None},
-            "code": "",
+            "checkpoint": {"checkpoint": "linear", "revision": version("scikit-learn")},
+            "code": hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16],
             "data": read_json(raw / SOURCE, "download"),
             "environment": {},
             "parameters": {"seed": 0},
         }
-        write_text(draft / PROVENANCE, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
+        write_json(draft / PROVENANCE, provenance)
 
 
-def _vectorizer() -> FeatureUnion:
-    settings = {"max_features": 100_000, "sublinear_tf": True, "dtype": np.float32}
+def _read_train(raw: Path, task: Task) -> pd.DataFrame:
+    """Read the texts and labels of train, or of a random sample of its rows if there are too many."""
+    table = read_split(raw, TRAIN, "download").select([*task.text_columns, "label"])
+    if len(table) > _MOST_ROWS:
+        log.info("the linear model learns from a random %s of %s %s", f"{_MOST_ROWS:,}", f"{len(table):,}", task.noun)
+        table = table.take(np.sort(np.random.default_rng(0).choice(len(table), _MOST_ROWS, replace=False)))
+    return table.to_pandas()
+
+
+def _vectorizer(task: Task) -> FeatureUnion:
+    parts = 4 if task.pairs else 1  # see `_features`
+    settings = {
+        "max_features": min(_MOST_FEATURES, _MOST_WEIGHTS // (task.outputs * parts)),
+        "sublinear_tf": True,
+        "dtype": np.float32,
+    }
     return make_union(
         # Single letters and punctuation are words too, so that each text has some.
         TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), **settings),
@@ -88,12 +107,27 @@ def _model(task: Task) -> Any:
     return model if task.problem_type == "single_label_classification" else OneVsRestClassifier(model)
 
 
+def _fit(model: Any, features: csr_matrix, labels: NDArray[Any]) -> Any:
+    """Fit the model. The same rows give the same model on any number of cores."""
+    # With several threads, the last digits of sums depend on their number.
+    with threadpool_limits(1), warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(features, labels)
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in recorded):
+        log.warning("the linear model has not converged, so its scores may be too low")
+    return model
+
+
 def _labels(rows: pd.DataFrame) -> NDArray[Any]:
     return np.array(rows["label"].tolist())
 
 
 def _features(vectorizer: FeatureUnion, rows: pd.DataFrame, task: Task) -> csr_matrix:
-    """Return the features of the rows. For pairs: those of each text, their difference, product and overlap."""
+    """Return the features of the rows.
+
+    For pairs, they are the features of both texts, their absolute difference, their product and its sum, and the
+    overlap of the words.
+    """
     texts = [rows[name] for name in task.text_columns]
     if not task.pairs:
         return vectorizer.transform(texts[0])
@@ -106,9 +140,9 @@ def _features(vectorizer: FeatureUnion, rows: pd.DataFrame, task: Task) -> csr_m
 
 def _overlap(first: str, second: str) -> list[float]:
     """Return the common words of two texts as a proportion of the words of both, of the first, and of the second."""
-    words = [set(_WORD.findall(text.lower())) for text in (first, second)]
-    common = len(words[0] & words[1])
-    return [common / max(len(all_words), 1) for all_words in (words[0] | words[1], *words)]
+    first_words, second_words = (set(_WORD.findall(text.lower())) for text in (first, second))
+    common = len(first_words & second_words)
+    return [common / max(len(words), 1) for words in (first_words | second_words, first_words, second_words)]
 
 
 def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]:
@@ -120,16 +154,16 @@ def _logits(model: Any, features: csr_matrix, task: Task) -> NDArray[np.float64]
         return scores.reshape(rows, task.outputs)
     if len(model.classes_) == 2:
         scores = np.column_stack([-scores / 2, scores / 2])
-    logits = np.full((rows, task.outputs), -_CERTAIN)
+    logits = np.full((rows, task.outputs), _ABSENT)
     logits[:, model.classes_] = scores
     return logits
 
 
 def main() -> None:
     require_locked()
-    require_locked(REQUIREMENTS, ["scikit-learn"])
     baseline(RAW, LINEAR, load_params().predict.max_samples)
 
 
 if __name__ == "__main__":
-    run(main, keys_of("predict.max_samples"))
+    with as_command():
+        main()

@@ -33,8 +33,8 @@ _STAGE_USAGE = (
 )
 
 
-def run(main: Callable[[], None], keys: Sequence[str] | None = None) -> None:
-    """Run the `main` of a stage, or of another command without arguments. Only `--help` is an option.
+def parse_arguments(keys: Sequence[str] | None = None) -> None:
+    """Parse the command line of a stage, or of another command without arguments. Only `--help` is an option.
 
     Args:
         keys: The keys of params.yaml that the stage reads, for its `--help`. None if the command is not a stage.
@@ -44,6 +44,11 @@ def run(main: Callable[[], None], keys: Sequence[str] | None = None) -> None:
         parser.description = f"{parser.description}\n{_STAGE_USAGE}"
         parser.epilog = textwrap.fill(f"Keys of params.yaml that this stage reads: {', '.join(keys) or 'none'}", 78)
     parser.parse_args()
+
+
+def run(main: Callable[[], None], keys: Sequence[str] | None = None) -> None:
+    """Parse the command line as in `parse_arguments`, and run the `main` of a command."""
+    parse_arguments(keys)
     with as_command():
         main()
 

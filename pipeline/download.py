@@ -1,8 +1,10 @@
 """Download a corpus or read your files, and report problems with the data."""
 
-from pipeline.cli import run  # First, because it sets variables that the packages read when they are imported.
+from pipeline.cli import as_command, parse_arguments
+from pipeline.params import DataParams, keys_of, load_params
 
-# isort: split
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    parse_arguments(keys_of("data"))
 
 from dataclasses import replace
 from itertools import combinations
@@ -20,7 +22,6 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
-from pipeline.params import DataParams, keys_of, load_params
 from pipeline.sources.corpus import Corpus, describe_rows
 from pipeline.sources.custom import load_custom
 from pipeline.sources.demo import load_demo
@@ -50,6 +51,7 @@ def download(out: Path, params: DataParams) -> None:
         hashes = {split: hash_rows(rows, corpus.task.text_columns) for split, rows in corpus.splits.items()}
         if params.on_leakage != "warn":
             corpus, hashes = _drop_leaked(corpus, hashes, params)
+        _require_two_classes(corpus)
         task, splits = corpus.task, corpus.splits
         if GROUP not in splits[TRAIN]:
             splits = {**splits, TRAIN: splits[TRAIN].assign(**{GROUP: groups_sharing_a_text(hashes[TRAIN])})}
@@ -85,6 +87,15 @@ def _require_rows(corpus: Corpus, params: DataParams) -> None:
                 f'current data.split.type "{params.split.type}", data.split.fractions, data.on_missing and '
                 "data.on_leakage. Change these keys, or add rows."
             )
+
+
+def _require_two_classes(corpus: Corpus) -> None:
+    """Raise UserError if train has one class only, which is possible after splitting, and after dropping rows."""
+    if corpus.task.problem_type == "single_label_classification" and corpus.splits[TRAIN]["label"].nunique() < 2:
+        raise UserError(
+            f"{corpus.task.name}: train would have only one class. Change data.split, data.on_missing or "
+            "data.on_leakage, or add rows."
+        )
 
 
 def _drop_leaked(
@@ -141,8 +152,8 @@ def _log_card(task: Task, card: DataCard) -> None:
     if task.verdict_split == "validation":
         reason = "test has no labels" if "test" in task.predicted_splits else "the data has no test split"
         log.info(
-            "%s, so verdicts use validation. If train.keep is best, its scores are slightly optimistic, because it "
-            "also chooses the epoch.",
+            "%s, so verdicts use validation. If train.keep is best, validation scores are slightly optimistic, because "
+            "validation also chooses the epoch.",
             reason,
         )
     for warning in card.warnings:
@@ -156,4 +167,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("data"))
+    with as_command():
+        main()

@@ -17,7 +17,7 @@ from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
 from pipeline.evaluation.diagnostics import PLOTS, baseline, diagnostics, plots
 from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
-from pipeline.evaluation.predictions import Predictions, load_predictions
+from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
 from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import FEWEST_CHANGED, difference, jackknife, score_intervals
@@ -29,9 +29,10 @@ def evaluate(predictions: Path, linear: Path, metrics: Path, names: list[str] | 
 
     evaluation.json has, for each split with labels, the metrics by which models are compared, the loss, and the metrics
     of a linear model and of always predicting the majority class or the mean. intervals.json has the 95% intervals of
-    the model's metrics. diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. It also has the
-    `gain_over_linear` in each metric, see `_gains`, and with two classes the `threshold` with the best F1 on
-    validation. A number that is undefined, such as the precision of a class that is never predicted, is null.
+    the model's metrics. diagnostics.json has all metrics and more: see `diagnostics.diagnostics`. For each split, it
+    has `gain_over_linear`: by how much each metric is higher than that of the linear model, with its 95% interval. With
+    two classes, it has the `threshold` with the best F1 on validation. A number that is undefined, such as the
+    precision of a class that is never predicted, is null.
 
     Args:
         predictions: The output of the stage predict.
@@ -72,23 +73,23 @@ def _load_linear(directory: Path, split: str, task: Task, examples: Predictions)
     """Read the predictions of the linear model for the same examples."""
     linear = load_predictions(directory, split, task, "baseline")
     if not np.array_equal(linear.idx, examples.idx):
-        raise UserError(f'{directory}/{split}.parquet has other {task.noun} than the predictions. Run "dvc repro".')
+        raise UserError(
+            f'{directory}/{split}.parquet and the predictions are about different {task.noun}. Run "dvc repro".'
+        )
     return linear
 
 
 def _gains(task: Task, linear: Predictions, model: Predictions) -> dict[str, dict[str, float]] | None:
-    """Return how much higher each metric of the model is than that of the linear model, with 95% intervals.
+    """Return by how much each metric of the model is higher than that of the linear model, with 95% intervals.
 
-    Returns None if the two models are right on almost the same examples, which is not enough for an interval.
+    Returns None if the two models differ in too few examples for an interval.
     """
-    if task.problem_type != "regression" and np.count_nonzero(linear.right != model.right) < FEWEST_CHANGED:
+    if count_changed(task, [linear], [model]) < FEWEST_CHANGED:
         return None
     gains = {}
     for name in task.metrics:
-        runs = [
-            jackknife(name, run.labels, run.predicted, run.probability)[np.newaxis] for run in (linear, model)
-        ]  # one run per model
-        gain = difference(*runs, same_seeds=True)
+        a, b = (jackknife(name, run.labels, run.predicted, run.probability)[np.newaxis] for run in (linear, model))
+        gain = difference(a, b, same_seeds=True)
         gains[name] = {"value": gain.value, "low": gain.low, "high": gain.high}
     return gains
 

@@ -259,20 +259,20 @@ def _estimate(directory: Path, params: Params) -> str:
     from pipeline.onboarding.estimate import estimate, is_on_this_machine  # This import takes seconds.
 
     checkpoint = params.model.checkpoint
-    substitution = ""
+    explanation = ""
     try:
         if not is_on_this_machine(checkpoint) and is_on_this_machine(_SMALL_MODEL):
-            small = edit_values((directory / PARAMS).read_text(encoding="utf-8"), {"model.checkpoint": _SMALL_MODEL})
-            write_text(directory / PARAMS, small)
+            text = edit_values((directory / PARAMS).read_text(encoding="utf-8"), {"model.checkpoint": _SMALL_MODEL})
+            write_text(directory / PARAMS, text)
             params = params.model_copy(update={"model": ModelParams(checkpoint=_SMALL_MODEL)})
-            substitution = (
+            explanation = (
                 f'The base model {checkpoint} is not on this machine. "dvc repro" downloads it. With {_SMALL_MODEL}: '
             )
         costs = estimate(directory, params)
     except UserError as error:
-        return f"{substitution}The time of a run is not estimated: {error}"
+        return f"{explanation}The time of a run is not estimated: {error}"
     return (
-        f"{substitution}A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
+        f"{explanation}A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
         f"{costs.step_seconds:.2g} seconds each, scoring, and the start of the stages. It needs up to "
         f"{costs.peak / 1e9:.1f} GB of disk space for models and checkpoints, and uses {costs.remaining / 1e9:.1f} GB "
         f"afterwards. {costs.free / 1e9:.0f} GB are free."

@@ -1,8 +1,10 @@
 """Predict every validation and test example with the fine-tuned model."""
 
-from pipeline.cli import run  # First, because it sets variables that the packages read when they are imported.
+from pipeline.cli import as_command, parse_arguments
+from pipeline.params import Precision, PredictParams, keys_of, load_params
 
-# isort: split
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    parse_arguments(keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
 
 import shutil
 import time
@@ -21,7 +23,6 @@ from pipeline.core.paths import (
     CLASSIFIER,
     METRICS_DIR,
     PREDICTIONS,
-    PRETRAINED,
     PROVENANCE,
     SWAPPED,
     TOKENIZED,
@@ -36,7 +37,6 @@ from pipeline.evaluation.metrics import Values
 from pipeline.evaluation.prediction_files import write_predictions
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.params import Precision, PredictParams, keys_of, load_params
 
 
 def predict(
@@ -107,9 +107,9 @@ def main() -> None:
         )  # fmt: skip
     if distributed.rank() == 0:
         # DVC runs this stage only after it has recorded the model, so no run needs its checkpoints again.
-        key = run_key(read_json(CLASSIFIER / PROVENANCE, "train"), [TOKENIZED, PRETRAINED])
-        remove_run_directory(users_path(CHECKPOINTS), key)
+        remove_run_directory(users_path(CHECKPOINTS), run_key(read_json(CLASSIFIER / PROVENANCE, "train")))
 
 
 if __name__ == "__main__":
-    run(main, keys_of("predict", "train.num_threads", "train.precision", "runtime.timeout"))
+    with as_command():
+        main()

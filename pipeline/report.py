@@ -1,13 +1,17 @@
 """Write the report and the model card."""
 
+from pipeline.cli import as_command, parse_arguments
+from pipeline.params import DataParams, keys_of, load_params
+
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    parse_arguments(keys_of("data"))
+
 from pathlib import Path
 
-from pipeline.cli import run
 from pipeline.core.messages import log
 from pipeline.core.output import write_text
 from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.core.paths import METRICS_DIR, PREDICTIONS, RAW, TOKENIZED
-from pipeline.params import DataParams, keys_of, load_params
 from pipeline.reporting.model_card import model_card
 from pipeline.reporting.page import page
 from pipeline.reporting.results import load_results
@@ -41,4 +45,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("data"))
+    with as_command():
+        main()

@@ -33,9 +33,9 @@ _SEEDS = 5  # for the verdict
 def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     """Run the trials, print their table, and compare the best one with params.yaml.
 
-    Each trial is a DVC experiment up to train, and is ranked by its score on validation. The best third of the trials
-    gets a second seed. Test is scored only for the comparison, which uses five new seeds. The table is also written to
-    trials.csv, in a directory with the name of the space file.
+    Each trial is a DVC experiment up to train, and is ranked by its score on validation. The best third of the
+    distinct trials, at least two, gets a second seed. Test is scored only for the comparison, which uses five new
+    seeds. The table is also written to trials.csv, in a directory with the name of the space file.
 
     Raises:
         UserError: The space file, `n` or `jobs` is invalid, or all trials fail.

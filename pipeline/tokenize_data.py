@@ -1,8 +1,10 @@
 """Turn the texts into token ids with the base model's tokenizer."""
 
-from pipeline.cli import run  # First, because it sets variables that the packages read when they are imported.
+from pipeline.cli import as_command, parse_arguments
+from pipeline.params import TokenizeParams, keys_of, load_params
 
-# isort: split
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    parse_arguments(keys_of("tokenize", "runtime.num_proc"))
 
 import os
 import shutil
@@ -21,7 +23,6 @@ from pipeline.core.paths import PRETRAINED, RAW, SOURCE, SWAPPED, TOKENIZATION, 
 from pipeline.core.task import NO_LABEL, TASK, Task, read_task
 from pipeline.modeling.loading import load_tokenizer
 from pipeline.modeling.tokenization import count_unknown_tokens, count_words, encode, length_range, pair_separator
-from pipeline.params import TokenizeParams, keys_of, load_params
 
 _MOST_UNKNOWN = 0.02  # as a proportion of the tokens
 _MOST_TOKENS_PER_WORD = 3  # MRPC has 1.1 with an English vocabulary.
@@ -150,4 +151,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main, keys_of("tokenize", "runtime.num_proc"))
+    with as_command():
+        main()

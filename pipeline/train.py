@@ -1,5 +1,13 @@
 """Fine-tune the base model on the training examples."""
 
+from pipeline.cli import as_command, parse_arguments
+from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
+
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    parse_arguments(
+        keys_of("train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout")
+    )
+
 import json
 import time
 from pathlib import Path
@@ -7,7 +15,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from pipeline.cli import run
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output, write_details, write_text
 from pipeline.core.packages import require_locked
@@ -24,7 +31,7 @@ from pipeline.core.paths import (
     require,
     users_path,
 )
-from pipeline.core.run_directory import code_digest, run_directory, run_key
+from pipeline.core.run_directory import code_digest, inputs_digest, run_directory, run_key
 from pipeline.core.task import Task, read_task
 from pipeline.core.timing import write_timing
 from pipeline.evaluation.metrics import with_selection_metric
@@ -33,7 +40,6 @@ from pipeline.modeling.device import set_up_device, warn_if_busy
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold_standardization
 from pipeline.modeling.settings import InferenceSettings
-from pipeline.params import RuntimeParams, TrainParams, keys_of, load_params
 from pipeline.training.history import History, LiveCurves, epochs_scored, kept_epoch, mean_loss
 from pipeline.training.inputs import TrainInputs, TrainResult, load_inputs
 
@@ -80,22 +86,23 @@ def train(
     else:
         from pipeline.training.trainer import fit
 
-    # The record of what the model is made from.
-    provenance: dict[str, Any] = {
-        "checkpoint": base_model,
-        "code": code_digest(),
-        "data": data,
-        "environment": environment(device),
-        "parameters": params.model_dump(),
-    }
     if distributed.rank() > 0:
         run_checkpoints = distributed.broadcast(checkpoints)
         inputs = load_inputs(task, tokenized, pretrained, params, device)
         fit(inputs, run_checkpoints, params, runtime, lambda history: None)
         return
     warn_if_busy()
+    # The record of what the model is made from.
+    provenance: dict[str, Any] = {
+        "checkpoint": base_model,
+        "code": code_digest(),
+        "data": data,
+        "environment": environment(device),
+        "inputs": inputs_digest([tokenized, pretrained]),
+        "parameters": params.model_dump(),
+    }
     with (
-        run_directory(checkpoints, run_key(provenance, [tokenized, pretrained])) as run_checkpoints,
+        run_directory(checkpoints, run_key(provenance)) as run_checkpoints,
         LiveCurves(metrics / "plots" / "history.csv", task) as curves,
     ):
         distributed.broadcast(run_checkpoints)
@@ -166,9 +173,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(
-        main,
-        keys_of(
-            "train", "runtime.dataloader_num_workers", "runtime.report_to", "runtime.save_steps", "runtime.timeout"
-        ),
-    )  # fmt: skip
+    with as_command():
+        main()

@@ -57,7 +57,6 @@ def test_a_class_that_train_does_not_have_is_never_predicted(tmp_path: Path) -> 
     assert predictions.probability[:, 1].max() < 0.001
 
 
-@pytest.mark.filterwarnings("ignore:Label .* is present in all training examples")
 def test_a_label_that_every_training_example_has_is_predicted(tmp_path: Path) -> None:
     task = make_task(problem_type="multi_label_classification")
     raw = write_raw(tmp_path / "raw", task, [[1, 1, 0], [1, 0, 1]] * 10, [[1, 1, 0], [1, 0, 1]])

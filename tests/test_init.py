@@ -25,7 +25,7 @@ from pipeline.init import init, options_parser
 from pipeline.onboarding.estimate import estimate
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
-from pipeline.onboarding.user_data import CUSTOM, earlier_files
+from pipeline.onboarding.user_data import CUSTOM, earlier_files, require_room
 from pipeline.params import load_params
 from pipeline.sources import demo
 
@@ -364,6 +364,15 @@ def test_only_the_files_of_splits_are_replaced(tmp_path: Path, monkeypatch: pyte
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir() if name in ("dev", "dev-notes") else path.touch()
     assert {path.name for path in earlier_files()} == earlier
+
+
+def test_a_file_that_a_run_would_reject_must_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    CUSTOM.mkdir(parents=True)
+    (CUSTOM / "test.md").touch()
+    with pytest.raises(UserError, match=r"data/custom has test\.md, .* Move it"):
+        require_room({CUSTOM / "train.csv": tmp_path / "mine.csv"}, force=True)
+    assert (CUSTOM / "test.md").exists()
 
 
 def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: Path) -> None:

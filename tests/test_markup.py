@@ -45,7 +45,8 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         "checkpoint": source,
         "parameters": {"keep": "best", "seed": f"```{HOSTILE}", "max_train_samples": None},
     }
-    entries = {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "majority_accuracy": 0.6, "majority_f1": 0.7, "n": 10}
+    entries = {"accuracy": 0.9, "f1": 0.9, "loss": 0.3, "n": 10}
+    entries |= {f"{model}_{name}": 0.6 for model in ("linear", "majority") for name in ("accuracy", "f1")}
     scores = dict.fromkeys(task.scored_splits, entries)
     limits = {split: {name: {"low": 0.8, "high": 0.95} for name in task.metrics} for split in task.scored_splits}
     diagnostics: dict[str, Any] = {
@@ -69,7 +70,7 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         rows={},
         predictions={},
         plots={},
-        baseline=None,
+        committed=None,
         lengths={},
         evaluation_md5="",
     )

@@ -16,6 +16,7 @@ from conftest import ROOT, TinyMaker, params_file
 OUTPUTS = {
     "check": "data/params_checked",
     "download": "data/raw",
+    "baseline": "data/baseline",
     "tokenize_data": "data/tokenized",
     "train": "models/classifier",
     "predict": "data/predictions",

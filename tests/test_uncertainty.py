@@ -9,8 +9,14 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
 from pipeline.evaluation.metrics import METRICS, Ints, Values
-from pipeline.evaluation.uncertainty import Difference, difference, jackknife, mean_interval, score_intervals
-from pipeline.experiments.comparison import FEWEST_CHANGED
+from pipeline.evaluation.uncertainty import (
+    FEWEST_CHANGED,
+    Difference,
+    difference,
+    jackknife,
+    mean_interval,
+    score_intervals,
+)
 
 SCORES: dict[str, Callable[[Ints, Ints], float]] = {
     "accuracy": accuracy_score,

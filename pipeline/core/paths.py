@@ -26,7 +26,7 @@ RUNS = Path("runs")
 
 TOKENIZATION = "tokenization.json"  # in data/tokenized: the section `tokenize` of params.yaml
 SETTINGS = "inference.json"  # in models/classifier: how to use the model
-PROVENANCE = "provenance.json"  # in models/classifier and data/predictions: data, code and parameters of the model
+PROVENANCE = "provenance.json"  # in models/classifier, data/predictions and data/baseline: what the model is made from
 SOURCE = "source.json"  # in a directory of data or of a base model: its origin and checksums
 SWAPPED = "_swapped"  # suffix of a split: the same pairs with their texts swapped
 

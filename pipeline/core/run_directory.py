@@ -18,6 +18,7 @@ from pipeline.core.yaml12 import read_yaml
 
 _STALE_SECONDS = 7 * 24 * 3600
 _RETRY_SECONDS = 0.5
+_DIGITS = 16  # of a hash
 _EXPERIMENT = "experiment"  # in each directory: the name of the DVC experiment that used it last, or nothing
 
 
@@ -25,21 +26,25 @@ def code_digest() -> str:
     """Hash the code that the train stage depends on, according to dvc.yaml."""
     dependencies = read_yaml(PROJECT / "dvc.yaml")["stages"]["train"]["deps"]
     paths = [PROJECT / path for path in dependencies if path.startswith("pipeline/")]
-    return _digest(b"", [file for path in paths for file in (path.glob("*.py") if path.is_dir() else [path])])
+    return _digest([file for path in paths for file in (path.glob("*.py") if path.is_dir() else [path])])
 
 
-def run_key(provenance: dict[str, Any], directories: list[Path]) -> str:
-    """Hash everything that determines the weights: the provenance, and the files in `directories`."""
-    files = [file for directory in directories for file in directory.rglob("*") if file.is_file()]
-    return _digest(json.dumps(provenance, sort_keys=True).encode(), files)
+def inputs_digest(directories: list[Path]) -> str:
+    """Hash the files in `directories`."""
+    return _digest([file for directory in directories for file in directory.rglob("*") if file.is_file()])
 
 
-def _digest(prefix: bytes, files: list[Path]) -> str:
-    digest = hashlib.sha256(prefix)
+def run_key(provenance: dict[str, Any]) -> str:
+    """Hash the provenance of a model, which determines its weights."""
+    return hashlib.sha256(json.dumps(provenance, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
     for file in sorted(files):
         with file.open("rb") as content:
             digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:_DIGITS]
 
 
 @contextmanager
@@ -50,8 +55,8 @@ def run_directory(root: Path, key: str) -> Iterator[Path]:
 
     The directory stays when the block ends, because DVC records the model only after the stage has ended. If that fails
     (killed, disk full), DVC runs the stage again, which then resumes from the last step. The stage predict, which DVC
-    runs only after it has recorded the model, removes the directory. If an experiment ends with train, the command that
-    ran it removes the directory.
+    runs only after it has recorded the model, removes the directory. The trials of a search end with train, so
+    `pipeline.search` removes their directories.
 
     Raises:
         UserError: The directory cannot be written.
@@ -92,10 +97,11 @@ def remove_run_directory(root: Path, key: str) -> None:
 
 def remove_run_directories(root: Path, experiment: str) -> None:
     """Remove the directories in `root` that a DVC experiment used last, except those in which a process is training."""
-    for name in root.glob(f"*/{_EXPERIMENT}"):
-        with directory_lock(name.parent) as acquired:
-            if acquired and name.read_text(encoding="utf-8") == experiment:
-                _remove(name.parent)
+    for record in root.glob(f"*/{_EXPERIMENT}"):
+        with directory_lock(record.parent) as acquired:
+            # Another process may have removed the directory before it was locked.
+            if acquired and record.exists() and record.read_text(encoding="utf-8") == experiment:
+                _remove(record.parent)
 
 
 def _remove_stale(root: Path) -> None:

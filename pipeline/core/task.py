@@ -8,7 +8,7 @@ from typing import Literal
 from pipeline.core.output import write_json
 from pipeline.core.paths import read_output
 
-TASK = "task.json"  # in data/raw, data/tokenized and data/predictions
+TASK = "task.json"  # in data/raw, data/tokenized, data/predictions and data/baseline
 TRAIN = "train"
 NO_LABEL = -100  # ignored by the losses of torch and by the Trainer
 

@@ -53,8 +53,8 @@ def _in_own_units(value: float, digits: int, sign: str = "") -> str:
 
     The labels of a regression, and so its errors, may be tiny.
     """
-    kind = "g" if 0 < abs(value) < 0.1 else "f"
-    return f"{value:{sign}z.{digits}{kind}}"
+    notation = "g" if 0 < abs(value) < 0.1 else "f"
+    return f"{value:{sign}z.{digits}{notation}}"
 
 
 @dataclass(frozen=True)

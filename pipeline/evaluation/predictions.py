@@ -1,5 +1,6 @@
 """The predictions of a split. No other module reads the Parquet files in `data/predictions` and `data/baseline`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,3 +68,19 @@ def load_predictions(directory: Path, split: str, task: Task, producer: str = "p
         probability=logits_to_probabilities(task.problem_type, logits),
         swapped=swapped,
     )
+
+
+def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
+    """Count the examples that one side gets right in a larger proportion of its runs, for at least one label.
+
+    In a regression, all examples count as changed.
+
+    Args:
+        a: The predictions of each run for the same examples.
+        b: The same for the other side.
+    """
+    n = len(a[0].idx)
+    if task.problem_type == "regression":
+        return n
+    correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
+    return int((correct_a != correct_b).reshape(n, -1).any(axis=1).sum())

@@ -11,7 +11,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import rounded
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
-from pipeline.evaluation.predictions import Predictions
+from pipeline.evaluation.predictions import Predictions, count_changed
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, difference, jackknife
 from pipeline.experiments.identity import SEED
@@ -19,6 +19,7 @@ from pipeline.experiments.revisions import BASELINE, Run, read_runs
 from pipeline.params import load_params
 
 ON_VALIDATION = "No test labels are available, so the validation scores are used instead."
+_LINEAR_MODEL = "The linear model does not depend on a seed, but the other model does."
 _TWO_RUNS = (
     "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
     "several seeds (python -m pipeline.seeds --n 5 -S key=value) and compare the two seed groups."
@@ -189,7 +190,7 @@ class Comparison:
                         f"{sides} slightly optimistic."
                     )
             if self.seeds is None:
-                caveats.append(_TWO_RUNS)
+                caveats.append(_LINEAR_MODEL if BASELINE in (self.a, self.b) else _TWO_RUNS)
             if origins := [name for name in ("environment", "code") if self.changes.get(name)]:
                 caveats.append(f"A and B differ in {' and '.join(origins)}, which may explain the difference.")
         return [*caveats, *(f"Warning: {text}." for text in self.degenerate)]
@@ -223,9 +224,10 @@ def compare(a: Side, b: Side) -> Comparison:
     groups = len(a.runs) > 1
     if groups != (len(b.runs) > 1):
         group, single = (a, b) if groups else (b, a)
+        remedy = "" if single.name == BASELINE else ", or run it with several seeds too (python -m pipeline.seeds)"
         raise UserError(
             f"{group.name} is a seed group of {len(group.runs)} runs, but {single.name} is a single run. Compare "
-            f"{single.name} with {group.runs[0].name}, or run it with several seeds too (python -m pipeline.seeds)."
+            f"{single.name} with {group.runs[0].name}{remedy}."
         )
     a, b = (Side(side.name, sorted(side.runs, key=lambda run: run.seed)) for side in (a, b))
     for side in (a, b):
@@ -289,7 +291,7 @@ def _require_same_examples(runs: Sequence[Run]) -> None:
 
 
 def _all_changes(a: Side, b: Side) -> dict[str, dict[str, tuple[Any, Any]]]:
-    """Return `Comparison.changes`. Of the linear model, nothing but its name can be compared."""
+    """Return `Comparison.changes`. For the linear model, only the names of the models are compared."""
     first_a, first_b = a.runs[0], b.runs[0]
     if BASELINE in (a.name, b.name):
         return {"parameters": {"model": (a.signature["checkpoint"], b.signature["checkpoint"])}}
@@ -326,7 +328,7 @@ def _compare_split(split: str, side_a: Side, side_b: Side) -> SplitComparison:
         difference=differences,
         fixed=fixed,
         broken=broken,
-        changed=_count_changed(task, a, b),
+        changed=count_changed(task, a, b),
     )
 
 
@@ -353,15 +355,6 @@ def _fixed_and_broken(
     best_first = np.argsort(-gain if task.problem_type == "regression" else -mean_b, kind="stable")
     worst_first = best_first[::-1]
     return changed_examples(best_first[gain[best_first] > 0]), changed_examples(worst_first[gain[worst_first] < 0])
-
-
-def _count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
-    """Count the changed examples. See `SplitComparison.changed`."""
-    n = len(a[0].idx)
-    if task.problem_type == "regression":
-        return n
-    correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
-    return int((correct_a != correct_b).reshape(n, -1).any(axis=1).sum())
 
 
 def _mean_predictions(task: Task, runs: Sequence[Predictions]) -> tuple[Floats, Floats]:

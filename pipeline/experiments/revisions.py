@@ -71,6 +71,8 @@ def read_runs(name: str) -> list[Run]:
     Raises:
         UserError: The run does not exist, or a result is incomplete.
     """
+    if name == BASELINE and (_commit(name) or commits_by_seed(name)):
+        log.warning('"%s" means the linear model. To compare the revision with this name, use its commit.', BASELINE)
     if name in (WORKSPACE, BASELINE):
         _require_repository()
         return [_read_run(name, None)]
@@ -200,7 +202,7 @@ class _Revision(NamedTuple):
             task=task,
             signature=signature(directory, task, predictions),
             predictions=predictions,
-            texts={split: self._texts(task, split, predictions[split]) for split in task.scored_splits},
+            texts={split: self._texts(output, task, split, predictions[split]) for split in task.scored_splits},
         )
 
     def _recorded(self, names: Sequence[str], output: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -252,12 +254,12 @@ class _Revision(NamedTuple):
                 self.name, LOCK, PARAMS, ", ".join(edited),
             )  # fmt: skip
 
-    def _texts(self, task: Task, split: str, predictions: Predictions) -> list[tuple[str, ...]]:
+    def _texts(self, output: Path, task: Task, split: str, predictions: Predictions) -> list[tuple[str, ...]]:
         table = read_split(self._fetch(RAW, f"{split}.parquet"), split, "download")
         # With predict.max_samples, only the first examples have predictions.
         columns = table.slice(0, len(predictions.idx)).to_pydict()
         if columns["idx"] != predictions.idx.tolist():
-            raise self._error(f"{PREDICTIONS} and {RAW} contain different {split} {task.noun}")
+            raise self._error(f"{output} and {RAW} contain different {split} {task.noun}")
         return list(zip(*(columns[name] for name in task.text_columns), strict=True))
 
     def _fetch(self, directory: Path, *names: str) -> Path:

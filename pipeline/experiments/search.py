@@ -63,9 +63,9 @@ class Study:
         self._record, self._sampler, self._jobs = directory / "study.json", sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
-        """Run `n` trials, or all points of a smaller grid, and a second seed for the best third of the distinct points.
+        """Run `n` trials, or all points of a smaller grid.
 
-        At least two points get a second seed.
+        The best third of the distinct points, at least two, then run with a second seed.
 
         Returns:
             The trials with two seeds, the best one first, then the trials with one seed, then the failed ones.

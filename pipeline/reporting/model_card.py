@@ -51,17 +51,23 @@ def model_card(results: Results) -> str:
         model_name=f"{results.data_name} {'regressor' if regression else 'classifier'}",
         pipeline_tag="text-classification",
     )
+    missing = never_predicted(results.diagnostics[task.verdict_split])
     return TEMPLATES.get_template("model_card.md.jinja").render(
         **vars(results),
+        all_labels=_listing([code(label) for label in task.labels]),
         front_matter=front_matter.to_yaml(),
         loss=LOSSES[task.problem_type],
         metrics=[METRICS[name] for name in metrics],
-        most_labels=_MOST_LABELS,
-        never_predicted=never_predicted(results.diagnostics[task.verdict_split]),
+        never_predicted=_listing([f"{code(task.labels[label])} (0 of {n:,} {task.noun})" for label, n in missing]),
         provenance_json=json.dumps(results.provenance, indent=2, sort_keys=True),
+        sample_size=results.sample_size,
         scores="\n".join(_score_table(results, metrics)),
         signature=printable(as_line(results.diagnostics["signature"])),
     )
+
+
+def _listing(labels: list[str]) -> str:
+    return ", ".join(labels[:_MOST_LABELS]) + (", ..." if len(labels) > _MOST_LABELS else "")
 
 
 def _score_table(results: Results, metrics: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from pipeline.core.data_card import MOST_TRUNCATED
 from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
+from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import baseline
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
@@ -17,7 +19,7 @@ from pipeline.reporting import charts, learning_curves, mistakes
 from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import FEW, NEGATIONS, Slice, score_slices, slice_metrics
-from pipeline.reporting.templates import TEMPLATES, is_shown_as_zero, verdict
+from pipeline.reporting.templates import SINGULAR, TEMPLATES, format_number, is_shown_as_zero, verdict
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
@@ -35,9 +37,9 @@ def page(results: Results) -> str:
     train_labels = results.card.splits[TRAIN].labels
     return TEMPLATES.get_template("page.html.jinja").render(
         **vars(results),
-        baseline_differs=_baseline_differs(results, main),
         baseline_names=BASELINES,
         charts=_charts(results, splits, epochs, curve_names, slices[main]),
+        committed_differs=_committed_differs(results, main),
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
         curve_verdicts=learning_curves.judge(
@@ -46,7 +48,7 @@ def page(results: Results) -> str:
         epochs=epochs,
         few=FEW,
         frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
-        guess=_guess(task, predictions[main]),
+        guessing=_guessing(task, predictions[main]),
         main=main,
         meanings={name: metric.meaning for name, metric in METRICS.items()},
         mistakes=[
@@ -57,7 +59,10 @@ def page(results: Results) -> str:
         negations=NEGATIONS,
         never_predicted=never_predicted(results.diagnostics[main]),
         proportion_right=float(np.mean(predictions[main].labels == predictions[main].predicted)),
+        sample_size=results.sample_size,
+        scores_missing=any(len(part.scores) < len(slice_metrics(task)) for split in splits for part in slices[split]),
         script=charts.javascript(),
+        singular=SINGULAR,
         slice_names=slice_metrics(task),
         slices=slices,
         splits=splits,
@@ -74,12 +79,12 @@ def page(results: Results) -> str:
     )
 
 
-def _baseline_differs(results: Results, split: str) -> bool:
+def _committed_differs(results: Results, split: str) -> bool:
     """Return whether there is a committed baseline, and one of its scores differs visibly."""
-    if not results.baseline:
+    if not results.committed:
         return False
-    scores, baseline_scores = results.evaluation[split], results.baseline[split]
-    return not all(is_shown_as_zero(scores[name] - baseline_scores[name], name) for name in results.task.metrics)
+    scores, committed_scores = results.evaluation[split], results.committed[split]
+    return not all(is_shown_as_zero(scores[name] - committed_scores[name], name) for name in results.task.metrics)
 
 
 def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
@@ -136,8 +141,8 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
                 "linear model": {"value": evaluation[f"linear_{name}"]},
                 BASELINES[results.task.baseline]: {"value": evaluation[f"{results.task.baseline}_{name}"]},
             }
-            if results.baseline:
-                models["committed baseline"] = {"value": results.baseline[split][name]}
+            if results.committed:
+                models["committed baseline"] = {"value": results.committed[split][name]}
             # The titles have to fit on a phone: "mismatched" for the split, and "Pearson" for the metric.
             title = f"{split.removeprefix('validation_')} {METRICS[name].title.removesuffix(' correlation')}"
             rows += [{"score": title, "model": model, **values} for model, values in models.items()]
@@ -155,12 +160,14 @@ def _truncation_warnings(results: Results) -> list[str]:
     ]
 
 
-def _guess(task: Task, predictions: Predictions) -> str | float | None:
-    """Return what the baseline predicts: the name of a class, or a number. None with several labels per example."""
+def _guessing(task: Task, predictions: Predictions) -> str:
+    """Say what the baseline, which ignores the texts, always predicts."""
     if task.problem_type == "multi_label_classification":
-        return None
+        return "always predicting the more frequent of 0 and 1 for each label"
     guesses, _ = baseline(task.problem_type, predictions.labels, task.outputs)
-    return task.labels[guesses[0]] if task.labels else float(guesses[0])
+    if task.problem_type == "regression":
+        return f"always predicting {format_number(guesses[0])}, the mean of the labels,"
+    return f"always predicting “{task.labels[guesses[0]]}”"
 
 
 def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
@@ -186,15 +193,14 @@ def _confusion(predictions: Predictions, classes: int) -> dict[str, Any] | None:
 
 
 def _mistake(results: Results, split: str, position: int) -> dict[str, Any]:
-    """Return what the page shows about a mistake.
-
-    With several labels per example, `label`, `predicted` and `confidence` have a value for each label.
-    """
-    predictions, example = results.predictions[split], results.rows[split].iloc[position]
-    return {
-        "idx": int(predictions.idx[position]),
-        "texts": mistakes.pieces([example[column] for column in results.task.text_columns]),
-        "label": predictions.labels[position].tolist(),
-        "predicted": predictions.predicted[position].tolist(),
-        "confidence": None if predictions.probability is None else predictions.confidence[position].tolist(),
-    }
+    """Return what the page shows about a mistake. `wrong_labels` is for several labels per example."""
+    task, predictions, example = results.task, results.predictions[split], results.rows[split].iloc[position]
+    predicted, label = predictions.predicted[position], predictions.labels[position]
+    confidence: Any = None if predictions.probability is None else predictions.confidence[position]
+    mistake = {"idx": predictions.idx[position], "label": label, "predicted": predicted, "confidence": confidence}
+    mistake["texts"] = mistakes.pieces([example[column] for column in task.text_columns])
+    if task.problem_type == "multi_label_classification":
+        names = [f"“{name}” ({percent(sure)}% sure)" for name, sure in zip(task.labels, confidence, strict=True)]
+        wrongly_predicted, missed = compress(names, predicted > label), compress(names, predicted < label)
+        mistake["wrong_labels"] = {"wrongly predicted": list(wrongly_predicted), "missed": list(missed)}
+    return mistake

@@ -14,10 +14,10 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split, to_numpy
 from pipeline.core.paths import PROVENANCE, TOKENIZATION, read_json, read_output, require
-from pipeline.core.task import Task, read_task
+from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.evaluation.predictions import Predictions, load_predictions
 
-BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # how people call `Task.baseline`
+BASELINES = {"majority": "majority class", "mean": "mean of the labels"}  # what people call `Task.baseline`
 _PLOTS = {
     "history": "train",
     "precision_recall": "evaluate",
@@ -40,7 +40,7 @@ class Results:
         evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
             and train.json in `metrics`.
         plots: The CSV files in `metrics/plots`, keyed by the name of the file.
-        baseline: The committed evaluation.json to compare with. Empty if nobody has committed one yet, and None if
+        committed: The committed evaluation.json to compare with. Empty if nobody has committed one yet, and None if
             it has other data or other metrics.
         lengths: Statistics of the tokenized rows, keyed by split.
         max_length: The number of tokens to which rows were truncated.
@@ -58,11 +58,17 @@ class Results:
     diagnostics: dict[str, Any]
     training: dict[str, Any]
     plots: dict[str, pd.DataFrame]
-    baseline: dict[str, Any] | None
+    committed: dict[str, Any] | None
     lengths: dict[str, Any]
     max_length: int
     provenance: dict[str, Any]
     evaluation_md5: str
+
+    @property
+    def sample_size(self) -> int | None:
+        """The number of rows in the random sample of train that the model learned from. None if it had all rows."""
+        size: int | None = self.provenance["parameters"]["max_train_samples"]
+        return None if size is None or size >= self.card.splits[TRAIN].rows else size
 
 
 def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, data_name: str) -> Results:
@@ -87,7 +93,7 @@ def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, d
         diagnostics=diagnostics,
         training=_read_details(metrics / "train.json", "train"),
         plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", stage)) for name, stage in _PLOTS.items()},
-        baseline=_read_baseline(metrics / "baseline.json", evaluation, task),
+        committed=_read_committed(metrics / "baseline.json", evaluation, task),
         lengths=read_json(tokenized / "lengths.json", "tokenize"),
         max_length=read_json(tokenized / TOKENIZATION, "tokenize")["max_length"],
         provenance=read_json(predictions / PROVENANCE, "predict"),
@@ -108,23 +114,23 @@ def _read_details(path: Path, producer: str) -> dict[str, Any]:
     return read_output(path, producer, lambda file: parse_details(file.read_text(encoding="utf-8")))
 
 
-def _read_baseline(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:
+def _read_committed(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:
     """Read the committed baseline. Returns None if it has other data or other metrics, and cannot be compared.
 
     An empty object means that nobody has committed a baseline yet.
     """
-    # If one of these entries differs, the data differ, or a metric is missing from the baseline.
+    # If one of these entries differs, the data differ, or a metric is missing from the committed baseline.
     keys = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]
     try:
-        baseline: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for split in task.scored_splits if baseline else []:
-            if any(baseline.get(split, {}).get(key) != evaluation[split][key] for key in keys):
+        committed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for split in task.scored_splits if committed else []:
+            if any(committed.get(split, {}).get(key) != evaluation[split][key] for key in keys):
                 return None
     except (OSError, ValueError, AttributeError):
         raise UserError(
             f"{path} is not an evaluation.json. Replace it with the evaluation.json of the run to compare with."
         ) from None
-    return baseline
+    return committed
 
 
 def never_predicted(diagnostics: dict[str, Any]) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Ints, Values, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
+from pipeline.reporting.templates import SINGULAR
 
 FEW = 20  # The scores of fewer rows are too uncertain to tell anything.
 NEGATIONS = ("no", "not", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot")
@@ -103,7 +104,7 @@ def _assignments(task: Task, rows: pd.DataFrame) -> Iterator[tuple[str, Assignme
     if task.pairs:
         yield "Word overlap", by_overlap(*texts)
     leakage = rows[LEAKAGE].to_numpy()
-    yield "Leakage", (("no text in train", "a text in train", f"the whole {task.noun[:-1]} in train"), leakage)
+    yield "Leakage", (("no text in train", "a text in train", f"the whole {SINGULAR[task.noun]} in train"), leakage)
     for column in task.slice_columns:
         yield f"Column {column}", by_column(column, rows[column].tolist())
 

@@ -12,6 +12,7 @@ from pipeline.evaluation.metrics import METRICS, SCORES
 from pipeline.evaluation.signature import as_line
 
 _UNDEFINED = "\N{EN DASH}"
+SINGULAR = {"pairs": "pair", "texts": "text"}  # of `Task.noun`
 
 
 def is_shown_as_zero(difference: float, name: str) -> bool:
@@ -42,8 +43,8 @@ def _gap(difference: float, name: str) -> str:
 
 
 def _bias(mean_error: float, mean_absolute_error: float) -> str:
-    """Say in which direction the predictions of a regression are off on average."""
-    if abs(mean_error) < 0.01 * mean_absolute_error or mean_error == 0:
+    """Say in which direction the predictions of a regression are off on average, if by more than 1% of the errors."""
+    if abs(mean_error) <= 0.01 * mean_absolute_error:
         return "neither too high nor too low"
     return "too high" if mean_error > 0 else "too low"
 
@@ -56,7 +57,7 @@ def _in_percent(names: Iterable[str], unit: str = "percent") -> str:
     return f" (correlations in {unit})" if "correlation" in scales else ""
 
 
-def _number(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a label or a prediction of a regression."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
@@ -89,12 +90,13 @@ TEMPLATES.filters |= {
     "format_score": _format_score,
     "gap": _gap,
     "in_percent": _in_percent,
-    "number": _number,
+    "metric_title": lambda name: SCORES[name].title,
+    "number": format_number,
     "p_value": lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}",
     "percent": lambda proportion: _UNDEFINED if proportion is None else percent(proportion),
     "sha256": _sha256,
     "signature_line": as_line,
     "thousands": "{:,}".format,
-    "title": lambda name: SCORES[name].title,
+    "upper_first": lambda text: text[0].upper() + text[1:],
     "verdict": verdict,
 }

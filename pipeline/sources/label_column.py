@@ -209,8 +209,8 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
     """Raise UserError if a value cannot be a label or a list of labels."""
     for value in column.values:
         message = f"{value.where}: {column.name} is {literal(value.raw)}"
-        may_be_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
-        if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if may_be_list else [value.raw])):
+        is_allowed_list = isinstance(value.raw, list) and column.problem_type in (None, "multi_label_classification")
+        if not all(isinstance(item, _LABEL_TYPES) for item in (value.raw if is_allowed_list else [value.raw])):
             raise UserError(
                 f"{message}. A label must be a string or a number. Lists of labels are only allowed if "
                 "data.problem_type is null or multi_label_classification."
@@ -221,7 +221,9 @@ def _check_values(column: LabelColumn, has_text_lists: bool) -> None:
                 f"{message}, but most labels are lists, such as {literal(example.raw)} in {example.where}. Write all "
                 "labels in the same way. If they are classes, set data.problem_type=single_label_classification."
             )
-        if may_be_list and any(isinstance(item, (float, Decimal)) and item % 1 for item in value.items if item == item):
+        if is_allowed_list and any(
+            isinstance(item, (float, Decimal)) and item % 1 for item in value.items if item == item
+        ):
             raise UserError(f"{message}. A list must contain labels, or 0 or 1 for each label.")
     for label in column.first_rows:
         if LONE_SURROGATE.search(label):

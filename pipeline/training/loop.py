@@ -83,19 +83,8 @@ def fit(
             model.train()
             batches = _batches(accelerator, train_loader, inputs.sampler, epoch, batches_to_skip)
             batches_to_skip = 0
-            while window := list(islice(batches, params.gradient_accumulation_steps)):
-                # The number of labels in the effective batch, which the Trainer calls `num_items_in_batch`.
-                labels_in_window = sum(batch["labels"].numel() for batch in window)
-                labels_in_window = accelerator.reduce(torch.tensor(labels_in_window, device=accelerator.device), "sum")
-                for number, batch in enumerate(window, start=1):
-                    labels = batch.pop("labels")
-                    with accelerator.no_sync(model) if number < len(window) else nullcontext():
-                        # Dividing by the labels of the effective batch, not of this forward pass, gives the same mean
-                        # however the effective batch is split. Accelerate averages the gradients over the processes,
-                        # and multiplying by their number turns that average into a sum.
-                        loss = inputs.loss(model(**batch).logits, labels) / labels_in_window * accelerator.num_processes
-                        accelerator.backward(loss)
-                    loss_since_logged += loss.detach()
+            while step_batches := list(islice(batches, params.gradient_accumulation_steps)):
+                loss_since_logged += _backward(accelerator, model, step_batches, inputs)
                 norm = accelerator.clip_grad_norm_(model.parameters(), params.max_grad_norm or math.inf)
                 lr = schedule.get_last_lr()[0]
                 optimizer.step()
@@ -185,6 +174,26 @@ def _batches(
         first = next(batches)
     yield first
     yield from batches
+
+
+def _backward(
+    accelerator: Accelerator, model: Any, batches: list[dict[str, torch.Tensor]], inputs: TrainInputs
+) -> torch.Tensor:
+    """Accumulate the gradients of the batches of one step, and return their loss."""
+    # The number of labels in the effective batch, which the Trainer calls `num_items_in_batch`.
+    labels_in_step = sum(batch["labels"].numel() for batch in batches)
+    labels_in_step = accelerator.reduce(torch.tensor(labels_in_step, device=accelerator.device), "sum")
+    step_loss = torch.zeros((), device=accelerator.device)
+    for number, batch in enumerate(batches, start=1):
+        labels = batch.pop("labels")
+        with accelerator.no_sync(model) if number < len(batches) else nullcontext():
+            # Dividing by the labels of the effective batch, not of this forward pass, gives the same mean however the
+            # effective batch is split. Accelerate averages the gradients over the processes, and multiplying by their
+            # number turns that average into a sum.
+            loss = inputs.loss(model(**batch).logits, labels) / labels_in_step * accelerator.num_processes
+            accelerator.backward(loss)
+        step_loss += loss.detach()
+    return step_loss
 
 
 def _is_stopped_early(state: TrainerState, params: TrainParams, inputs: TrainInputs) -> bool:
