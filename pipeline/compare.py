@@ -5,6 +5,8 @@ Examples:
   python -m pipeline.compare main
   # Compare two seed groups by the names that pipeline.seeds printed:
   python -m pipeline.compare seeds-ee493559 seeds-87cc67dd
+  # Compare two fold groups by the names that pipeline.folds printed:
+  python -m pipeline.compare folds-ee493559-5 folds-87cc67dd-5
   # Compare the linear model (A) with the results in this directory (B):
   python -m pipeline.compare baseline
   # Print the comparison for a pull request:
@@ -42,8 +44,8 @@ def main() -> None:
     parser.epilog = _EXIT_STATUS
     parser.add_argument(
         "a", metavar="A",
-        help=f'the run to compare with: a branch, tag, commit, DVC experiment or seed group, "{WORKSPACE}", or '
-        f'"{BASELINE}" for the linear model',
+        help="the run to compare with: a branch, tag, commit, DVC experiment, seed group or fold group, "
+        f'"{WORKSPACE}", or "{BASELINE}" for the linear model',
     )  # fmt: skip
     parser.add_argument(
         "b", metavar="B", nargs="*",

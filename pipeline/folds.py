@@ -1,16 +1,16 @@
-"""Cross-validate a configuration: score each labeled row of train and validation with a model that has not seen it.
+"""Cross-validate a configuration: score each row of train and validation with a model that has not seen it.
 
-With few labeled rows, the score of a small validation split says little. Folds use all of them. The test split is not
-used, so that it stays unseen until the end.
+With few labeled rows, a validation split is too small to say much. Folds use all rows of train and validation. They do
+not use the test split.
 
 Examples:
-  # params.yaml with 5 folds:
-  python -m pipeline.folds --k 5
-  # Two folds at a time, with another learning rate:
-  python -m pipeline.folds --k 5 -S train.lr=1e-4 --jobs 2
+  # params.yaml with five folds; prints the name of the fold group:
+  python -m pipeline.folds
+  # Ten folds, two at a time, with another learning rate:
+  python -m pipeline.folds --k 10 -S train.lr=1e-4 --jobs 2
   # After Ctrl-C or a kill, repeat the command to continue.
 
-More: docs/your_data.md
+More: docs/folds.md
 """
 
 from pipeline.cli import as_command, command_parser
@@ -21,7 +21,9 @@ from pipeline.experiments.cross_validation import run_folds
 
 def main() -> None:
     parser = command_parser("folds", __doc__)
-    parser.add_argument("--k", metavar="NUMBER", type=int, default=5, help="number of folds (default: %(default)s)")
+    parser.add_argument(
+        "--k", metavar="NUMBER", type=int, default=5, help="number of folds, at least 2 (default: %(default)s)"
+    )
     parser.add_argument(
         "-S", "--set-param", dest="overrides", metavar="KEY=VALUE", action="append", default=[],
         help='change a key of params.yaml in every run, as in "dvc exp run"; can be repeated (default: params.yaml as '

@@ -62,7 +62,7 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
         sides.append(side._replace(runs=side.runs[:_SEEDS]))  # Another command may have run more seeds.
     comparison = compare(*sides)
     print(as_text(comparison))
-    if comparison.task.verdict_split == "validation":
+    if comparison.judged_split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")
     advice = "To adopt B" if comparison.better == "B" else "Keep your current params.yaml. To adopt B anyway"
     command = shlex.join(["dvc", "exp", "run", *(word for setting in settings for word in ("-S", setting))])

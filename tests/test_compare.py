@@ -26,7 +26,7 @@ from pipeline.evaluation.uncertainty import difference, jackknife
 from pipeline.experiments.comparison import Comparison, Side, compare, judged_by, read_side
 from pipeline.experiments.gate import decide
 from pipeline.experiments.render import as_gate, as_markdown, as_text
-from pipeline.experiments.revisions import Run, commits_by_seed, read_runs
+from pipeline.experiments.revisions import Run, group_commits, read_runs
 
 MRPC = ("accuracy", "f1")
 
@@ -244,7 +244,7 @@ def test_the_linear_model_is_compared_with_a_run(toy: Project) -> None:
 
 
 def test_several_references_to_one_run_are_not_a_seed_group(toy: Project) -> None:
-    run = commits_by_seed("high")[2]
+    run = group_commits("high")[2]
     base = toy.git("rev-parse", "HEAD").strip()
     for number in (1, 2):
         toy.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/same-{number}", run)

@@ -1,15 +1,26 @@
-"""Cross-validation: `data.split.fold` and `python -m pipeline.folds`."""
+"""Cross-validation: `data.split.fold`, and `python -m pipeline.folds` with real experiments of a toy pipeline."""
 
+import json
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
-from conftest import data_params
+from conftest import Project, data_params
+from sklearn.metrics import accuracy_score
+from toy import experiment, restore
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import Task
+from pipeline.experiments.comparison import compare, read_side
+from pipeline.experiments.cross_validation import run_folds
+from pipeline.experiments.gate import decide
+from pipeline.experiments.render import as_gate, as_text
+from pipeline.experiments.revisions import group_commits
 from pipeline.params import SplitParams
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO, load_demo
@@ -76,3 +87,79 @@ def test_other_types_of_tasks_have_folds(problem_type: str) -> None:
     corpus = make_corpus([f"text {number}" for number in range(40)], labels, task)
     sizes = [len(take_fold(corpus, fold(f"{number}/5")).splits["test"]) for number in range(1, 6)]
     assert sizes == [8] * 5
+
+
+def test_folds_that_ignore_the_order_in_time_are_rejected() -> None:
+    with pytest.raises(UserError, match=r"data\.split\.type is datetime"):
+        take_fold(load_demo(), fold("1/5", type="datetime"))
+
+
+def folds_table(capsys: pytest.CaptureFixture[str], k: int, *overrides: str) -> tuple[str, str]:
+    """Run folds and return the name of the group and the table."""
+    run_folds(k, list(overrides), jobs=1)
+    printed = capsys.readouterr().out
+    [group] = re.findall(r"pipeline\.compare (\S+) OTHER", printed)
+    return group, printed
+
+
+def test_each_row_is_predicted_once_and_finished_folds_are_reused(
+    toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    group, printed = folds_table(capsys, 2, "train.lr=5e-4")
+    assert list(group_commits(group)) == [1, 2]
+    assert toy.git("status", "--porcelain") == "", "the workspace is unchanged"
+    rows = pq.read_table(Path("folds", group, "predictions.parquet")).to_pydict()
+    assert rows["idx"] == [2 * number for number in range(300)]
+    assert Counter(rows["fold"]) == {1: 150, 2: 150}
+    accuracy = accuracy_score(rows["label"], rows["prediction"])
+    assert re.search(rf"^out-of-fold accuracy +{100 * accuracy:.2f} ", printed, re.M)
+    scores = json.loads(Path("folds", group, "scores.json").read_text())
+    assert scores["n"] == 300
+    entry = scores["metrics"]["accuracy"]
+    assert entry["value"] == pytest.approx(accuracy, abs=1e-6)
+    assert entry["low"] < accuracy < entry["high"]
+    assert np.mean(entry["folds"]) == pytest.approx(accuracy, abs=1e-6)
+
+    caplog.clear()
+    assert folds_table(capsys, 2, "train.lr=5e-4") == (group, printed)
+    assert f"{group}: 2 of 2 folds are finished" in caplog.messages
+    assert folds_table(capsys, 2, "train.lr=5e-4", "train.seed=2")[0] != group, "a group has a single seed"
+
+
+def record_folds(project: Project, group: str, k: int, lr: str) -> None:
+    for number in range(1, k + 1):
+        experiment(project, f"{group}-{number}", data__split__fold=f"{number}/{k}", train__lr=lr)
+    restore(project)
+
+
+def test_two_fold_groups_are_compared_row_by_row(toy: Project) -> None:
+    record_folds(toy, "low", 5, "1e-4")
+    record_folds(toy, "high", 5, "2e-3")
+    a, b = read_side("low"), read_side("high")
+    comparison = compare(a, b)
+    text = as_text(comparison)
+    assert re.search(r"^Verdict: B is better: \+\d+\.\d points of out-of-fold accuracy", text, re.M)
+    assert "(300 out-of-fold pairs), for training and for scoring" in text
+    assert re.search(r"^A: low\n +task:demo\|.*\|out-of-fold:300@", text, re.M)
+    assert re.search(r"^train\.lr +0\.0001 +0\.002$", text, re.M)
+    assert "data.split" not in text
+    right = [side.runs[0].predictions["out-of-fold"].right for side in (a, b)]
+    judged = comparison.judged
+    assert len(judged.fixed) == np.sum(~right[0] & right[1])
+    assert comparison.difference.value == pytest.approx(right[1].mean() - right[0].mean())
+    decision = decide(comparison, 1)
+    assert decision.outcome == "passes"
+    assert "two models only" not in as_gate(comparison, decision)
+
+
+def test_a_fold_group_is_only_compared_with_the_same_folds(toy: Project) -> None:
+    record_folds(toy, "three", 3, "1e-3")
+    record_folds(toy, "two", 2, "1e-3")
+    with pytest.raises(UserError, match=r"three is a fold group, but main is not\. .*pipeline\.folds"):
+        compare(read_side("main"), read_side("three"))
+    with pytest.raises(UserError, match=r"three-1 and two-1 were scored on different test pairs \(100 and 150\)"):
+        compare(read_side("three"), read_side("two"))
+    toy.run("dvc", "exp", "remove", "three-2")
+    with pytest.raises(UserError, match=r"three: the folds 2/3 have not run\."):
+        read_side("three")

@@ -19,7 +19,7 @@ from zc.lockfile import LockFile
 from pipeline.core.messages import UserError
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.render import SCORE_UNITS
-from pipeline.experiments.revisions import commits_by_seed, experiment_commits
+from pipeline.experiments.revisions import experiment_commits, group_commits
 from pipeline.experiments.running import Experiment, run_all
 
 
@@ -56,7 +56,7 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     assert f"{group}: 1 of 2 seeds are finished" in caplog.messages
     assert any(re.match(r"seed 2 of 2, 0:\d\d:\d\d: epoch 3/3: training loss 0\.5", line) for line in caplog.messages)
     assert not [line for line in caplog.messages if line.startswith("seed 1")]
-    assert list(commits_by_seed(group)) == [1, 2]
+    assert list(group_commits(group)) == [1, 2]
     assert toy.git("status", "--porcelain") == "", "the workspace is unchanged"
 
     table = capsys.readouterr().out
@@ -64,7 +64,7 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     assert table.endswith(capsys.readouterr().out)
     scores = [
         100 * json.loads(toy.git("show", f"{commit}:metrics/evaluation.json"))["test"]["f1"]
-        for commit in commits_by_seed(group).values()
+        for commit in group_commits(group).values()
     ]
     n, mean, deviation, lowest, highest, low, high = numbers(table, "test F1")
     assert n == 2
@@ -157,10 +157,10 @@ def test_experiments_are_not_reused_if_code_in_a_subpackage_has_changed(toy: Pro
             (core / "new.py").write_text("")
         else:
             (core / "paths.py").rename(core / "places.py")
-        assert not commits_by_seed(group_name([])), change
+        assert not group_commits(group_name([])), change
         toy.git("checkout", "--quiet", "pipeline")
         toy.git("clean", "--quiet", "--force", "pipeline")
-    assert list(commits_by_seed(group_name([]))) == [1]
+    assert list(group_commits(group_name([]))) == [1]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_subdirectory_of_a_repository_is_rejected(tmp_path: Path, monkeypatch:
     (tmp_path / "inner" / ".dvc").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "inner")
     with pytest.raises(UserError, match=r"inner is not the top level of a git repository that uses DVC\. "):
-        commits_by_seed("seeds-00000000")
+        group_commits("seeds-00000000")
 
 
 def test_a_failed_run_ends_the_command_with_the_error_of_its_stage(
@@ -223,7 +223,7 @@ def test_a_failed_run_ends_the_command_with_the_error_of_its_stage(
     with pytest.raises(UserError, match=rf"^{group}-2 failed \(error: the loss is not a number\)$"):
         run_seeds(3, ["train.lr=2"], 1)
     assert any(re.match("seed 2 of 3, .*: error: the loss is not a number", line) for line in caplog.messages)
-    assert list(commits_by_seed(group)) == [1]
+    assert list(group_commits(group)) == [1]
 
 
 def test_the_messages_of_dvc_are_logged_if_it_fails_before_the_first_stage(
@@ -256,10 +256,10 @@ def test_parallel_runs_keep_their_own_parameters(toy: Project) -> None:
         f"seed {n} of 3: done\n" for n in range(1, 4)
     ]
     assert any(re.match(r"seed \d of 3, 0:0\d:\d\d: epoch 1/", line) for line in lines), lines
-    for seed, commit in commits_by_seed(group_name(["train.lr=6e-4"])).items():
+    for seed, commit in group_commits(group_name(["train.lr=6e-4"])).items():
         recorded = yaml.safe_load(toy.git("show", f"{commit}:dvc.lock"))["stages"]["train"]["params"]["params.yaml"]
         assert (recorded["train"]["seed"], recorded["train"]["lr"]) == (seed, 6e-4)
-    assert len(commits_by_seed(group_name(["train.lr=6e-4"]))) == 3
+    assert len(group_commits(group_name(["train.lr=6e-4"]))) == 3
     assert toy.git("status", "--porcelain") == ""
 
 
@@ -286,7 +286,7 @@ def test_ctrl_c_stops_all_runs_and_leaves_the_workspace_unchanged(toy: Project) 
     assert not psutil.wait_procs(children, timeout=5)[1]
     assert not [line for line in remaining if line.startswith("seed 3")], "the third run does not start"
     assert not [line for line in remaining if line.startswith("error:")], remaining
-    assert not commits_by_seed(group_name(arguments[5::2]))
+    assert not group_commits(group_name(arguments[5::2]))
     assert toy.git("status", "--porcelain") == ""
 
 
@@ -302,7 +302,7 @@ def test_after_a_kill_the_same_command_finishes_the_runs(toy: Project) -> None:
     out = seeds(toy, *arguments)
     for seed in (1, 2):
         assert f"seed {seed} of 2: done" in out
-    assert list(commits_by_seed(group_name(arguments[5::2]))) == [1, 2]
+    assert list(group_commits(group_name(arguments[5::2]))) == [1, 2]
     assert not psutil.wait_procs(left_behind, timeout=5)[1]
     assert toy.git("status", "--porcelain") == ""
 

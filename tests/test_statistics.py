@@ -10,7 +10,14 @@ from scipy import stats
 
 from pipeline.evaluation.metrics import METRICS, Floats, Ints
 from pipeline.evaluation.uncertainty import _GROUPS as GROUPS
-from pipeline.evaluation.uncertainty import Difference, _jackknife_interval, difference, jackknife, score_intervals
+from pipeline.evaluation.uncertainty import (
+    Difference,
+    _jackknife_interval,
+    difference,
+    fold_difference,
+    jackknife,
+    score_intervals,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -209,6 +216,48 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases() -> None
         assert power == pytest.approx(expected, abs=0.075), "within 3 standard errors"
     header = ["runs per side", "seeds", "+1.0 found", "+2.0 found", "+3.0 found", "detectable", "found"]
     table("Differences in accuracy that are found (%), 1,725 examples, standard deviation 1.0 points", header, rows)
+
+
+class Learners:
+    """Two equally good learners: linear discriminants, each of which sees half of the equally informative features."""
+
+    features = 40
+
+    def __init__(self, n: int, k: int, random: np.random.Generator) -> None:
+        self.labels = np.resize([0, 1], n)
+        self.folds = random.permutation(n) % k
+        distance = 2.2 / np.sqrt(self.features)  # between the classes, in each feature
+        self._values = random.standard_normal((n, self.features)) + distance * self.labels[:, None]
+
+    def predictions(self, learner: int) -> Ints:
+        """Return the out-of-fold predictions of learner 0 or 1."""
+        values = self._values[:, learner::2]
+        predicted = np.zeros_like(self.labels)
+        for fold in range(self.folds.max() + 1):
+            train = self.folds != fold
+            means = [values[train & (self.labels == label)].mean(axis=0) for label in (0, 1)]
+            weights = np.linalg.solve(np.cov(values[train].T), means[1] - means[0])
+            predicted[~train] = (values[~train] - np.mean(means, axis=0)) @ weights > 0
+        return predicted
+
+
+def test_equal_learners_on_the_same_folds_are_called_different_in_at_most_5_percent_of_cases() -> None:
+    random, rows = np.random.default_rng(0), []
+    for n, k in itertools.product((200, 1000), (2, 5, 10)):
+        alarms: Counter[str] = Counter()
+        for _ in range(SIMULATIONS):
+            learners = Learners(n, k, random)
+            predictions = np.stack([learners.predictions(0), learners.predictions(1)])
+            jackknives = class_jackknives(learners.labels, predictions)
+            folds = [learners.folds == number for number in range(k)]
+            for name in ("accuracy", "f1"):
+                compute = METRICS[name].compute
+                scores = [[compute(learners.labels[fold], side[fold], None) for fold in folds] for side in predictions]
+                result = fold_difference(*jackknives[name], np.subtract(*scores))
+                alarms[name] += not result.low <= 0 <= result.high
+        rows.append([n, k, alarms["accuracy"] / SIMULATIONS, alarms["f1"] / SIMULATIONS])
+    table("Equal learners that are called different (%)", ["rows", "folds", "accuracy", "F1"], rows)
+    assert max(rate for row in rows for rate in row[2:]) <= 0.055
 
 
 @pytest.mark.parametrize("n", [240, 1000])

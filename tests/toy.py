@@ -79,6 +79,9 @@ def download(root: Path, params: Params) -> None:
             {"idx": 2 * i, "label": min(i % 3, 1), "sentence1": f"{split} pair {i}", "sentence2": HOSTILE}
             for i in range(n)
         ]
+        if split == "test" and params.data.split.fold:
+            number, k = map(int, params.data.split.fold.split("/"))
+            rows = rows[number - 1 :: k]
         rows[7] |= {64: {"label": 0}, 32: {"sentence1": "another"}, 16: {"idx": 999}}.get(change, {})
         if split in task.unlabeled_splits:
             rows = [{name: value for name, value in row.items() if name != "label"} for row in rows]

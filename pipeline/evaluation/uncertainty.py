@@ -35,7 +35,8 @@ class Difference:
         model_variance: The variance of the difference between exactly these models, over other examples.
         example_variance: The part of `model_variance` that models with other seeds would have in common.
         groups: The number of groups of examples from which both variances were estimated.
-        seed_variance: The variance over other seeds. It is 0 with one run per side.
+        seed_variance: The variance over other seeds. It is 0 with one run per side. For cross-validations, see
+            `fold_difference`.
         degrees_of_freedom: The degrees of freedom of `seed_variance`.
     """
 
@@ -137,6 +138,31 @@ def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
             single, mean = _variance(side).mean(), _variance(side.mean(axis=0))
             examples -= float(single - mean) / (len(side) - 1)
     return Difference(float(total[0]), int(runs.min()), models, examples, len(total) - 1, seeds, freedom)
+
+
+def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Difference:
+    """Return the score of B minus that of A for two cross-validations on the same folds.
+
+    The models of the folds share most of their training examples, so the variance of the mean over k folds is larger
+    than 1/k times the variance between the folds: it is 1/k + 1/(k - 1) times as large, because a fold has 1/(k - 1)
+    times as many examples as its training set ("corrected resampled t-test", Nadeau and Bengio 2003,
+    https://doi.org/10.1023/A:1024068626366).
+
+    Args:
+        a: The jackknife of the predictions of all folds together, shape (1 + groups,).
+        b: The same for the other side.
+        fold_differences: The difference within each fold, shape (k,).
+    """
+    k = len(fold_differences)
+    return Difference(
+        value=float(b[0] - a[0]),
+        runs=k,
+        model_variance=float(_variance(b - a)),
+        example_variance=0.0,  # The variance between the folds contains it.
+        groups=len(a) - 1,
+        seed_variance=(1 / k + 1 / (k - 1)) * float(fold_differences.var(ddof=1)),
+        degrees_of_freedom=k - 1,
+    )
 
 
 def score_intervals(

@@ -1,4 +1,4 @@
-"""Compare two sides, each a run or a seed group: differences of their scores with intervals, and a verdict."""
+"""Compare two sides, each a run or a group of runs: differences of their scores with intervals, and a verdict."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,8 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed
 from pipeline.evaluation.signature import Signature, joined
-from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, difference, jackknife
+from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, difference, fold_difference, jackknife
+from pipeline.experiments.folds import fold_scores, pooled_run
 from pipeline.experiments.identity import SEED
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
 from pipeline.params import load_params
@@ -27,10 +28,16 @@ _TWO_RUNS = (
 
 
 class Side(NamedTuple):
-    """A or B: a single run, or a seed group."""
+    """A or B: a single run, a seed group or a fold group.
+
+    Attributes:
+        runs: For a fold group, a single run with the predictions of all folds.
+        folds: The runs of the folds. Empty unless this is a fold group.
+    """
 
     name: str
     runs: list[Run]
+    folds: Sequence[Run] = ()
 
     @property
     def title(self) -> str:
@@ -108,7 +115,8 @@ class Comparison:
     Attributes:
         a, b: The titles of the sides.
         signatures: The score signatures of A and B.
-        seeds: A phrase about the seeds of both sides. None for two single runs.
+        seeds: A phrase about the seeds of both sides. None for two single runs, and for two fold groups.
+        folds: The number of folds. None unless both sides are fold groups.
         splits: Keyed by split, starting with the one that the verdict is about.
         changes: The "parameters", and except for the linear model also the "environment" and the "code" that differ,
             with the values in A and in B.
@@ -123,6 +131,7 @@ class Comparison:
     signatures: tuple[Signature, Signature]
     task: Task
     seeds: str | None
+    folds: int | None
     splits: dict[str, SplitComparison]
     changes: dict[str, dict[str, tuple[Any, Any]]]
     optimistic: list[str]
@@ -135,9 +144,19 @@ class Comparison:
         return METRICS[self.task.metrics[0]]
 
     @property
+    def judged_split(self) -> str:
+        """The name of the split that the verdict is about."""
+        return next(iter(self.splits))
+
+    @property
     def judged(self) -> SplitComparison:
         """The split that the verdict is about."""
-        return self.splits[self.task.verdict_split]
+        return self.splits[self.judged_split]
+
+    @property
+    def single_runs(self) -> bool:
+        """Whether both sides are single runs, so that another seed might reverse them."""
+        return self.seeds is None and self.folds is None
 
     @property
     def difference(self) -> Difference:
@@ -150,15 +169,15 @@ class Comparison:
 
     @property
     def better(self) -> str | None:
-        """A or B. None without evidence, and for two single runs, because another seed might reverse them."""
-        if not self.significant or self.seeds is None:
+        """A or B. None without evidence, and for two single runs."""
+        if not self.significant or self.single_runs:
             return None
         return "B" if self.metric.sign * self.difference.value > 0 else "A"
 
     @property
     def verdict(self) -> str:
         metric, difference = self.metric, self.difference
-        score = f"{self.task.verdict_split} {metric.title}"
+        score = f"{self.judged_split} {metric.title}"
         points = "" if metric.scale == "error" else " points"
         low, high = metric.format_difference(difference.low), metric.format_difference(difference.high)
         interval = f"95% confidence interval: {low} to {high}{points}"
@@ -181,7 +200,7 @@ class Comparison:
         """Sentences to show next to the verdict."""
         caveats = []
         if not self.identical:
-            if self.task.verdict_split == "validation":
+            if self.judged_split == "validation":
                 caveats.append(ON_VALIDATION)
                 if self.optimistic:
                     sides = " and ".join(self.optimistic)
@@ -189,7 +208,7 @@ class Comparison:
                         f"The epoch of {sides} was chosen on validation too, which makes the validation scores of "
                         f"{sides} slightly optimistic."
                     )
-            if self.seeds is None:
+            if self.single_runs:
                 caveats.append(_LINEAR_MODEL if BASELINE in (self.a, self.b) else _TWO_RUNS)
             if origins := [name for name in ("environment", "code") if self.changes.get(name)]:
                 caveats.append(f"A and B differ in {' and '.join(origins)}, which may explain the difference.")
@@ -197,9 +216,16 @@ class Comparison:
 
 
 def read_side(name: str) -> Side:
-    """Read a run or a seed group, to be compared by the metrics that params.yaml has now."""
+    """Read a run or a group, to be compared by the metrics that params.yaml has now.
+
+    Raises:
+        UserError: `read_runs` or `pooled_run` does.
+    """
     metrics = load_params().evaluate.metrics
-    return Side(name, [judged_by(run, metrics) for run in read_runs(name)])
+    runs = [judged_by(run, metrics) for run in read_runs(name)]
+    if len(runs) > 1 and runs[0].fold:
+        return Side(name, [pooled_run(name, runs)], runs)
+    return Side(name, runs)
 
 
 def judged_by(run: Run, metrics: list[str] | None) -> Run:
@@ -209,18 +235,24 @@ def judged_by(run: Run, metrics: list[str] | None) -> Run:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare two runs, or two seed groups.
+    """Compare two runs, two seed groups, or two fold groups.
 
     The sides differ if the interval of the difference in the task's first metric excludes 0, and if at least
     FEWEST_CHANGED examples changed. The verdict is about test, because with train.keep: best the epoch was chosen on
     validation, which makes the validation scores optimistic. If the test labels are not available, it is about
-    validation. If two seed groups differ, one of them is better. If two single runs differ, another seed might still
-    reverse them.
+    validation. If two groups differ, one of them is better. If two single runs differ, another seed might still reverse
+    them.
 
     Raises:
-        UserError: The sides were scored on different data, only one of them is a seed group, or the runs of a seed
-            group differ in more than the seed.
+        UserError: The sides were scored on different data, only one of them is a group, or the runs of a seed group
+            differ in more than the seed.
     """
+    if bool(a.folds) != bool(b.folds):
+        group, rest = (a, b) if a.folds else (b, a)
+        raise UserError(
+            f"{group.name} is a fold group, but {rest.name} is not. Compare it with another fold group "
+            "(python -m pipeline.folds)."
+        )
     groups = len(a.runs) > 1
     if groups != (len(b.runs) > 1):
         group, single = (a, b) if groups else (b, a)
@@ -229,44 +261,46 @@ def compare(a: Side, b: Side) -> Comparison:
             f"{group.name} is a seed group of {len(group.runs)} runs, but {single.name} is a single run. Compare "
             f"{single.name} with {group.runs[0].name}{remedy}."
         )
-    a, b = (Side(side.name, sorted(side.runs, key=lambda run: run.seed)) for side in (a, b))
+    a, b = (side._replace(runs=sorted(side.runs, key=lambda run: run.seed)) for side in (a, b))
     for side in (a, b):
         _require_same_configuration(side)
+    for fold_a, fold_b in zip(a.folds, b.folds, strict=False):
+        _require_same_examples([fold_a, fold_b])
     _require_same_examples([*a.runs, *b.runs])
 
     task = a.runs[0].task
+    splits = sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
     return Comparison(
         a=a.title,
         b=b.title,
         signatures=(a.signature, b.signature),
         task=task,
         seeds=_seeds(a.seeds, b.seeds) if groups else None,
-        splits={
-            split: _compare_split(split, a, b)
-            for split in sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
-        },
+        folds=len(a.folds) or None,
+        splits={split: _compare_split(split, a, b) for split in splits},
         changes=_all_changes(a, b),
         optimistic=[name for name, side in (("A", a), ("B", b)) if side.keeps_best_epoch],
         identical=_identical(a, b),
-        degenerate=[phrase for side in (a, b) if (phrase := _degenerate(side))],
+        degenerate=[phrase for side in (a, b) if (phrase := _degenerate(side, splits[0]))],
     )
 
 
 def _require_same_configuration(side: Side) -> None:
-    """Raise UserError if the runs of a side differ in anything but the seed, or if two runs have the same seed."""
-    for left, right in pairwise(side.runs):
+    """Raise UserError if the runs of a group differ in anything but the seed or the fold, or if two have the same."""
+    runs, varied, command = (side.folds, "data.split", "folds") if side.folds else (side.runs, SEED, "seeds")
+    for left, right in pairwise(runs):
         names = f"{left.name} and {right.name}"
         changes = _changes(*(run.parameters | run.environment | {"training code": run.code} for run in (left, right)))
-        if SEED not in changes:
-            problem = f"{names} have the same {SEED}, {left.seed}"
+        if varied not in changes:
+            problem = f"{names} have the same {varied}, {left.parameters[varied]}"
         elif len(changes) > 1:
-            key, (old, new) = next(entry for entry in changes.items() if entry[0] != SEED)
+            key, (old, new) = next(entry for entry in changes.items() if entry[0] != varied)
             problem = f"{names} differ in {key} ({old} and {new})"
         else:
             continue
         raise UserError(
-            f"{side.name} is not one configuration with several seeds: {problem}. Remove the runs that do not belong "
-            'to it ("dvc exp remove"), and run "python -m pipeline.seeds" again.'
+            f"{side.name} is not one configuration with several {command}: {problem}. Remove the runs that do not "
+            f'belong to it ("dvc exp remove"), and run "python -m pipeline.{command}" again.'
         )
 
 
@@ -319,7 +353,11 @@ def _compare_split(split: str, side_a: Side, side_b: Side) -> SplitComparison:
         )
         scores_a[metric] = float(jackknives_a[:, 0].mean())
         scores_b[metric] = float(jackknives_b[:, 0].mean())
-        differences[metric] = difference(jackknives_a, jackknives_b, same_seeds=same_seeds)
+        if side_a.folds:
+            fold_differences = fold_scores(metric, side_b.folds) - fold_scores(metric, side_a.folds)
+            differences[metric] = fold_difference(jackknives_a[0], jackknives_b[0], fold_differences)
+        else:
+            differences[metric] = difference(jackknives_a, jackknives_b, same_seeds=same_seeds)
     fixed, broken = _fixed_and_broken(task, a, b, texts)
     return SplitComparison(
         n=len(a[0].idx),
@@ -386,9 +424,9 @@ def _label(task: Task, label: Values) -> str:
     return ", ".join(name for name, present in zip(task.labels, label, strict=True) if present) or "none"
 
 
-def _degenerate(side: Side) -> str:
-    """Describe the runs of a side that give the same prediction for all examples. Empty if there are none."""
-    task, split = side.runs[0].task, side.runs[0].task.verdict_split
+def _degenerate(side: Side, split: str) -> str:
+    """Describe the runs of a side with the same prediction for all examples of a split. Empty if there are none."""
+    task = side.runs[0].task
     names = [run.name for run in side.runs if len(np.unique(run.predictions[split].predicted, axis=0)) == 1]
     if not names:
         return ""

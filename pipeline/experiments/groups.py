@@ -11,8 +11,8 @@ from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import ON_VALIDATION
 from pipeline.experiments.identity import SEED, identity, overridden
 from pipeline.experiments.render import SCORE_UNITS
-from pipeline.experiments.revisions import commits_by_seed, read_details, read_evaluation
-from pipeline.experiments.running import Experiment, run_all
+from pipeline.experiments.revisions import group_commits, read_details, read_evaluation
+from pipeline.experiments.running import Experiment, cost, run_all
 
 
 def group_name(overrides: list[str]) -> str:
@@ -27,9 +27,11 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
         UserError: A run failed. The other runs that have started end first.
     """
     group, params = group_name(overrides), overridden(overrides)
-    finished = commits_by_seed(group)
+    finished = group_commits(group)
     missing = [seed for seed in range(1, n + 1) if seed not in finished]
     log.info("%s: %d of %d seeds are finished", group, n - len(missing), n)
+    if missing:
+        log.info("the other %d need %s", len(missing), cost(len(missing)))
     wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
     with closing(run_all(wanted, jobs)) as failures:
         if failure := next(failures, None):
@@ -40,7 +42,7 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
 def _summary(group: str, n: int, keep: str) -> list[str]:
     """Return the lines of the table over the seeds from 1 to n, and what to type next."""
     evaluations, degenerate, signatures = [], [], []
-    for seed, commit in commits_by_seed(group).items():
+    for seed, commit in group_commits(group).items():
         if seed <= n:
             evaluations.append(by_title(read_evaluation(commit)))
             signatures.append(read_details(commit, "diagnostics")["signature"])

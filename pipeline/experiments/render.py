@@ -78,7 +78,7 @@ def as_json(comparison: Comparison) -> str:
 def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -> str:
     """Format several candidates, each compared with the same baseline, for a terminal."""
     first = comparisons[0]
-    split, name, metric = first.task.verdict_split, first.task.metrics[0], first.metric
+    split, name, metric = first.judged_split, first.task.metrics[0], first.metric
     rows = [["", "", "B - A", "95% confidence interval", "detectable", "gate"]]
     rows.append([f"A: {first.a}", metric.format(first.judged.a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
@@ -105,7 +105,7 @@ def as_gate(comparison: Comparison, decision: Decision) -> str:
     """Return the line that explains the exit status to people who read the output of a script."""
     outcome = {"passes": "The gate passes", "undecided": "The gate is undecided about", "fails": "The gate fails"}
     line = "; ".join([f"{outcome[decision.outcome]} {comparison.b}: {decision.reason}", *comparison.degenerate])
-    return line if comparison.seeds else f"{line}. This holds for these two models only, and not for other seeds."
+    return f"{line}. This holds for these two models only, and not for other seeds." if comparison.single_runs else line
 
 
 def _score_cells(split: SplitComparison, name: str) -> list[str]:
@@ -128,8 +128,14 @@ def _notes(comparison: Comparison) -> list[str]:
     """Return the lines to show below the scores."""
     task, metric = comparison.task, comparison.metric
     examples = " and ".join(f"{split.n:,} {name}" for name, split in comparison.splits.items()) + f" {task.noun}"
-    if comparison.seeds is None:
+    if comparison.single_runs:
         notes = [UNITS, f"The intervals reflect the choice of examples ({examples}), not of seeds."]
+    elif comparison.folds:
+        notes = [
+            UNITS,
+            f"The intervals reflect the choice of examples ({examples}), for training and for scoring.",
+            f"Both sides were trained on the same {comparison.folds} folds, and always with the same train.seed.",
+        ]
     else:
         notes = [
             UNITS,
@@ -140,7 +146,7 @@ def _notes(comparison: Comparison) -> list[str]:
         # Few seeds say little about the variance between seeds. See tests/test_statistics.py.
         power = {2: 60, 3: 70, 4: 70}.get(comparison.difference.runs, 80)
         size = f"{metric.format(detectable)} {'in' if metric.scale == 'error' else 'points of'}"
-        score = f"{task.verdict_split} {metric.title}"
+        score = f"{comparison.judged_split} {metric.title}"
         notes.append(f"A true difference of {size} {score} is detected about {power}% of the time.")
     return notes
 
@@ -168,7 +174,7 @@ def _examples_by_heading(comparison: Comparison) -> dict[str, list[ChangedExampl
         groups = {"Fixed (wrong in A, right in B)": judged.fixed, "Broken (right in A, wrong in B)": judged.broken}
     by_heading = {}
     for change, examples in groups.items():
-        heading = f"{change}: {len(examples):,} {task.verdict_split} {task.noun}"
+        heading = f"{change}: {len(examples):,} {comparison.judged_split} {task.noun}"
         if comparison.seeds is not None:
             heading += f", by the mean {mean} over runs"
         if examples:

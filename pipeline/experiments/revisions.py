@@ -61,30 +61,37 @@ class Run(NamedTuple):
     def seed(self) -> int:
         return int(self.parameters[SEED])
 
+    @property
+    def fold(self) -> str | None:
+        """The value of data.split.fold, such as "1/5"."""
+        fold: str | None = self.parameters.get("data.split", {}).get("fold")
+        return fold
+
 
 def read_runs(name: str) -> list[Run]:
-    """Read the run of a revision, or the runs of a seed group in the order of their seeds.
+    """Read the run of a revision, or the runs of a group in the order of their seeds or folds.
 
     Args:
-        name: A branch, tag, commit, experiment or seed group, "workspace", or "baseline" for the linear model there.
+        name: A branch, tag, commit, experiment, seed group or fold group, "workspace", or "baseline" for the linear
+            model there.
 
     Raises:
         UserError: The run does not exist, or a result is incomplete.
     """
-    if name == BASELINE and (_commit(name) or commits_by_seed(name)):
+    if name == BASELINE and (_commit(name) or group_commits(name)):
         log.warning('"%s" means the linear model. To compare the revision with this name, use its commit.', BASELINE)
     if name in (WORKSPACE, BASELINE):
         _require_repository()
         return [_read_run(name, None)]
     if commit := _commit(name):
         return [_read_run(name, commit)]
-    group = commits_by_seed(name)
+    group = group_commits(name)
     if not group:
         raise UserError(
-            f'"{name}" is not a branch, tag, commit, experiment or seed group. '
+            f'"{name}" is not a branch, tag, commit, experiment, seed group or fold group. '
             'Run "git branch" or "dvc exp list -A" to list them.'
         )
-    return [_read_run(f"{name}-{seed}", commit) for seed, commit in group.items()]
+    return [_read_run(f"{name}-{number}", commit) for number, commit in group.items()]
 
 
 def experiment_commits() -> dict[str, str]:
@@ -95,13 +102,13 @@ def experiment_commits() -> dict[str, str]:
     return {reference.rpartition("/")[2]: commit for commit, reference in references}
 
 
-def commits_by_seed(group: str) -> dict[int, str]:
-    """Return the commits of the experiments named `group-<seed>`, keyed by seed."""
+def group_commits(group: str) -> dict[int, str]:
+    """Return the commits of the experiments named `group-<number>`, keyed by the number: the seed or the fold."""
     commits = {}
     for name, commit in experiment_commits().items():
-        prefix, _, seed = name.rpartition("-")
-        if prefix == group and seed.isdecimal():
-            commits[int(seed)] = commit
+        prefix, _, number = name.rpartition("-")
+        if prefix == group and number.isdecimal():
+            commits[int(number)] = commit
     return dict(sorted(commits.items()))
 
 

@@ -1,5 +1,6 @@
 """Run DVC experiments in temporary directories, one or several at a time."""
 
+import json
 import subprocess
 import time
 from collections.abc import Generator, Sequence
@@ -11,11 +12,13 @@ from typing import NamedTuple
 from filelock import FileLock
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import CHECKPOINTS
+from pipeline.core.paths import CHECKPOINTS, METRICS_DIR
 from pipeline.core.run_directory import remove_run_directories
+from pipeline.core.yaml12 import read_yaml
 from pipeline.experiments.child_processes import DVC, ChildProcesses, dvc_environ, forwarding_signals
 from pipeline.experiments.identity import SEED, as_dvc_override, identity
 from pipeline.experiments.revisions import experiment_commits
+from pipeline.params import LOCK
 
 _SETUP_LOCK = Path(".dvc", "tmp", "pipeline-setup.lock")  # DVC's own .gitignore covers this directory.
 _SET_UP = "Reproducing experiment"  # DVC prints this once the files of an experiment are in its temporary directory.
@@ -40,6 +43,20 @@ class Experiment(NamedTuple):
     varied: str = SEED
 
 
+def cost(runs: int) -> str:
+    """Describe the time and the disk space of `runs` runs, if each one needs as much as the last run in dvc.lock."""
+    try:
+        timing = json.loads((METRICS_DIR / "timing.json").read_text(encoding="utf-8"))
+        seconds = timing["train"]["seconds"] + timing["predict"]["seconds"]
+        size = read_yaml(LOCK)["stages"]["train"]["outs"][0]["size"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return "how long a run takes is not known before the first one"
+    return (
+        f"about {timedelta(seconds=round(runs * seconds))} and {runs * size / 1e9:.1f} GB of DVC's cache, if each run "
+        "needs as much as the last one in this directory"
+    )
+
+
 def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[str, None, None]:
     """Run experiments that are not finished, `jobs` at a time, and yield a message about each one that fails.
 
@@ -54,6 +71,7 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[str, None
         if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
             raise UserError(f'git has no {key}, but DVC commits each experiment. Run: git config {key} "..."')
     queue, running = list(experiments), set[Future[str | None]]()
+    began, ended_runs = time.monotonic(), 0
     with forwarding_signals() as children, ThreadPoolExecutor(jobs) as pool:
         try:
             while queue or running:
@@ -67,6 +85,10 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[str, None
                         return
                     if failure:
                         yield failure
+                ended_runs += len(ended)
+                if remaining := len(experiments) - ended_runs:
+                    seconds = (time.monotonic() - began) / ended_runs * remaining
+                    log.info("%d runs to go, about %s", remaining, timedelta(seconds=round(seconds)))
         finally:  # This is also reached if the caller stops at a failure.
             if running and not children.signals:
                 log.info("waiting for the other runs to finish; press Ctrl-C to interrupt them")

@@ -31,8 +31,14 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
         split: `fold` is "i/k", with i from 1 to k.
 
     Raises:
-        UserError: There are too few rows or groups for k folds, or fewer than k rows of a class.
+        UserError: There are too few rows or groups for k folds, fewer than k rows of a class, or `split.type` is
+            "datetime".
     """
+    if split.type == "datetime":
+        raise UserError(
+            "data.split.fold: data.split.type is datetime, but a fold would be predicted by a model that was trained on "
+            "later rows, too. Set data.split.fold=null, or another data.split.type."
+        )
     number, k = map(int, str(split.fold).split("/"))
     train, validation = corpus.splits[TRAIN], corpus.splits["validation"]
     if set(train["idx"]) & set(validation["idx"]):
