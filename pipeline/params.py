@@ -115,8 +115,8 @@ class SplitParams(Section):
     type: Literal["fixed", "random", "stratify", "group", "datetime", "hash"]
     column: str | None
     seed: Seed
-    fractions: list[float]
     fold: Annotated[str, AfterValidator(_check_fold)] | None
+    fractions: list[float]
 
 
 class DataParams(Section):

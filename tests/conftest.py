@@ -74,11 +74,12 @@ def params_file(directory: Path, changes: dict[str, Any] | None = None) -> Path:
 
 def edit(path: Path, key: str, text: Any) -> None:
     """Change one line of a params.yaml, as a user would in an editor."""
-    section, name = key.split(".")
     lines = path.read_text().splitlines(keepends=True)
-    start = lines.index(f"{section}:\n")
-    position = next(n for n in range(start, len(lines)) if lines[n].startswith(f"  {name}:"))
-    lines[position] = f"  {name}: {text}\n"
+    position = -1
+    for depth, name in enumerate(key.split(".")):
+        indent = "  " * depth
+        position = next(n for n in range(position + 1, len(lines)) if lines[n].startswith(f"{indent}{name}:"))
+    lines[position] = f"{indent}{name}: {text}\n"
     path.write_text("".join(lines))
 
 
