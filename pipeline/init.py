@@ -192,6 +192,7 @@ def _column_values(
         "id2label": None,
         "split.type": "stratify",
         "split.column": None,
+        "split.fold": None,
         "slice_columns": [],
     }
     if _has_gaps(data, [column.name for column in chosen]):

@@ -44,16 +44,16 @@ class Experiment(NamedTuple):
 
 
 def cost(runs: int) -> str:
-    """Describe the time and the disk space of `runs` runs, if each one needs as much as the last run in dvc.lock."""
+    """Say how much time and disk space runs need, if each needs as much as the run in dvc.lock."""
     try:
         timing = json.loads((METRICS_DIR / "timing.json").read_text(encoding="utf-8"))
         seconds = timing["train"]["seconds"] + timing["predict"]["seconds"]
         size = read_yaml(LOCK)["stages"]["train"]["outs"][0]["size"]
     except (OSError, ValueError, TypeError, KeyError):
-        return "how long a run takes is not known before the first one"
+        return "this directory has no result yet, so the time is not known"
     return (
-        f"about {timedelta(seconds=round(runs * seconds))} and {runs * size / 1e9:.1f} GB of DVC's cache, if each run "
-        "needs as much as the last one in this directory"
+        f"about {timedelta(seconds=round(runs * seconds))} and {runs * size / 1e9:.1f} GB of DVC's cache, if each one "
+        "needs as much as the result in this directory"
     )
 
 
