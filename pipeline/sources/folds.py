@@ -36,8 +36,8 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     """
     if split.type == "datetime":
         raise UserError(
-            "data.split.fold: data.split.type is datetime, but the model for a fold would also learn from later rows. Set "
-            "data.split.fold=null, or another data.split.type."
+            "data.split.fold: data.split.type is datetime, but the model for a fold would also learn from later rows. "
+            "Set data.split.fold=null, or another data.split.type."
         )
     number, k = map(int, str(split.fold).split("/"))
     train, validation = corpus.splits[TRAIN], corpus.splits["validation"]
