@@ -37,7 +37,7 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     missing = [number for number in range(1, k + 1) if number not in finished]
     log.info("%s: %d of %d folds are finished", group, k - len(missing), k)
     if missing:
-        log.info("%d runs to go: %s", len(missing), cost(len(missing)))
+        log.info("%d to go: %s", len(missing), cost(len(missing)))
     wanted = [
         Experiment(f"{group}-{number}", [*overrides, f"{FOLD}={number}/{k}"], f"fold {number} of {k}", varied=FOLD)
         for number in missing

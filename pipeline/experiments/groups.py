@@ -31,7 +31,7 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     missing = [seed for seed in range(1, n + 1) if seed not in finished]
     log.info("%s: %d of %d seeds are finished", group, n - len(missing), n)
     if missing:
-        log.info("%d runs to go: %s", len(missing), cost(len(missing)))
+        log.info("%d to go: %s", len(missing), cost(len(missing)))
     wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
     with closing(run_all(wanted, jobs)) as failures:
         if failure := next(failures, None):

@@ -88,7 +88,7 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[str, None
                 ended_runs += len(ended)
                 if remaining := len(experiments) - ended_runs:
                     seconds = (time.monotonic() - began) / ended_runs * remaining
-                    log.info("%d runs to go, about %s", remaining, timedelta(seconds=round(seconds)))
+                    log.info("%d to go, about %s", remaining, timedelta(seconds=round(seconds)))
         finally:  # This is also reached if the caller stops at a failure.
             if running and not children.signals:
                 log.info("waiting for the other runs to finish; press Ctrl-C to interrupt them")
