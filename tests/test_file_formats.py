@@ -152,9 +152,7 @@ def test_other_encodings_are_read_if_they_are_set(encoding: str, write: Write) -
     assert [row["text"] for row in read(path, FileFormat(encoding=encoding))] == TEXTS
     if encoding == "UTF-8-SIG":
         return
-    remedy = (
-        r"data\.encoding(=(cp1252|utf-16)| to utf-16-le or utf-16-be) .*\(in a command, --encoding( cp1252| utf-16)?\)"
-    )
+    remedy = r"data\.encoding(=utf-16| to (its encoding, .* cp1252|utf-16-le)) .*\(in a command, --encoding.*\)"
     with pytest.raises(UserError, match=rf"^a\.\S+ .*{remedy}"):
         read(path)
 

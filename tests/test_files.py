@@ -149,7 +149,7 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
     "an unsupported suffix": ({"train.txt": "x"}, r"train\.txt has an unsupported suffix\. Save .* \.csv"),
     "Windows-1252": (
         {"train.csv": CSV.encode() + "café,good\n".encode("cp1252")},
-        r"train\.csv line 42 is not UTF-8.*Windows-1252.* 'é'\. Set data\.encoding=cp1252 .*--encoding cp1252",
+        r"train\.csv line 42 contains the byte 0xe9, .* not valid in utf-8\. .*data\.encoding .*--encoding cp1252",
     ),
     "UTF-16": (
         {"train.csv": CSV.encode("utf-16")},
