@@ -157,7 +157,7 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
     ),
     "UTF-16 without a byte order mark": (
         {"train.csv": CSV.encode("utf-16-le")},
-        r"train\.csv contains null bytes, .* UTF-8 text\. .* data\.encoding to utf-16-le ",
+        r"train\.csv contains null bytes, .* UTF-8 text, .* data\.encoding to utf-16-le ",
     ),
     "too many fields": ({"train.csv": CSV + "a, b,good\n"}, r"train\.csv line 42 .* header \(2\), got 3\. .*quotes"),
     "too few fields": ({"train.tsv": CSV.replace(",", "\t") + "a\n"}, r"train\.tsv line 42 .*, got 1\. .*quotes"),
