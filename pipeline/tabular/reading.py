@@ -85,11 +85,6 @@ class Batch:
         return text
 
 
-def texts(batch: Batch, name: str) -> list[str]:
-    """Return a column as texts. Raises RowError if one of its values is not text."""
-    return [batch.text(row, name) for row in range(len(batch.numbers))]
-
-
 class ColumnSelection(NamedTuple):
     """The columns to read.
 
@@ -155,11 +150,7 @@ def read_file(
             yield from _row_batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
 
 
-def read_standard_input(
-    columns: ColumnSelection,
-    on_error: OnError = raise_row_error,
-    file_format: FileFormat = DEFAULT_FORMAT,
-) -> Iterator[Batch]:
+def read_standard_input(columns: ColumnSelection, on_error: OnError, file_format: FileFormat) -> Iterator[Batch]:
     """Return the rows of standard input in batches. Each line must be a JSON object."""
     encoding = file_format.encoding
     if isinstance(sys.stdin, io.TextIOWrapper):
