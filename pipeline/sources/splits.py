@@ -92,7 +92,7 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
     is_date = ~np.isnan(dates)
     if is_date.all():
         return dates
-    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=float)
+    numbers: NDArray[np.float64] = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=float)
     is_compact_date = is_date & texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
     is_number = np.isfinite(numbers) & ~is_compact_date
     if is_number.all():
