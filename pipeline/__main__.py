@@ -1,9 +1,8 @@
 """List the stages and the commands."""
 
-import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
 from pipeline.cli import PACKAGE, allow_closed_output, as_command
-from pipeline.core.messages import UserError
 from pipeline.core.yaml12 import read_yaml
 
 NOT_COMMANDS = {"__init__", "__main__", "cli", "params"}
@@ -29,12 +28,11 @@ def listing() -> list[str]:
 def main() -> None:
     allow_closed_output()
     with as_command():
-        if sys.argv[1:] not in ([], ["-h"], ["--help"]):
-            raise UserError(
-                f'python -m pipeline takes no arguments, got "{" ".join(sys.argv[1:])}". Run a stage or a command with '
-                "python -m pipeline.NAME."
-            )
-        print("\n".join(listing()))
+        text = "\n".join(listing())
+        parser = ArgumentParser("python -m pipeline", usage="python -m pipeline.NAME [options]", description=text)
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.parse_args()
+        print(text)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ from pipeline.onboarding.placement import write_data
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
-from pipeline.params import LOCK, PARAMS, ModelParams, Params, load_params, parse_params
+from pipeline.params import LOCK, PARAMS, Params, load_params, parse_params
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB = "hf://"
@@ -131,7 +131,9 @@ def init(source: str, options: Namespace) -> None:
             _print("", f"{key} names classes or metrics that the data does not have, so it is set to null.")
         text = edit_values(text, dict.fromkeys(stale))
         if options.estimate:
-            _print("", _estimate(Path(temporary), parse_params(load_yaml(text))))
+            from pipeline.onboarding.estimate import describe_costs  # This import takes seconds.
+
+            _print("", describe_costs(Path(temporary), parse_params(load_yaml(text)), _SMALL_MODEL))
     _print_diff(original, text)
     if options.dry_run:
         _print("", "Nothing was written, because of --dry-run.")
@@ -250,34 +252,6 @@ def _stale_keys(params: Params, task: Task) -> list[str]:
     except UserError:
         keys.append("evaluate.metrics")
     return keys
-
-
-def _estimate(directory: Path, params: Params) -> str:
-    """Measure a few training steps, and describe the costs of a run.
-
-    If the base model is not on this machine, the small model is measured instead, if that one is.
-    """
-    from pipeline.onboarding.estimate import estimate, is_on_this_machine  # This import takes seconds.
-
-    checkpoint = params.model.checkpoint
-    explanation = ""
-    try:
-        if not is_on_this_machine(checkpoint) and is_on_this_machine(_SMALL_MODEL):
-            text = edit_values((directory / PARAMS).read_text(encoding="utf-8"), {"model.checkpoint": _SMALL_MODEL})
-            write_text(directory / PARAMS, text)
-            params = params.model_copy(update={"model": ModelParams(checkpoint=_SMALL_MODEL)})
-            explanation = (
-                f'The base model {checkpoint} is not on this machine. "dvc repro" downloads it. With {_SMALL_MODEL}: '
-            )
-        costs = estimate(directory, params)
-    except UserError as error:
-        return f"{explanation}The time of a run is not estimated: {error}"
-    return (
-        f"{explanation}A run takes about {costs.duration} on this machine: {costs.steps:,} optimizer steps of "
-        f"{costs.step_seconds:.2g} seconds each, scoring, and the start of the stages. It needs up to "
-        f"{costs.peak / 1e9:.1f} GB of disk space for models and checkpoints, and uses {costs.remaining / 1e9:.1f} GB "
-        f"afterwards. {costs.free / 1e9:.0f} GB are free."
-    )
 
 
 def _print_diff(before: str, after: str) -> None:

@@ -17,7 +17,7 @@ More: docs/data_and_models.md
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.sources.checkpoints import files_to_copy, has_safetensors, is_hub_name, parse_name
-from pipeline.sources.fetch import RepoInfo, Unavailable, newest_conversion, pin_dataset, repo_info
+from pipeline.sources.fetch import RepoInfo, Unavailable, look_up, newest_conversion, pin_dataset
 
 
 def pin(checkpoint: str) -> str:
@@ -29,12 +29,9 @@ def pin(checkpoint: str) -> str:
     if not is_hub_name(checkpoint):
         raise UserError(f'"{checkpoint}" is not a name on the Hub. A local directory does not need a commit.')
     name, revision = parse_name(checkpoint)
-    try:
-        model = repo_info(name, revision or None, "model")
-        if not revision and not has_safetensors(model.files):
-            model = _converted(model)
-    except Unavailable as error:
-        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
+    model = look_up(name, revision, "model")
+    if not revision and not has_safetensors(model.files):
+        model = _converted(model)
     files = files_to_copy(model.files, model.name)
     log.info("%s at %s has %s", model.name, revision or model.commit, ", ".join(files))
     return f"{model.name}@{model.commit}"
@@ -49,7 +46,7 @@ def _converted(model: RepoInfo) -> RepoInfo:
         return model
     if pull_request is None:
         return model
-    converted = repo_info(model.name, pull_request.git_reference, "model")
+    converted = look_up(model.name, pull_request.git_reference, "model")
     if not has_safetensors(converted.files):
         return model
     log.warning(

@@ -14,9 +14,8 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.cli import run
 from pipeline.core.messages import UserError
@@ -38,17 +37,10 @@ _DEPEND_ON_ENVIRONMENT = ("baseline", "train", "predict", "evaluate", "report") 
 TOLERANCE = 3.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """The recorded result of a run in a checkout.
+class Result(NamedTuple):
+    """The recorded result of a run in a checkout: what dvc.lock and the files in metrics/ say."""
 
-    Attributes:
-        outputs: The hash of each output in dvc.lock, by stage and path.
-        environment: The content of metrics/environment.json.
-        evaluation: The content of metrics/evaluation.json.
-    """
-
-    outputs: dict[tuple[str, str], str]
+    outputs: dict[tuple[str, str], str]  # the hash of each output, by stage and path
     environment: dict[str, Any]
     evaluation: dict[str, Any]
 
@@ -64,13 +56,11 @@ def read_result(checkout: Path) -> Result:
     except (AttributeError, KeyError, TypeError):
         raise UserError(f'{LOCK} is incomplete. Run "dvc repro", and commit dvc.lock and metrics/.') from None
     try:
-        return Result(
-            outputs=outputs,
-            environment=parse_details((checkout / _ENVIRONMENT).read_text(encoding="utf-8")),
-            evaluation=json.loads((checkout / _EVALUATION).read_text(encoding="utf-8")),
-        )
+        environment = parse_details((checkout / _ENVIRONMENT).read_text(encoding="utf-8"))
+        evaluation = json.loads((checkout / _EVALUATION).read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f'{METRICS_DIR} cannot be read: {error}. Run "dvc repro", and commit metrics/.') from None
+    return Result(outputs, environment, evaluation)
 
 
 def verify(repository: Path) -> None:

@@ -22,7 +22,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import RAW
 from pipeline.core.yaml12 import load_yaml
 from pipeline.init import init, options_parser
-from pipeline.onboarding.estimate import estimate
+from pipeline.onboarding.estimate import describe_costs
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.user_data import CUSTOM, earlier_files, require_room
@@ -456,7 +456,7 @@ def test_the_measurement_saves_no_checkpoints(
     path = params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny(), "runtime.save_steps": 1})
     shutil.copytree(raw, tmp_path / RAW)
     monkeypatch.chdir(tmp_path)
-    assert estimate(tmp_path, load_params(path)).step_seconds > 0
+    assert describe_costs(tmp_path, load_params(path), MINILM).startswith("A run takes about ")
     assert not list(tmp_path.glob("checkpoints/*"))
 
 

@@ -5,7 +5,6 @@ import logging
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,13 @@ import numpy as np
 from pipeline.core.data_card import read_data_card
 from pipeline.core.dataset_files import read_parquet
 from pipeline.core.messages import UserError, log
+from pipeline.core.output import write_text
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZED
 from pipeline.core.task import TRAIN, Task, read_task
 from pipeline.modeling.device import set_up_device, warn_if_busy
+from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.trial import run_stage
-from pipeline.params import Params
+from pipeline.params import PARAMS, Params
 from pipeline.sources.checkpoints import find_checkpoint, needs_download, parse_name
 from pipeline.training.history import History
 from pipeline.training.inputs import load_inputs
@@ -30,49 +31,36 @@ _START = 40  # seconds, to start the stages and to write their outputs; 42 were 
 _CHECKPOINTS = 3  # at most, each with the weights and two values of AdamW for each weight
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What a run needs.
-
-    Attributes:
-        seconds: The time of a run.
-        steps: The number of optimizer steps.
-        step_seconds: The time of an optimizer step.
-        peak, remaining: The disk space during and after the run, in bytes.
-        free: The free disk space, in bytes.
-    """
-
-    seconds: float
-    steps: int
-    step_seconds: float
-    peak: int
-    remaining: int
-    free: int
-
-    @property
-    def duration(self) -> str:
-        """The time of a run, rounded for people."""
-        minutes = max(1, round(self.seconds / 60))
-        if minutes >= 100:
-            return f"{minutes / 60:.0f} hours"
-        return "1 minute" if minutes == 1 else f"{minutes} minutes"
-
-
 class _Measured(Exception):
     """Ends the measurement."""
 
 
-def estimate(directory: Path, params: Params) -> Estimate:
-    """Time a few training steps with rows of the data.
+def describe_costs(directory: Path, params: Params, small_model: str) -> str:
+    """Time a few training steps with rows of the data, and say what a run costs, or why this is not known.
 
     Args:
         directory: A directory in which the stage download ran. Other files are written there, too.
-
-    Raises:
-        UserError: The base model is not on this machine, or the run would fail.
+        small_model: The base model to time if the one in params.yaml is not on this machine. Nothing is downloaded.
     """
+    checkpoint, explanation = params.model.checkpoint, ""
+    try:
+        pretrained = _local_model(directory, checkpoint)
+        if pretrained is None:
+            explanation = f'The base model {checkpoint} is not on this machine. "dvc repro" downloads it. '
+            text = (directory / PARAMS).read_text(encoding="utf-8")
+            write_text(directory / PARAMS, edit_values(text, {"model.checkpoint": small_model}))
+            pretrained = _local_model(directory, small_model)
+            if pretrained is None:
+                return f"{explanation}The time of a run is not estimated."
+            explanation += f"With {small_model}: "
+        return explanation + _measure(directory, pretrained, params)
+    except UserError as error:
+        return f"{explanation}The time of a run is not estimated: {error}"
+
+
+def _measure(directory: Path, pretrained: Path, params: Params) -> str:
+    """Time a few training steps, and describe the costs of a run. Raises UserError if the run would fail."""
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
-    pretrained = _local_model(directory, params.model.checkpoint)
     tokenized = _tokenize_sample(directory, pretrained, params)
     step_seconds = _time_steps(directory, tokenized, pretrained, task, params)
     train, model = params.train, sum(path.stat().st_size for path in pretrained.glob("model*.safetensors"))
@@ -82,38 +70,27 @@ def estimate(directory: Path, params: Params) -> Estimate:
     orders = 2 if task.pairs and params.predict.score_swapped_pairs else 1
     predicted = sum(card.splits[split].rows for split in task.predicted_splits)
     scored = train.epochs * card.splits["validation"].rows + orders * predicted
-    return Estimate(
-        seconds=_START + step_seconds * (steps + _FORWARD * scored / batch),
-        steps=steps,
-        step_seconds=step_seconds,
-        # The base model and the fine-tuned model are in the workspace and in DVC's cache.
-        peak=(4 + 3 * _CHECKPOINTS) * model,
-        remaining=4 * model,
-        free=shutil.disk_usage(Path()).free,
+    minutes = max(1, round((_START + step_seconds * (steps + _FORWARD * scored / batch)) / 60))
+    duration = f"{minutes / 60:.0f} hours" if minutes >= 100 else f"{minutes} minute{'s' if minutes > 1 else ''}"
+    # The base model and the fine-tuned model are in the workspace and in DVC's cache.
+    remaining, peak = 4 * model, (4 + 3 * _CHECKPOINTS) * model
+    return (
+        f"A run takes about {duration} on this machine: {steps:,} optimizer steps of {step_seconds:.2g} seconds each, "
+        f"scoring, and the start of the stages. It needs up to {peak / 1e9:.1f} GB of disk space for models and "
+        f"checkpoints, and uses {remaining / 1e9:.1f} GB afterwards. {shutil.disk_usage(Path()).free / 1e9:.0f} GB are "
+        "free."
     )
 
 
-def is_on_this_machine(checkpoint: str) -> bool:
-    """Return whether a base model can be measured without a download. Raises the same errors as `find_checkpoint`."""
-    return _is_in_workspace(checkpoint) or not needs_download(checkpoint)
-
-
-def _is_in_workspace(checkpoint: str) -> bool:
-    """Return whether an earlier run has fetched a base model of the Hub to models/pretrained."""
+def _local_model(directory: Path, checkpoint: str) -> Path | None:
+    """Return the directory of a base model, or None if it would have to be downloaded."""
     origin = find_checkpoint(checkpoint)
-    if isinstance(origin, Path) or not (PRETRAINED / SOURCE).exists():
-        return False
-    source = json.loads((PRETRAINED / SOURCE).read_text(encoding="utf-8"))
-    name, _ = parse_name(checkpoint)
-    return (source.get("checkpoint"), source.get("revision")) == (name, origin.revision)
-
-
-def _local_model(directory: Path, checkpoint: str) -> Path:
-    """Return the directory of the base model, without a download. Raises UserError if it is not on this machine."""
-    if _is_in_workspace(checkpoint):
-        return PRETRAINED
+    if not isinstance(origin, Path) and (PRETRAINED / SOURCE).exists():  # An earlier run may have fetched it.
+        source = json.loads((PRETRAINED / SOURCE).read_text(encoding="utf-8"))
+        if (source.get("checkpoint"), source.get("revision")) == (parse_name(checkpoint)[0], origin.revision):
+            return PRETRAINED
     if needs_download(checkpoint):
-        raise UserError(f'the base model {checkpoint} is not on this machine. "dvc repro" downloads it.')
+        return None
     run_stage("pretrained", directory, HF_HUB_OFFLINE="1", DVC_ROOT=str(Path().absolute()))
     return directory / PRETRAINED
 

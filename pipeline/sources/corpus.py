@@ -14,7 +14,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN, Task
 from pipeline.params import DataParams
 from pipeline.sources.files import SPLITS
-from pipeline.sources.labels import Labels, read_labels
+from pipeline.sources.labels import read_labels
 from pipeline.sources.raw_rows import RawRows
 from pipeline.sources.splits import read_split_values, split_fractions, split_train
 
@@ -60,7 +60,17 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
         {split: part.class_names for split, part in rows.items()},
         params,
     )
-    task = _task(params, labels, [split for split in SPLITS[1:] if split in rows or split in fractions], list(rows))
+    task = Task(
+        name=params.task,
+        problem_type=labels.problem_type,
+        text_columns=params.text_column_names,
+        labels=labels.names,
+        metrics=labels.metrics,
+        metric_for_best_model=next((name for name in labels.metrics if name.startswith("f1")), labels.metrics[0]),
+        predicted_splits=[split for split in SPLITS[1:] if split in rows or split in fractions],
+        unlabeled_splits=[split for split in rows if split not in labels.splits],
+        slice_columns=params.slice_columns,
+    )
     splits = {split: _labeled_rows(part, labels.splits.get(split), task) for split, part in rows.items()}
     splits, warnings = drop_incomplete(splits, task, params.on_missing)
     splits |= split_train(splits[TRAIN], split_values, fractions, params.split, task)
@@ -74,21 +84,6 @@ def _labeled_rows(part: RawRows, labels: pd.Series | None, task: Task) -> pd.Dat
         rows["label"] = labels.to_numpy()
     rows["idx"] = np.arange(len(rows), dtype=np.int32)
     return rows
-
-
-def _task(params: DataParams, labels: Labels, predicted: list[str], sources: list[str]) -> Task:
-    metrics = labels.metrics
-    return Task(
-        name=params.task,
-        problem_type=labels.problem_type,
-        text_columns=params.text_column_names,
-        labels=labels.names,
-        metrics=metrics,
-        metric_for_best_model=next((name for name in metrics if name.startswith("f1")), metrics[0]),
-        predicted_splits=predicted,
-        unlabeled_splits=[split for split in sources if split not in labels.splits],
-        slice_columns=params.slice_columns,
-    )
 
 
 def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:

@@ -27,13 +27,7 @@ class Unavailable(Exception):
 
 
 class RepoInfo(NamedTuple):
-    """A repository on the Hub.
-
-    Attributes:
-        name: The current name, even if the repository was looked up by an earlier one.
-        commit: The commit of the revision that was looked up.
-        files: The names of all files.
-    """
+    """A repository on the Hub. Its name is the current one, even if it was looked up by an earlier one."""
 
     name: str
     commit: str
@@ -136,7 +130,7 @@ def repo_info(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
     """Look up a repository on the Hub.
 
     Args:
-        revision: A commit, a branch or a tag; None for the default branch.
+        revision: A commit, a branch or a tag; None or "" for the default branch.
 
     Raises:
         Unavailable: The Hub does not have the repository, or does not answer with a commit.
@@ -145,7 +139,7 @@ def repo_info(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
 
     subject = f"{repo} at {revision}" if revision else repo
     with _hub_errors(subject):
-        info = HfApi().repo_info(repo, revision=revision, repo_type=repo_type, timeout=_ANSWER_SECONDS)
+        info = HfApi().repo_info(repo, revision=revision or None, repo_type=repo_type, timeout=_ANSWER_SECONDS)
     commit = info.sha or ""
     if not re.fullmatch("[0-9a-f]{40}", commit):
         raise Unavailable(f"{subject}: the Hub's answer has no commit")
@@ -153,20 +147,22 @@ def repo_info(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
     return RepoInfo(info.id, commit, [file.rfilename for file in files])
 
 
+def look_up(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
+    """Look up a repository like `repo_info`, for a name that the user gave. Raises UserError instead of Unavailable."""
+    try:
+        return repo_info(repo, revision, repo_type)
+    except Unavailable as error:
+        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
+
+
 def pin_dataset(dataset: str) -> str:
     """Look up the newest commit of a dataset on the Hub, or of its branch or tag, and return `name@commit`.
 
     Args:
         dataset: The name, such as `dair-ai/emotion`, or `name@branch`.
-
-    Raises:
-        UserError: The Hub does not know the dataset, or does not answer.
     """
     name, _, revision = dataset.partition("@")
-    try:
-        info = repo_info(name, revision or None, "dataset")
-    except Unavailable as error:
-        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
+    info = look_up(name, revision, "dataset")
     return f"{info.name}@{info.commit}"
 
 

@@ -11,7 +11,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.params import DataParams
 from pipeline.sources.label_values import label_columns, label_values
-from pipeline.tabular.reading import Batch, ColumnSelection, texts
+from pipeline.tabular.reading import Batch, ColumnSelection
 
 
 class RawRows(NamedTuple):
@@ -56,9 +56,10 @@ def collect_rows(batches: Iterable[Batch], split: str, params: DataParams) -> Ra
     class_names: list[str] = []
     places: list[str] = []
     for batch in batches:
-        parts.append(pa.table({name: texts(batch, name) for name in names}))
+        rows = range(len(batch.numbers))
+        parts.append(pa.table({name: [batch.text(row, name) for row in rows] for name in names}))
         labels += label_values(batch, label_names)
-        places += map(batch.where, range(len(batch.numbers)))
+        places += map(batch.where, rows)
         class_names += [name for column in label_names for name in batch.class_names.get(column, ())]
     table = pa.concat_tables(parts).to_pandas().set_axis(places)
     return RawRows(table, pd.Series(labels, table.index, dtype=object), list(dict.fromkeys(class_names)))

@@ -74,14 +74,9 @@ def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[s
     for number, line in enumerate(lines, 1):
         if escaped := LONE_SURROGATE.search(line):
             byte = escaped[0].encode("utf-8", "surrogateescape")
-            if text_codec(encoding) == "utf-8-sig":
-                raise UserError(
-                    f"{path} line {number} is not UTF-8. It may be Windows-1252, in which the byte 0x{byte.hex()} is "
-                    f"{byte.decode('cp1252', 'replace')!r}. Set data.encoding=cp1252 (in a command, --encoding "
-                    "cp1252), or save the file as UTF-8."
-                )
             raise UserError(
-                f"{path} line {number} contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Set "
-                "data.encoding to the encoding of the file (in a command, --encoding)."
+                f"{path} line {number} contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Save it "
+                "as UTF-8, or set data.encoding to its encoding, for example cp1252 for older Windows programs (in a "
+                "command, --encoding cp1252)."
             )
         yield line

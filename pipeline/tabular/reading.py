@@ -85,11 +85,6 @@ class Batch:
         return text
 
 
-def texts(batch: Batch, name: str) -> list[str]:
-    """Return a column as texts. Raises RowError if one of its values is not text."""
-    return [batch.text(row, name) for row in range(len(batch.numbers))]
-
-
 class ColumnSelection(NamedTuple):
     """The columns to read.
 
@@ -155,11 +150,7 @@ def read_file(
             yield from _row_batches(path, "line", json_lines(path, lines, encoding, on_error), columns)
 
 
-def read_standard_input(
-    columns: ColumnSelection,
-    on_error: OnError = raise_row_error,
-    file_format: FileFormat = DEFAULT_FORMAT,
-) -> Iterator[Batch]:
+def read_standard_input(columns: ColumnSelection, on_error: OnError, file_format: FileFormat) -> Iterator[Batch]:
     """Return the rows of standard input in batches. Each line must be a JSON object."""
     encoding = file_format.encoding
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -181,28 +172,12 @@ def check_file(path: Path, file_format: FileFormat = DEFAULT_FORMAT) -> None:
             f"{path} has an unsupported suffix. Save it in one of these formats: {', '.join(FORMATS)}. All but "
             ".parquet may be compressed (.csv.gz)."
         )
-    head = _read_head(path)
+    with open_bytes(path) as file:
+        head = file.read(_HEAD)
     if not head.removeprefix(codecs.BOM_UTF8).strip():
         raise UserError(f"{path} is empty. Put rows into it, or remove it.")
     if suffix != ".parquet":
         _check_encoding(path, head, file_format.encoding)
-
-
-def _read_head(path: Path) -> bytes:
-    """Return the start of a file, decompressed. Raises UserError if it is compressed and its suffix does not say so."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    if not is_compressed(path):
-        if head.startswith(b"\x1f\x8b"):
-            raise UserError(f"{path} is a gzip file. Rename it to {path.name}.gz.")
-        return head
-    if head and not head.startswith(b"\x1f\x8b"):
-        raise UserError(f"{path} is not a gzip file. Rename it to {path.stem}.")
-    with open_bytes(path) as decompressed:
-        return decompressed.read(_HEAD)
 
 
 def _check_encoding(path: Path, head: bytes, encoding: str) -> None:
@@ -213,8 +188,9 @@ def _check_encoding(path: Path, head: bytes, encoding: str) -> None:
         actual, alternative = "utf-16", ", or save it as UTF-8"
     elif not is_wide and b"\0" in head:
         raise UserError(
-            f"{path} contains null bytes, so it is not {encoding} text. Save it as UTF-8 text. If it is UTF-16, you "
-            "can set data.encoding to utf-16-le or utf-16-be instead (in a command, --encoding)."
+            f"{path} contains null bytes, so it is not {encoding} text. Save it as UTF-8 text, or correct its "
+            "suffix (.gz, .parquet). If it is UTF-16, you can set data.encoding to utf-16-le or utf-16-be instead (in "
+            "a command, --encoding)."
         )
     elif codec != "utf-8-sig" and (_is_utf8(head) or (is_wide and b"\0" not in head)):
         actual, alternative = "utf-8", ""
