@@ -92,7 +92,7 @@ bench: setup ## Time the pipeline and the course's script alternately (one to tw
 	PYTHONPATH=. python benchmarks/bench.py --rounds 1 --epochs 1 --max-train-samples 3200 \
 		--checkpoint sentence-transformers/all-mpnet-base-v2
 
-bench-scale: setup ## Measure the time and memory of the stages with ten thousand to ten million pairs
+bench-scale: setup ## Measure the time and memory of the stages with ten thousand to a million pairs
 	PYTHONPATH=. python benchmarks/scale.py --plot docs/notes/scale.svg
 
 docs: setup ## Update the tables in docs/ from params.yaml and dvc.yaml
