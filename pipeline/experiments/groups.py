@@ -6,11 +6,10 @@ from statistics import mean, stdev
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line, joined
-from pipeline.evaluation.titles import by_title
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import ON_VALIDATION
 from pipeline.experiments.identity import SEED, identity, overridden
-from pipeline.experiments.render import SCORE_UNITS
+from pipeline.experiments.render import SCORE_UNITS, by_title
 from pipeline.experiments.revisions import group_commits, read_details, read_evaluation
 from pipeline.experiments.running import Experiment, cost, run_all
 
