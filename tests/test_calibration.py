@@ -5,9 +5,8 @@ import pytest
 from sklearn import metrics as sklearn
 
 from pipeline.evaluation.calibration import expected_calibration_error, if_calibrated, reliability
-from pipeline.evaluation.diagnostics import class_scores
+from pipeline.evaluation.diagnostics import best_threshold, class_scores, precision_recall_curve, roc_curve
 from pipeline.evaluation.metrics import threshold_counts
-from pipeline.evaluation.thresholds import best_threshold, precision_recall_curve, roc_curve
 
 
 def random_case(seed: int, n: int = 200) -> tuple[np.ndarray, np.ndarray]:

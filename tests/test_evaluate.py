@@ -22,6 +22,7 @@ from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import if_calibrated
+from pipeline.evaluation.diagnostics import best_threshold
 from pipeline.evaluation.metrics import (
     METRICS,
     applicable_metrics,
@@ -31,7 +32,6 @@ from pipeline.evaluation.metrics import (
     scores,
 )
 from pipeline.evaluation.signature import joined
-from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.sources.glue import glue_task
 
