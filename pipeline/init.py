@@ -23,7 +23,7 @@ from typing import get_args
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.task import ProblemType
-from pipeline.tabular.format_options import add_format_options, chosen_format
+from pipeline.tabular.file_format import add_format_options, chosen_format
 
 
 def options_parser() -> ArgumentParser:
