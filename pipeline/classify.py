@@ -73,9 +73,8 @@ from pipeline.core.output import require_file_path
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.tabular.opening import data_stem
+from pipeline.tabular.opening import OnError, RowError, data_stem, raise_row_error
 from pipeline.tabular.reading import Batch, ColumnSelection, check_file, read_file, read_standard_input
-from pipeline.tabular.row_errors import OnError, RowError, raise_row_error
 from pipeline.tabular.writing import Write, column_types, writing_rows
 
 _STANDARD_INPUT = Path("-")
