@@ -58,7 +58,7 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
         entries |= {
             "confidence": float(confidence.mean()),
             "calibration_error": calibration.expected_calibration_error(bins),
-            "if_calibrated": calibration.if_calibrated(confidence)._asdict(),
+            "if_calibrated": calibration.if_calibrated(confidence),
             "classes": class_scores(labels, predicted, task.outputs),
         }
         if threshold is not None:
