@@ -20,7 +20,7 @@ from typing import get_args
 from pipeline.cli import allow_closed_output, as_command, command_parser
 from pipeline.core.paths import CLASSIFIER
 from pipeline.params import Precision
-from pipeline.tabular.format_options import add_format_options, chosen_format
+from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat, add_format_options, chosen_format
 
 
 def options_parser() -> ArgumentParser:
@@ -73,10 +73,8 @@ from pipeline.core.output import require_file_path
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.modeling import distributed
 from pipeline.modeling.classifier import Classifier
-from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
-from pipeline.tabular.opening import data_stem
+from pipeline.tabular.opening import OnError, RowError, data_stem, raise_row_error
 from pipeline.tabular.reading import Batch, ColumnSelection, check_file, read_file, read_standard_input
-from pipeline.tabular.row_errors import OnError, RowError, raise_row_error
 from pipeline.tabular.writing import Write, column_types, writing_rows
 
 _STANDARD_INPUT = Path("-")

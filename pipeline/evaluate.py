@@ -15,11 +15,10 @@ from pipeline.core.output import rounded, write_details, write_json, write_text
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS
 from pipeline.core.task import Task, read_task
-from pipeline.evaluation.diagnostics import PLOTS, baseline, diagnostics, plots
+from pipeline.evaluation.diagnostics import PLOTS, baseline, best_threshold, diagnostics, plots
 from pipeline.evaluation.metrics import loss, scores, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, load_predictions
 from pipeline.evaluation.signature import as_line, signature
-from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import FEWEST_CHANGED, difference, jackknife, score_intervals
 from pipeline.params import keys_of, load_params
 

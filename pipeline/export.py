@@ -62,13 +62,7 @@ _LEAST_AGREEMENT = 0.99  # between int8 and fp32
 
 
 class EngineResult(NamedTuple):
-    """The predictions of an engine for all examples, with its size and time.
-
-    Attributes:
-        size: The size of the weights in bytes.
-        logits: Shape (examples, outputs).
-        predictions: The predicted classes, labels as 0 and 1, or numbers.
-    """
+    """The predictions of an engine for all examples, the size of its weights in bytes, and its time."""
 
     engine: str
     size: int

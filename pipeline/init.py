@@ -23,7 +23,7 @@ from typing import get_args
 
 from pipeline.cli import as_command, command_parser
 from pipeline.core.task import ProblemType
-from pipeline.tabular.format_options import add_format_options, chosen_format
+from pipeline.tabular.file_format import add_format_options, chosen_format
 
 
 def options_parser() -> ArgumentParser:
@@ -172,22 +172,23 @@ def _column_values(
     columns = [profile(str(name), train[name]) for name in train]
     _print("", *describe_columns(columns), "")
     try:
-        text_choice, label_choice = choose_columns(columns, texts, labels)
+        choices = choose_columns(columns, texts, labels)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-    for title, choice, option in (("Text", text_choice, "--text"), ("Label", label_choice, "--label")):
-        names = " and ".join(f'"{name}"' for name in choice.columns)
-        _print(f"{title}: {names}, because {choice.reason}. To choose another one, use {option}.")
-    chosen = [column for column in columns if column.name in (*text_choice.columns, *label_choice.columns)]
+    for option, (names, reason) in zip(("text", "label"), choices, strict=True):
+        quoted = " and ".join(f'"{name}"' for name in names)
+        _print(f"{option.capitalize()}: {quoted}, because {reason}. To choose another one, use --{option}.")
+    (texts, _), (labels, _) = choices
+    chosen = [column for column in columns if column.name in (*texts, *labels)]
     for column in chosen:
-        if column.name in label_choice.columns and column.type == "date" and kind is None:
+        if column.name in labels and column.type == "date" and kind is None:
             raise UserError(
                 f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or say how '
                 "to read the dates with --kind."
             )
     values = {
-        "text_column_names": text_choice.columns,
-        "label_column_name": label_choice.columns[0] if len(label_choice.columns) == 1 else label_choice.columns,
+        "text_column_names": texts,
+        "label_column_name": labels[0] if len(labels) == 1 else labels,
         "problem_type": kind,
         "on_missing": "error",
         # These keys may name columns or classes of the earlier data.

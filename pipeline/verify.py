@@ -23,8 +23,8 @@ from pipeline.core.output import parse_details
 from pipeline.core.paths import METRICS_DIR, users_path
 from pipeline.core.text import aligned
 from pipeline.core.yaml12 import read_yaml
-from pipeline.evaluation.titles import by_title
 from pipeline.experiments.child_processes import DVC, dvc_environ, forwarding_signals
+from pipeline.experiments.render import by_title
 from pipeline.params import LOCK
 
 _ENVIRONMENT = METRICS_DIR / "environment.json"

@@ -22,6 +22,7 @@ from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
 from pipeline.evaluation.calibration import if_calibrated
+from pipeline.evaluation.diagnostics import best_threshold
 from pipeline.evaluation.metrics import (
     METRICS,
     applicable_metrics,
@@ -31,7 +32,6 @@ from pipeline.evaluation.metrics import (
     scores,
 )
 from pipeline.evaluation.signature import joined
-from pipeline.evaluation.thresholds import best_threshold
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.sources.glue import glue_task
 
@@ -224,7 +224,7 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
         confidence = np.maximum(probability(logits), 1 - probability(logits))
         assert diagnostics[split]["confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
         expected = diagnostics[split]["if_calibrated"]
-        assert expected == pytest.approx(if_calibrated(confidence)._asdict(), abs=1e-6)
+        assert expected == pytest.approx(if_calibrated(confidence), abs=1e-6)
         assert scores[split]["accuracy"] < expected["accuracy_low"], "random predictions are overconfident"
     labels, logits = random_case(0)
     assert diagnostics["threshold"] == pytest.approx(best_threshold(labels, probability(logits)), abs=1e-6), (

@@ -21,8 +21,8 @@ from datasets import ClassLabel, Dataset, Features, Value
 from pipeline.core.messages import UserError
 from pipeline.sources.files import find_files
 from pipeline.tabular.file_format import FileFormat, detect_delimiter, guess_header, read_head
+from pipeline.tabular.opening import RowError
 from pipeline.tabular.reading import ColumnSelection, read_file
-from pipeline.tabular.row_errors import RowError
 
 TEXTS = ["Good; very good, really", 'He said "no" | and left', "Früh am Abend", "two\nlines", "NA", "It's 5 o'clock"]
 LABELS = ["good", "bad", "007", "bad", "good", "good"]

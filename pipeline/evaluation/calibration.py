@@ -37,22 +37,7 @@ def expected_calibration_error(bins: list[Bin]) -> float:
     return sum(abs(row.confidence - row.accuracy) * row.n for row in bins) / sum(row.n for row in bins)
 
 
-class Calibrated(NamedTuple):
-    """What a perfectly calibrated model would show by chance.
-
-    Attributes:
-        accuracy_low, accuracy_high: The bounds of its accuracy in 95% of cases.
-        calibration_error: The mean of its expected calibration error.
-        calibration_error_high: The bound that its expected calibration error stays below in 95% of cases.
-    """
-
-    accuracy_low: float
-    accuracy_high: float
-    calibration_error: float
-    calibration_error_high: float
-
-
-def if_calibrated(confidence: Floats) -> Calibrated:
+def if_calibrated(confidence: Floats) -> dict[str, float]:
     """Simulate the accuracy and the calibration error of a model whose confidences are exact probabilities.
 
     This is consistency resampling (Bröcker and Smith 2007, "Increasing the reliability of reliability diagrams"). The
@@ -60,6 +45,10 @@ def if_calibrated(confidence: Floats) -> Calibrated:
 
     Args:
         confidence: Shape (n,), the probability of the predicted class.
+
+    Returns:
+        The bounds of the accuracy in 95% of cases, the mean of the expected calibration error, and the bound that this
+        error stays below in 95% of cases.
     """
     random = np.random.default_rng(_SEED)
     accuracies, errors = [], []
@@ -68,4 +57,9 @@ def if_calibrated(confidence: Floats) -> Calibrated:
         accuracies.append(correct.mean())
         errors.append(expected_calibration_error(reliability(confidence, correct)))
     low, high = np.percentile(accuracies, (2.5, 97.5))
-    return Calibrated(float(low), float(high), float(np.mean(errors)), float(np.percentile(errors, 95)))
+    return {
+        "accuracy_low": float(low),
+        "accuracy_high": float(high),
+        "calibration_error": float(np.mean(errors)),
+        "calibration_error_high": float(np.percentile(errors, 95)),
+    }

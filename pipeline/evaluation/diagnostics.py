@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.task import ProblemType, Task
-from pipeline.evaluation import calibration, thresholds
+from pipeline.evaluation import calibration
 from pipeline.evaluation.metrics import (
     Floats,
+    Ints,
     Values,
     accuracy,
     applicable_metrics,
@@ -57,7 +58,7 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
         entries |= {
             "confidence": float(confidence.mean()),
             "calibration_error": calibration.expected_calibration_error(bins),
-            "if_calibrated": calibration.if_calibrated(confidence)._asdict(),
+            "if_calibrated": calibration.if_calibrated(confidence),
             "classes": class_scores(labels, predicted, task.outputs),
         }
         if threshold is not None:
@@ -88,6 +89,20 @@ def class_scores(labels: Values, predictions: Values, classes: int = 2) -> list[
     ]
 
 
+def best_threshold(labels: Ints, probability: Floats) -> float:
+    """Return the threshold with the highest F1: 0.5 if no other one is better, or else the highest one in a tie.
+
+    Args:
+        labels: Shape (n,), 0 or 1.
+        probability: Shape (n,), the probability of class 1.
+    """
+    true_positives, false_positives, thresholds = (counts[1:] for counts in threshold_counts(labels, probability))
+    f1 = 2 * true_positives / (true_positives + false_positives + labels.sum())
+    predicted = probability > 0.5
+    f1_at_half = 2 * np.sum(predicted & (labels == 1)) / max(predicted.sum() + labels.sum(), 1)
+    return 0.5 if f1_at_half >= f1.max() else float(thresholds[f1.argmax()])
+
+
 def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
     """Return the rows of a split for each plot that applies, with the columns of `PLOTS`."""
     if split.probability is None:
@@ -101,9 +116,27 @@ def plots(task: Task, split: Predictions) -> dict[str, list[tuple[Any, ...]]]:
         rows["confusion"] = [(task.labels[actual], task.labels[predicted], n) for (actual, predicted), n in counts]
     if task.binary:
         counts_above = threshold_counts(split.labels, split.probability[:, 1])[:2]
-        rows["precision_recall"] = _thinned(thresholds.precision_recall_curve(*counts_above))
-        rows["roc"] = _thinned(thresholds.roc_curve(*counts_above))
+        rows["precision_recall"] = _thinned(precision_recall_curve(*counts_above))
+        rows["roc"] = _thinned(roc_curve(*counts_above))
     return rows
+
+
+def precision_recall_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
+    """Return (recall, precision) at each threshold of `threshold_counts`.
+
+    The first point is (0, 1): no example is predicted positive there, and its precision is defined as 1.
+    """
+    predicted = np.maximum(true_positives + false_positives, 1)
+    precision = np.append(1.0, (true_positives / predicted)[1:])
+    recall = true_positives / max(true_positives[-1], 1)
+    return list(zip(recall.tolist(), precision.tolist(), strict=True))
+
+
+def roc_curve(true_positives: Ints, false_positives: Ints) -> list[tuple[float, float]]:
+    """Return (false positive rate, true positive rate) at each threshold of `threshold_counts`, starting at (0, 0)."""
+    false_rate = false_positives / max(false_positives[-1], 1)
+    true_rate = true_positives / max(true_positives[-1], 1)
+    return list(zip(false_rate.tolist(), true_rate.tolist(), strict=True))
 
 
 def _thinned(points: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -189,40 +189,28 @@ def score_intervals(
     return intervals
 
 
-class _Scale(NamedTuple):
-    """A scale without bounds for a score.
-
-    Attributes:
-        transform: Map the values of the score to all real numbers.
-        inverse: Undo `transform`.
-        slope: Return the slope of `inverse` at a value of the score.
-    """
-
-    transform: Callable[[float], float]
-    inverse: Callable[[float], float]
-    slope: Callable[[float], float]
-
-
-_SCALES = {
-    "proportion": _Scale(lambda v: log(v / (1 - v)), lambda x: (1 + tanh(x / 2)) / 2, lambda v: v * (1 - v)),
-    "correlation": _Scale(atanh, tanh, lambda v: 1 - v * v),
-    "error": _Scale(log, exp, lambda v: v),
+# Scales without bounds for scores: a function that maps a score to all real numbers, its inverse, and the slope of the
+# inverse at a score.
+_SCALES: dict[str, tuple[Callable[[float], float], ...]] = {
+    "proportion": (lambda v: log(v / (1 - v)), lambda x: (1 + tanh(x / 2)) / 2, lambda v: v * (1 - v)),
+    "correlation": (atanh, tanh, lambda v: 1 - v * v),
+    "error": (log, exp, lambda v: v),
 }
 
 
-def _jackknife_interval(scale_name: str, n: int, values: Floats) -> Interval:
+def _jackknife_interval(scale: str, n: int, values: Floats) -> Interval:
     """Compute Student's t interval on a scale without bounds: the logit, Fisher's z, or the logarithm of an error."""
     from scipy.special import stdtrit
 
-    scale, value = _SCALES[scale_name], float(values[0])
+    (transform, inverse, slope), value = _SCALES[scale], float(values[0])
     if n == 1:
-        return Interval(scale.inverse(-inf), scale.inverse(inf))
-    if scale.slope(value) == 0:  # At a bound, all examples are alike. Use the width for an accuracy of 1 instead.
-        gap = (1 - _wilson(n, n).low) * (2 if scale_name == "correlation" else 1)
+        return Interval(inverse(-inf), inverse(inf))
+    if slope(value) == 0:  # At a bound, all examples are alike. Use the width for an accuracy of 1 instead.
+        gap = (1 - _wilson(n, n).low) * (2 if scale == "correlation" else 1)
         return Interval(value - gap, value) if value == 1 else Interval(value, value + gap)
-    middle = scale.transform(value)
-    reach = float(stdtrit(len(values) - 2, 0.975)) * sqrt(_variance(values)) / scale.slope(value)
-    return Interval(scale.inverse(middle - reach), scale.inverse(middle + reach))
+    middle = transform(value)
+    reach = float(stdtrit(len(values) - 2, 0.975)) * sqrt(_variance(values)) / slope(value)
+    return Interval(inverse(middle - reach), inverse(middle + reach))
 
 
 def _wilson(hits: int, n: int) -> Interval:

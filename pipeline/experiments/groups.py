@@ -6,12 +6,11 @@ from statistics import mean, stdev
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line, joined
-from pipeline.evaluation.titles import by_title
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import ON_VALIDATION
 from pipeline.experiments.identity import SEED, identity, overridden
-from pipeline.experiments.render import SCORE_UNITS
-from pipeline.experiments.revisions import group_commits, read_details, read_evaluation
+from pipeline.experiments.render import SCORE_UNITS, by_title
+from pipeline.experiments.revisions import group_commits, read_metrics
 from pipeline.experiments.running import Experiment, cost, run_all
 
 
@@ -44,9 +43,9 @@ def _summary(group: str, n: int, keep: str) -> list[str]:
     evaluations, degenerate, signatures = [], [], []
     for seed, commit in group_commits(group).items():
         if seed <= n:
-            evaluations.append(by_title(read_evaluation(commit)))
-            signatures.append(read_details(commit, "diagnostics")["signature"])
-            if read_details(commit, "train")["degenerate"]:
+            evaluations.append(by_title(read_metrics(commit, "evaluation")))
+            signatures.append(read_metrics(commit, "diagnostics")["signature"])
+            if read_metrics(commit, "train")["degenerate"]:
                 degenerate.append(f"{group}-{seed}")
     rows = [["", "seeds", "mean", "std. dev.", "lowest", "highest", "95% confidence interval of the mean"]]
     for title, (metric, _) in evaluations[0].items():

@@ -112,21 +112,13 @@ def group_commits(group: str) -> dict[int, str]:
     return dict(sorted(commits.items()))
 
 
-def read_evaluation(commit: str) -> dict[str, Any]:
-    """Read the scores of an experiment. Raises UserError if the file is missing or damaged."""
-    return _read_metrics_file(commit, "evaluation", json.loads)
-
-
-def read_details(commit: str, name: str) -> dict[str, Any]:
-    """Read the details in `metrics/name.json` of an experiment. Raises UserError if the file is missing or damaged."""
-    return _read_metrics_file(commit, name, parse_details)
-
-
-def _read_metrics_file(commit: str, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+def read_metrics(commit: str, name: str) -> dict[str, Any]:
+    """Read the file `metrics/name.json` of an experiment. Raises UserError if it is missing or damaged."""
     file = (METRICS_DIR / f"{name}.json").as_posix()
-    text = _git("show", f"{commit}:{file}") or ""
+    # DVC shows the scores, so only the other files are written by `write_details`.
+    parse: Callable[[str], dict[str, Any]] = json.loads if name == "evaluation" else parse_details
     try:
-        return parse(text)
+        return parse(_git("show", f"{commit}:{file}") or "")
     except ValueError:
         raise UserError(
             f'{commit[:7]}: {file} is missing or damaged. Remove the experiment ("dvc exp remove") and run it again.'

@@ -120,12 +120,10 @@ class Sampler:
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 sampler = optuna.samplers.QMCSampler(qmc_type="sobol", scramble=True, seed=0)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        self.size: int | None = None  # The number of points of a grid.
         if name == "grid":
-            points = list(itertools.product(*(parameter.grid_values() for parameter in space)))
-            for point in points:
+            for point in itertools.product(*(parameter.grid_values() for parameter in space)):
                 self._study.enqueue_trial(dict(zip(self._space, point, strict=True)))
-            self.size = len(points)
+        self.size = len(self._study.trials)  # the number of points of a grid, otherwise 0
 
     def ask(self) -> tuple[int, dict[str, str]]:
         """Return the number of a new trial, starting at 1, and its values as text, keyed by parameter."""
@@ -134,7 +132,4 @@ class Sampler:
 
     def tell(self, number: int, signed_score: float | None) -> None:
         """Record how good a trial is (higher is better), or None if it failed."""
-        if signed_score is None:
-            self._study.tell(number - 1, state=TrialState.FAIL)
-        else:
-            self._study.tell(number - 1, signed_score)
+        self._study.tell(number - 1, signed_score, TrialState.FAIL if signed_score is None else None)

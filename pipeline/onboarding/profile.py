@@ -38,12 +38,7 @@ class ColumnProfile:
     examples: list[str]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The columns that were chosen for a purpose, and the reason, which completes "because"."""
-
-    columns: list[str]
-    reason: str
+Choice = tuple[list[str], str]  # the columns that were chosen for a purpose, and the reason, which completes "because"
 
 
 def profile(name: str, column: pd.Series) -> ColumnProfile:
@@ -103,8 +98,8 @@ def choose_columns(
             match = closest_match(name, names)
             hint = f' Did you mean "{match}"?' if match else ""
             raise UserError(f'{option} names the column "{name}", but the columns are: {listing(names, 20)}.{hint}')
-    label = Choice(list(labels), "you chose it") if labels else _choose_label(columns, texts)
-    text = Choice(list(texts), "you chose it") if texts else _choose_texts(columns, label.columns)
+    label = (list(labels), "you chose it") if labels else _choose_label(columns, texts)
+    text = (list(texts), "you chose it") if texts else _choose_texts(columns, label[0])
     return text, label
 
 
@@ -130,7 +125,7 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
         raise UserError(f"none of these columns looks like labels: {names}. Name the label column: --label NAME.")
     if len(few) > 1:
         raise _ambiguous("label", [column.name for column in few])
-    return Choice([few[0].name], reason)
+    return [few[0].name], reason
 
 
 def _has_few_values(column: ColumnProfile) -> bool:
@@ -152,7 +147,7 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
     by_lowercase = {column.name.lower(): column.name for column in candidates}
     for pair in PAIR_NAMES:
         if set(pair) <= by_lowercase.keys():
-            return Choice([by_lowercase[name] for name in pair], "these are common names for the texts of pairs")
+            return [by_lowercase[name] for name in pair], "these are common names for the texts of pairs"
     if chosen := _by_name(candidates, TEXT_NAMES, "text"):
         return chosen
     if not candidates:
@@ -161,7 +156,7 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
     longest, *others = sorted(candidates, key=lambda column: -column.length)
     if similar := [column.name for column in others if column.length > longest.length / 2]:
         raise _ambiguous("text", [longest.name, *similar])
-    return Choice([longest.name], "it has the longest texts" if others else "it is the only column of texts")
+    return [longest.name], "it has the longest texts" if others else "it is the only column of texts"
 
 
 def _by_name(candidates: Sequence[ColumnProfile], groups: Sequence[Sequence[str]], purpose: str) -> Choice | None:
@@ -170,7 +165,7 @@ def _by_name(candidates: Sequence[ColumnProfile], groups: Sequence[Sequence[str]
         if len(matches) > 1:
             raise _ambiguous(purpose, matches)
         if matches:
-            return Choice(matches, f"this is a common name for a {purpose} column")
+            return matches, f"this is a common name for a {purpose} column"
     return None
 
 

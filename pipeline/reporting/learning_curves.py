@@ -24,6 +24,8 @@ _GAIN_ERROR = 0.02
 _SWING_ERROR = 0.1
 _RISE_LOSS = 0.05
 
+Verdict = tuple[str, str]  # the name of a finding about the curves; and what was seen, what it means and what to do
+
 
 class Epoch(NamedTuple):
     """An epoch that ran.
@@ -37,13 +39,6 @@ class Epoch(NamedTuple):
     number: int
     train_loss: float | None
     scores: dict[str, float]
-
-
-class CurveVerdict(NamedTuple):
-    """A finding about the curves: its name, and a text with what was seen, what it means and what to do."""
-
-    name: str
-    text: str
 
 
 def epochs(history: pd.DataFrame, names: Iterable[str]) -> list[Epoch]:
@@ -60,7 +55,7 @@ def epochs(history: pd.DataFrame, names: Iterable[str]) -> list[Epoch]:
     return [Epoch(number, train_losses.get(number), row) for number, row in zip(numbers, scores, strict=True)]
 
 
-def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) -> list[CurveVerdict]:
+def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) -> list[Verdict]:
     """Return the findings about the curves.
 
     - One answer: The kept model gives the same prediction for every validation example. This finding is the only one.
@@ -87,43 +82,49 @@ def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) ->
             "The kept model gives the same prediction for every validation example, so its scores mean nothing. Try "
             "another learning rate, more epochs or another seed."
         )
-        verdicts = [CurveVerdict("One answer", text)]
+        verdicts = [("One answer", text)]
     elif len(epochs) == 1:
-        text = "A single epoch shows no trend. Train for more epochs to see one."
-        verdicts = [CurveVerdict("Too short", text)]
+        verdicts = [("Too short", "A single epoch shows no trend. Train for more epochs to see one.")]
     else:
-        verdicts = [*_overfitting(epochs), *_still_improving(epochs, name), *_erratic(epochs, name)]
-        verdicts = verdicts or [_leveled_off(epochs, name)]
-    return [*verdicts, *_stopped_early(epochs, name, planned)]
+        trends = (_overfitting(epochs), _still_improving(epochs, name), _erratic(epochs, name))
+        verdicts = [verdict for verdict in trends if verdict] or [_leveled_off(epochs, name)]
+    if len(epochs) < planned:
+        text = (
+            f"Early stopping ended the training after epoch {len(epochs)} of {planned}, because the validation "
+            f"{SCORES[name].title} had not improved since epoch {_best(epochs, name).number}. To train longer, raise "
+            "early_stopping_patience."
+        )
+        verdicts.append(("Stopped early", text))
+    return verdicts
 
 
-def _overfitting(epochs: Sequence[Epoch]) -> list[CurveVerdict]:
+def _overfitting(epochs: Sequence[Epoch]) -> Verdict | None:
     last, best = epochs[-1], _best(epochs, "loss")
     still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
     if not still_learning or last.scores["loss"] <= best.scores["loss"] * (1 + _RISE_LOSS):
-        return []
+        return None
     text = (
         f"After epoch {best.number}, the validation loss rises from {best.scores['loss']:.3f} to "
         f"{last.scores['loss']:.3f}, while the training loss falls from {best.train_loss:.3f} to "
         f"{last.train_loss:.3f}. Train for fewer epochs, or add training data."
     )
-    return [CurveVerdict(f"Overfitting from epoch {best.number + 1}", text)]
+    return f"Overfitting from epoch {best.number + 1}", text
 
 
-def _still_improving(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
+def _still_improving(epochs: Sequence[Epoch], name: str) -> Verdict | None:
     *earlier, last = epochs
     gain = SCORES[name].sign * (last.scores[name] - _best(earlier, name).scores[name])
     if gain <= _change(earlier, name, _GAIN, _GAIN_ERROR) or _best(epochs, "loss") is not last:
-        return []
+        return None
     by = f"{gain:.3f}" if _is_error(name) else f"{100 * gain:.1f} points"
     text = (
         f"The last epoch ({last.number}) has the best validation {SCORES[name].title}, by {by}"
         f"{'' if name == 'loss' else ', and the lowest validation loss'}. More epochs may improve the model further."
     )
-    return [CurveVerdict("Still improving", text)]
+    return "Still improving", text
 
 
-def _erratic(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
+def _erratic(epochs: Sequence[Epoch], name: str) -> Verdict | None:
     swings = []
     if name != "loss" and _swings(epochs, name):
         much = "10%" if _is_error(name) else "2 points"
@@ -131,9 +132,8 @@ def _erratic(epochs: Sequence[Epoch], name: str) -> list[CurveVerdict]:
     if _swings(epochs, "loss"):
         swings.append("the validation loss rises and then falls by more than 10%")
     if not swings:
-        return []
-    text = f"Between epochs, {' and '.join(swings)}. Try a lower learning rate or a longer warm-up."
-    return [CurveVerdict("Erratic", text)]
+        return None
+    return "Erratic", f"Between epochs, {' and '.join(swings)}. Try a lower learning rate or a longer warm-up."
 
 
 def _swings(epochs: Sequence[Epoch], name: str) -> bool:
@@ -144,7 +144,7 @@ def _swings(epochs: Sequence[Epoch], name: str) -> bool:
     return any(step > much for step in steps[first_fall:])
 
 
-def _leveled_off(epochs: Sequence[Epoch], name: str) -> CurveVerdict:
+def _leveled_off(epochs: Sequence[Epoch], name: str) -> Verdict:
     best, last = _best(epochs, name), epochs[-1]
     best_score, last_score = (SCORES[name].format(epoch.scores[name]) for epoch in (best, last))
     unit = "" if _is_error(name) else "%"
@@ -152,18 +152,7 @@ def _leveled_off(epochs: Sequence[Epoch], name: str) -> CurveVerdict:
         f"The validation {SCORES[name].title} is best after epoch {best.number} of {last.number} ({best_score}{unit}), "
         f"and ends at {last_score}{unit}. More epochs will probably not help much."
     )
-    return CurveVerdict("Leveled off", text)
-
-
-def _stopped_early(epochs: Sequence[Epoch], name: str, planned: int) -> list[CurveVerdict]:
-    if len(epochs) >= planned:
-        return []
-    best = _best(epochs, name).number
-    text = (
-        f"Early stopping ended the training after epoch {len(epochs)} of {planned}, because the validation "
-        f"{SCORES[name].title} had not improved since epoch {best}. To train longer, raise early_stopping_patience."
-    )
-    return [CurveVerdict("Stopped early", text)]
+    return "Leveled off", text
 
 
 def _best(epochs: Sequence[Epoch], name: str) -> Epoch:

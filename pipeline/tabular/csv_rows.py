@@ -8,8 +8,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError, log
 from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, guess_header, take_head
-from pipeline.tabular.opening import decoded_lines, open_text
-from pipeline.tabular.row_errors import OnError, RowError
+from pipeline.tabular.opening import OnError, RowError, decoded_lines, open_text
 
 
 def csv_rows(

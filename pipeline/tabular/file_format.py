@@ -1,5 +1,6 @@
-"""How the text files of a user are written: the delimiter, the encoding and the header."""
+"""How the text files of a user are written: the delimiter, the encoding and the header, and the options to set them."""
 
+import argparse
 import csv
 import re
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from pipeline.tabular.column_names import PAIR_NAMES, TEXT_NAMES
 from pipeline.tabular.opening import data_suffix, decoded_lines, open_text
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
+_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", **{delimiter: delimiter for delimiter in DELIMITERS}}
 _HEAD = 100  # lines that the guesses are based on
 _LONG_NAME = 40  # in characters; longer "names" are texts if the rest of the column is as long
 _TEXT_COLUMNS = {*chain.from_iterable(TEXT_NAMES), *chain.from_iterable(PAIR_NAMES)}
@@ -38,6 +40,29 @@ class FileFormat(NamedTuple):
 
 
 DEFAULT_FORMAT = FileFormat()
+
+
+def add_format_options(parser: argparse.ArgumentParser, header: bool | None = True) -> None:
+    """Add --delimiter, --encoding, --header and --no-header."""
+    parser.add_argument(
+        "--delimiter", metavar="CHARACTER", choices=list(_DELIMITER_NAMES),
+        help="the character between the columns of a CSV or TSV file: , ; | or tab (default: the one that its first "
+        "lines use)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--encoding", metavar="NAME", default="utf-8",
+        help="the encoding of a text file, for example cp1252 or utf-16 (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, default=header,
+        help="whether the first row of a CSV or TSV file contains the names of the columns; if not, they are called "
+        f"column_1, column_2 and so on (default: {'it does' if header else 'the first rows decide'})",
+    )  # fmt: skip
+
+
+def chosen_format(arguments: argparse.Namespace) -> FileFormat:
+    """Return the format that the options describe."""
+    return FileFormat(_DELIMITER_NAMES.get(arguments.delimiter), arguments.encoding, arguments.header is not False)
 
 
 class Head(NamedTuple):

@@ -7,8 +7,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import literal
-from pipeline.tabular.opening import data_suffix, decoded_lines, open_text
-from pipeline.tabular.row_errors import OnError, RowError
+from pipeline.tabular.opening import OnError, RowError, data_suffix, decoded_lines, open_text
 
 JsonRows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
 

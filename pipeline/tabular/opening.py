@@ -1,4 +1,4 @@
-"""Open the data files of a user, whether they are compressed or not and in whichever encoding they are."""
+"""Open the data files of a user, compressed or not and in any encoding, and report rows that cannot be used."""
 
 import codecs
 import gzip
@@ -13,6 +13,28 @@ from typing import IO, Any
 from pipeline.core.messages import UserError
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a UTF-16 pair, which JSON can contain but UTF-8 cannot
+
+
+class RowError(UserError):
+    """A row that cannot be used.
+
+    Attributes:
+        where: The file and the line. The message starts with it.
+        why: The rest of the message: what was found and what to do.
+        row: The part of the row that could be read.
+    """
+
+    def __init__(self, where: str, why: str, row: Any) -> None:
+        super().__init__(f"{where} {why}")
+        self.where, self.why, self.row = where, why, row
+
+
+OnError = Callable[[RowError], None]
+
+
+def raise_row_error(error: RowError) -> None:
+    """Raise the error, to stop at the first row that cannot be used."""
+    raise error
 
 
 def data_suffix(path: Path) -> str:

@@ -20,14 +20,16 @@ from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
 from pipeline.tabular.json_rows import document_rows, is_document, json_lines, nested_names, nested_value
 from pipeline.tabular.opening import (
     LONE_SURROGATE,
+    OnError,
+    RowError,
     data_suffix,
     is_compressed,
     open_bytes,
     open_text,
+    raise_row_error,
     text_codec,
 )
 from pipeline.tabular.parquet_rows import class_names, parquet_batches
-from pipeline.tabular.row_errors import OnError, RowError, raise_row_error
 
 FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")  # suffixes of the files that can be read
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
