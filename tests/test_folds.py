@@ -19,6 +19,7 @@ from pipeline.core.task import Task
 from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.cross_validation import run_folds
 from pipeline.experiments.gate import decide
+from pipeline.experiments.identity import FOLD, identity
 from pipeline.experiments.render import as_gate, as_text
 from pipeline.experiments.revisions import group_commits
 from pipeline.params import SplitParams
@@ -106,7 +107,11 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
+    group = f"folds-{identity(['train.lr=5e-4'], FOLD)}-2"
+    experiment(toy, f"{group}-1", data__split__fold="1/2", train__lr="5e-4")
+    restore(toy)
     group, printed = folds_table(capsys, 2, "train.lr=5e-4")
+    assert f"{group}: 1 of 2 folds are finished" in caplog.messages
     assert list(group_commits(group)) == [1, 2]
     assert toy.git("status", "--porcelain") == "", "the workspace is unchanged"
     rows = pq.read_table(Path("folds", group, "predictions.parquet")).to_pydict()
@@ -121,10 +126,13 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     assert entry["low"] < accuracy < entry["high"]
     assert np.mean(entry["folds"]) == pytest.approx(accuracy, abs=1e-6)
 
-    caplog.clear()
-    assert folds_table(capsys, 2, "train.lr=5e-4") == (group, printed)
-    assert f"{group}: 2 of 2 folds are finished" in caplog.messages
-    assert folds_table(capsys, 2, "train.lr=5e-4", "train.seed=2")[0] != group, "a group has a single seed"
+    assert folds_table(capsys, 2, "train.lr=5e-4") == (group, printed), "a new run would be logged and take seconds"
+
+
+def test_a_fold_group_has_a_single_seed_and_does_not_set_the_fold(toy: Project) -> None:
+    assert identity(["train.seed=2"], FOLD) != identity(["train.seed=3"], FOLD)
+    with pytest.raises(UserError, match=r"data\.split\.fold is chosen for each run\. Remove it\."):
+        run_folds(2, ["data.split.fold=1/2"], 1)
 
 
 def record_folds(project: Project, group: str, k: int, lr: str) -> None:
