@@ -152,7 +152,8 @@ def _notes(comparison: Comparison) -> list[str]:
             f"The intervals reflect the choice of seeds and of examples ({examples}).",
             f"Seeds: {comparison.seeds}. Each score is the mean over its seeds.",
         ]
-    if detectable := comparison.difference.detectable:  # It is 0 if the predictions are identical.
+    # It is 0 if the predictions are identical. The power for fold groups has not been simulated.
+    if (detectable := comparison.difference.detectable) and not comparison.folds:
         # Few seeds say little about the variance between seeds. See tests/test_statistics.py.
         power = {2: 60, 3: 70, 4: 70}.get(comparison.difference.runs, 80)
         size = f"{metric.format(detectable)} {'in' if metric.scale == 'error' else 'points of'}"
