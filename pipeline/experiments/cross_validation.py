@@ -15,7 +15,7 @@ from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.experiments.comparison import Side, read_side
 from pipeline.experiments.folds import OUT_OF_FOLD, fold_scores
-from pipeline.experiments.identity import FOLD, identity, overridden
+from pipeline.experiments.identity import FOLD, identity
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import group_commits
 from pipeline.experiments.running import Experiment, cost, run_all
@@ -31,7 +31,6 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     Raises:
         UserError: A run failed. The other runs that have started end first.
     """
-    overridden(overrides, FOLD)
     group = f"folds-{identity(overrides, FOLD)}-{k}"
     finished = group_commits(group)
     missing = [number for number in range(1, k + 1) if number not in finished]
