@@ -45,9 +45,10 @@ def download(out: Path, params: DataParams) -> None:
     with atomic_output(out) as draft:
         draft.mkdir()
         corpus = _load(params)
-        _require_rows(corpus, params)
         if params.split.fold:
+            _require_rows(corpus, params)
             corpus = take_fold(corpus, params.split)
+        _require_rows(corpus, params)
         hashes = {split: hash_rows(rows, corpus.task.text_columns) for split, rows in corpus.splits.items()}
         if params.on_leakage != "warn":
             corpus, hashes = _drop_leaked(corpus, hashes, params)

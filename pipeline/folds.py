@@ -1,7 +1,7 @@
 """Cross-validate a configuration: score each row of train and validation with a model that has not seen it.
 
 With few labeled rows, a validation split is too small to say much. Folds use all rows of train and validation. They do
-not use the test split.
+not use the test split. The scores and the predictions are written to folds/NAME OF THE GROUP.
 
 Examples:
   # params.yaml with five folds; prints the name of the fold group:

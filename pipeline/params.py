@@ -67,8 +67,8 @@ def _check_launcher(command: str) -> str:
 
 
 def _check_fold(fold: str) -> str:
-    number, _, k = fold.partition("/")
-    if not (number.isdecimal() and k.isdecimal() and 1 <= int(number) <= int(k) and int(k) >= 2):
+    numbers = re.fullmatch("([1-9][0-9]*)/([1-9][0-9]*)", fold)
+    if not numbers or int(numbers[2]) < 2 or int(numbers[1]) > int(numbers[2]):
         raise ValueError('must be null, or the number of a fold and the number of folds, such as "1/5"')
     return fold
 

@@ -53,7 +53,7 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     experiment(toy, f"{group}-1", train__epochs="3", train__seed="1")
     restore(toy)
     run_seeds(2, ["train.epochs=3"], 1)
-    assert f"{group}: 1 of 2 seeds are finished" in caplog.messages
+    assert f"{group}: 1 of 2 runs are finished" in caplog.messages
     assert any(re.match(r"seed 2 of 2, 0:\d\d:\d\d: epoch 3/3: training loss 0\.5", line) for line in caplog.messages)
     assert not [line for line in caplog.messages if line.startswith("seed 1")]
     assert list(group_commits(group)) == [1, 2]
@@ -200,7 +200,7 @@ def test_an_experiment_does_not_run_if_files_have_changed_since_the_command_bega
     toy.set("train.epochs", "9")
     try:
         with pytest.raises(UserError, match="has changed since this command began"):
-            list(run_all([Experiment(name, ["train.lr=3e-4", "train.seed=1"], "seed 1")], jobs=1))
+            list(run_all([Experiment(name, ["train.lr=3e-4"], "train.seed=1", "seed 1")], jobs=1))
     finally:
         toy.git("checkout", "--quiet", "params.yaml")
     assert name not in experiment_commits()

@@ -14,8 +14,8 @@ from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_co
 from pipeline.evaluation.predictions import Predictions, count_changed
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, difference, fold_difference, jackknife
-from pipeline.experiments.folds import fold_scores, pooled_run
-from pipeline.experiments.identity import SEED
+from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
+from pipeline.experiments.identity import FOLD, SEED
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
 from pipeline.params import load_params
 
@@ -219,11 +219,12 @@ def read_side(name: str) -> Side:
     """Read a run or a group, to be compared by the metrics that params.yaml has now.
 
     Raises:
-        UserError: `read_runs` or `pooled_run` does.
+        UserError: The run does not exist, a result is incomplete, or a fold of a fold group is missing.
     """
     metrics = load_params().evaluate.metrics
     runs = [judged_by(run, metrics) for run in read_runs(name)]
-    if len(runs) > 1 and runs[0].fold:
+    is_group = runs[0].name != name  # The runs of a group have its name and a number.
+    if is_group and runs[0].fold and (len(runs) == 1 or runs[0].fold != runs[1].fold):
         return Side(name, [pooled_run(name, runs)], runs)
     return Side(name, runs)
 
@@ -244,13 +245,13 @@ def compare(a: Side, b: Side) -> Comparison:
     them.
 
     Raises:
-        UserError: The sides were scored on different data, only one of them is a group, or the runs of a seed group
-            differ in more than the seed.
+        UserError: The sides were scored on different data, only one of them is a group, or the runs of a group differ
+            in more than the seed or the fold.
     """
     if bool(a.folds) != bool(b.folds):
-        group, rest = (a, b) if a.folds else (b, a)
+        group, single = (a, b) if a.folds else (b, a)
         raise UserError(
-            f"{group.name} is a fold group, but {rest.name} is not. Compare it with another fold group "
+            f"{group.name} is a fold group, but {single.name} is not. Compare it with another fold group "
             "(python -m pipeline.folds)."
         )
     groups = len(a.runs) > 1
@@ -281,18 +282,18 @@ def compare(a: Side, b: Side) -> Comparison:
         changes=_all_changes(a, b),
         optimistic=[name for name, side in (("A", a), ("B", b)) if side.keeps_best_epoch],
         identical=_identical(a, b),
-        degenerate=[phrase for side in (a, b) if (phrase := _degenerate(side, splits[0]))],
+        degenerate=[phrase for side in (a, b) if (phrase := degenerate(side, splits[0]))],
     )
 
 
 def _require_same_configuration(side: Side) -> None:
-    """Raise UserError if the runs of a group differ in anything but the seed or the fold, or if two have the same."""
-    runs, varied, command = (side.folds, "data.split", "folds") if side.folds else (side.runs, SEED, "seeds")
+    """Raise UserError if the runs of a group differ in more than the seed or the fold, or have the same one."""
+    runs, varied, command = (side.folds, FOLD, "folds") if side.folds else (side.runs, SEED, "seeds")
     for left, right in pairwise(runs):
         names = f"{left.name} and {right.name}"
-        changes = _changes(*(run.parameters | run.environment | {"training code": run.code} for run in (left, right)))
+        changes = _changes(_configuration(left), _configuration(right))
         if varied not in changes:
-            problem = f"{names} have the same {varied}, {left.parameters[varied]}"
+            problem = f"{names} have the same {varied}, {_configuration(left)[varied]}"
         elif len(changes) > 1:
             key, (old, new) = next(entry for entry in changes.items() if entry[0] != varied)
             problem = f"{names} differ in {key} ({old} and {new})"
@@ -302,6 +303,13 @@ def _require_same_configuration(side: Side) -> None:
             f"{side.name} is not one configuration with several {command}: {problem}. Remove the runs that do not "
             f'belong to it ("dvc exp remove"), and run "python -m pipeline.{command}" again.'
         )
+
+
+def _configuration(run: Run) -> dict[str, Any]:
+    """Return everything that two runs of a group have in common, except for the seed or the fold."""
+    split = {name: value for name, value in run.parameters.get("data.split", {}).items() if name != "fold"}
+    settings = run.parameters | {"data.split": split, FOLD: run.fold}
+    return settings | run.environment | {"training code": run.code}
 
 
 def _require_same_examples(runs: Sequence[Run]) -> None:
@@ -424,14 +432,19 @@ def _label(task: Task, label: Values) -> str:
     return ", ".join(name for name, present in zip(task.labels, label, strict=True) if present) or "none"
 
 
-def _degenerate(side: Side, split: str) -> str:
-    """Describe the runs of a side with the same prediction for all examples of a split. Empty if there are none."""
-    task = side.runs[0].task
-    names = [run.name for run in side.runs if len(np.unique(run.predictions[split].predicted, axis=0)) == 1]
+def degenerate(side: Side, split: str) -> str:
+    """Describe the runs of a side with the same prediction for all examples of a split, or of their fold.
+
+    The description is empty if there are none.
+    """
+    task, runs = side.runs[0].task, side.folds or side.runs
+    predicted = {run.name: run.predictions[FOLD_SPLIT if side.folds else split].predicted for run in runs}
+    names = [name for name, values in predicted.items() if len(np.unique(values, axis=0)) == 1]
     if not names:
         return ""
-    runs = f" in {len(names)} of {len(side.runs)} runs ({', '.join(names)})" if len(side.runs) > 1 else ""
-    return f"{side.name} is degenerate{runs}, with the same prediction for all {split} {task.noun}"
+    count = f" in {len(names)} of {len(runs)} runs ({', '.join(names)})" if len(runs) > 1 else ""
+    examples = f"{task.noun} of the fold" if side.folds else f"{split} {task.noun}"
+    return f"{side.name} is degenerate{count}, with the same prediction for all {examples}"
 
 
 def _identical(a: Side, b: Side) -> bool:

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from pipeline.core.messages import UserError
-from pipeline.evaluation.metrics import Floats, scores
+from pipeline.evaluation.metrics import Floats, Ints, scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import digest
 from pipeline.experiments.revisions import Run
 
 OUT_OF_FOLD = "out-of-fold"  # the name of the only split of a pooled run
-_FOLD_SPLIT = "test"  # the split that holds the fold, see `sources.folds`
+FOLD_SPLIT = "test"  # the split that holds the fold, see `sources.folds`
 
 
 def pooled_run(name: str, runs: Sequence[Run]) -> Run:
@@ -28,26 +27,26 @@ def pooled_run(name: str, runs: Sequence[Run]) -> Run:
     """
     first = runs[0]
     k = int(str(first.fold).rpartition("/")[2])
-    if missing := sorted({f"{number}/{k}" for number in range(1, k + 1)} - {str(run.fold) for run in runs}):
-        raise UserError(
-            f'{name}: the folds {", ".join(missing)} have not run. Run "python -m pipeline.folds" again to finish them.'
-        )
-    predictions = [run.predictions[_FOLD_SPLIT] for run in runs]
+    finished = {run.fold for run in runs}
+    if missing := [fold for number in range(1, k + 1) if (fold := f"{number}/{k}") not in finished]:
+        raise UserError(f'{name}: these folds have not run: {", ".join(missing)}. Repeat "python -m pipeline.folds".')
+    predictions = [run.predictions[FOLD_SPLIT] for run in runs]
     order = np.argsort(np.concatenate([fold.idx for fold in predictions]))
-    texts = [text for run in runs for text in run.texts[_FOLD_SPLIT]]
+    texts = [text for run in runs for text in run.texts[FOLD_SPLIT]]
     signature = {entry: value for entry, value in first.signature.items() if entry not in first.predictions}
     return first._replace(
         name=name,
         commit=None,
         parameters=first.parameters | {"data.split": first.parameters["data.split"] | {"fold": f"{k} folds"}},
         task=replace(first.task, predicted_splits=[OUT_OF_FOLD]),
-        signature=signature | {OUT_OF_FOLD: f"{len(order)}@{digest([run.signature[_FOLD_SPLIT] for run in runs])}"},
-        predictions={OUT_OF_FOLD: _together(predictions, order)},
+        signature=signature | {OUT_OF_FOLD: f"{len(order)}@{digest([run.signature[FOLD_SPLIT] for run in runs])}"},
+        predictions={OUT_OF_FOLD: _concatenated(predictions, order)},
         texts={OUT_OF_FOLD: [texts[row] for row in order]},
     )
 
 
-def _together(folds: Sequence[Predictions], order: Any) -> Predictions:
+def _concatenated(folds: Sequence[Predictions], order: Ints) -> Predictions:
+    """Return the predictions of all folds in this order."""
     columns = {
         name: np.concatenate([getattr(fold, name) for fold in folds])[order]
         for name in ("idx", "labels", "predicted", "logits")
@@ -60,5 +59,5 @@ def _together(folds: Sequence[Predictions], order: Any) -> Predictions:
 
 def fold_scores(metric: str, runs: Sequence[Run]) -> Floats:
     """Return the score of each fold, shape (k,)."""
-    folds = [run.predictions[_FOLD_SPLIT] for run in runs]
+    folds = [run.predictions[FOLD_SPLIT] for run in runs]
     return np.array([scores([metric], fold.labels, fold.predicted, fold.probability)[metric] for fold in folds])

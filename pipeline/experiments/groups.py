@@ -1,9 +1,7 @@
 """Seed groups: repeat one configuration with several seeds, and show a table of the scores."""
 
-from contextlib import closing
 from statistics import mean, stdev
 
-from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line, joined
 from pipeline.evaluation.uncertainty import mean_interval
@@ -11,7 +9,7 @@ from pipeline.experiments.comparison import ON_VALIDATION
 from pipeline.experiments.identity import SEED, identity, overridden
 from pipeline.experiments.render import SCORE_UNITS, by_title
 from pipeline.experiments.revisions import group_commits, read_metrics
-from pipeline.experiments.running import Experiment, cost, run_all
+from pipeline.experiments.running import Experiment, run_group
 
 
 def group_name(overrides: list[str]) -> str:
@@ -26,15 +24,11 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
         UserError: A run failed. The other runs that have started end first.
     """
     group, params = group_name(overrides), overridden(overrides)
-    finished = group_commits(group)
-    missing = [seed for seed in range(1, n + 1) if seed not in finished]
-    log.info("%s: %d of %d seeds are finished", group, n - len(missing), n)
-    if missing:
-        log.info("%d to go: %s", len(missing), cost(len(missing)))
-    wanted = [Experiment(f"{group}-{seed}", [*overrides, f"{SEED}={seed}"], f"seed {seed} of {n}") for seed in missing]
-    with closing(run_all(wanted, jobs)) as failures:
-        if failure := next(failures, None):
-            raise UserError(failure)
+    experiments = {
+        seed: Experiment(f"{group}-{seed}", overrides, f"{SEED}={seed}", f"seed {seed} of {n}")
+        for seed in range(1, n + 1)
+    }
+    run_group(group, experiments, jobs)
     print("\n".join(_summary(group, n, params.train.keep)))
 
 

@@ -42,6 +42,8 @@ def identity(overrides: list[str], varied: str = SEED) -> str:
     surroundings = environment(usable_device(params["train"]["precision"]))
     if varied == SEED:
         del params["train"]["seed"]
+    else:
+        del params["data"]["split"]["fold"]
     params["runtime"] = params["runtime"]["launcher"]  # The other keys cannot change a result.
     digest = hashlib.sha256(json.dumps([params, surroundings], sort_keys=True).encode())
     files = _code()

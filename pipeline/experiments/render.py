@@ -15,6 +15,9 @@ from pipeline.experiments.gate import Decision
 
 _EXAMPLES = 3  # of the fixed examples, and of the broken ones
 SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
+_DETECTABLE = (
+    "Detectable: a true difference of this size is detected about 80% of the time (60% with 2 seeds, 70% with 3 or 4)."
+)
 UNITS = "Scores are in percent, differences in percentage points. Errors such as RMSE have their own units."
 
 
@@ -77,10 +80,11 @@ def as_json(comparison: Comparison) -> str:
     content = asdict(comparison)
     content |= content.pop("changes")
     content |= {"better": comparison.better, "verdict": comparison.verdict, "caveats": comparison.caveats}
+    # The power for fold groups has not been simulated.
+    keys = ("value", "low", "high") if comparison.folds else ("value", "low", "high", "detectable")
     for split, result in comparison.splits.items():
         content["splits"][split]["difference"] = {
-            name: {key: getattr(difference, key) for key in ("value", "low", "high", "detectable")}
-            for name, difference in result.difference.items()
+            name: {key: getattr(difference, key) for key in keys} for name, difference in result.difference.items()
         }
     return json.dumps(content, indent=2)
 
@@ -93,7 +97,7 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
     rows.append([f"A: {first.a}", metric.format(first.judged.a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
         _, score, *difference = _score_cells(comparison.judged, name)
-        detectable = metric.format(comparison.difference.detectable, 2)
+        detectable = "" if comparison.folds else metric.format(comparison.difference.detectable, 2)
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
     signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
     lines = [
@@ -103,8 +107,7 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         *aligned(rows, "right"),
         *(f"{side}: {as_line(signature)}" for side, signature in signatures.items()),
         "",
-        "Detectable: a true difference of this size is detected about 80% of the time "
-        + "(60% with 2 seeds, 70% with 3 or 4).",
+        *([] if first.folds else [_DETECTABLE]),
         f"Each candidate is judged on its own, so the best of {len(comparisons)} may look better by chance.",
         *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
     ]

@@ -3,8 +3,9 @@
 import json
 import subprocess
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +13,12 @@ from typing import NamedTuple
 from filelock import FileLock
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.paths import CHECKPOINTS, METRICS_DIR
+from pipeline.core.paths import CHECKPOINTS, CLASSIFIER, METRICS_DIR
 from pipeline.core.run_directory import remove_run_directories
 from pipeline.core.yaml12 import read_yaml
 from pipeline.experiments.child_processes import DVC, ChildProcesses, dvc_environ, forwarding_signals
-from pipeline.experiments.identity import SEED, as_dvc_override, identity
-from pipeline.experiments.revisions import experiment_commits
+from pipeline.experiments.identity import as_dvc_override, identity
+from pipeline.experiments.revisions import experiment_commits, group_commits
 from pipeline.params import LOCK
 
 _SETUP_LOCK = Path(".dvc", "tmp", "pipeline-setup.lock")  # DVC's own .gitignore covers this directory.
@@ -30,37 +31,61 @@ class Experiment(NamedTuple):
     """An experiment to run.
 
     Attributes:
-        overrides: Parameters as for `dvc exp run -S`.
+        overrides: Parameters as for `dvc exp run -S`. All runs of a group have the same ones.
+        varied: The override that differs between the runs of a group, such as "train.seed=2".
         title: The beginning of each log line about the experiment, such as "seed 2 of 5".
         stages: The stages to run, together with the stages that they need. Empty means all stages.
-        varied: The key that differs between the runs of a group. The last override sets it.
     """
 
     name: str
     overrides: list[str]
+    varied: str
     title: str
     stages: Sequence[str] = ()
-    varied: str = SEED
 
 
-def cost(runs: int) -> str:
-    """Say how much time and disk space runs need, if each needs as much as the run in dvc.lock."""
+def run_group(group: str, experiments: Mapping[int, Experiment], jobs: int) -> None:
+    """Run the experiments of a seed group or a fold group that are not finished, `jobs` at a time.
+
+    Args:
+        group: The name of the group.
+        experiments: Keyed by the number of the seed or the fold.
+
+    Raises:
+        UserError: A run failed. The other runs that have started end first.
+    """
+    finished = group_commits(group)
+    missing = [experiment for number, experiment in experiments.items() if number not in finished]
+    log.info("%s: %d of %d runs are finished", group, len(experiments) - len(missing), len(experiments))
+    if missing:
+        log.info("%s", _cost(len(missing)))
+    with closing(run_all(missing, jobs, estimate=True)) as failures:
+        if failure := next(failures, None):
+            raise UserError(failure)
+
+
+def _cost(runs: int) -> str:
+    """Say how much time and disk space some runs need, if each one needs as much as the run in dvc.lock."""
     try:
         timing = json.loads((METRICS_DIR / "timing.json").read_text(encoding="utf-8"))
         seconds = timing["train"]["seconds"] + timing["predict"]["seconds"]
-        size = read_yaml(LOCK)["stages"]["train"]["outs"][0]["size"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return "this directory has no result yet, so the time is not known"
+        outputs = read_yaml(LOCK)["stages"]["train"]["outs"]
+        [size] = [output["size"] for output in outputs if output["path"] == CLASSIFIER.as_posix()]
+    except (OSError, ValueError, TypeError, KeyError, UserError):
+        return f"runs to go: {runs}. This directory has no result yet, so the time is not known."
     return (
-        f"about {timedelta(seconds=round(runs * seconds))} and {runs * size / 1e9:.1f} GB of DVC's cache, if each one "
-        "needs as much as the result in this directory"
+        f"runs to go: {runs}. One after the other, they take about {timedelta(seconds=round(runs * seconds))}, and "
+        f"{runs * size / 1e9:.1f} GB of DVC's cache, if each one is like the last run in this directory."
     )
 
 
-def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[str, None, None]:
+def run_all(experiments: Sequence[Experiment], jobs: int, estimate: bool = False) -> Generator[str, None, None]:
     """Run experiments that are not finished, `jobs` at a time, and yield a message about each one that fails.
 
     After a signal, the command exits as soon as the runs have saved their work.
+
+    Args:
+        estimate: Whether to log the remaining time after each run.
 
     Raises:
         UserError: Git has no user name or email, which a commit needs.
@@ -71,7 +96,7 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[str, None
         if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
             raise UserError(f'git has no {key}, but DVC commits each experiment. Run: git config {key} "..."')
     queue, running = list(experiments), set[Future[str | None]]()
-    began, ended_runs = time.monotonic(), 0
+    began, finished = time.monotonic(), 0
     with forwarding_signals() as children, ThreadPoolExecutor(jobs) as pool:
         try:
             while queue or running:
@@ -85,10 +110,11 @@ def run_all(experiments: Sequence[Experiment], jobs: int) -> Generator[str, None
                         return
                     if failure:
                         yield failure
-                ended_runs += len(ended)
-                if remaining := len(experiments) - ended_runs:
-                    seconds = (time.monotonic() - began) / ended_runs * remaining
-                    log.info("%d to go, about %s", remaining, timedelta(seconds=round(seconds)))
+                finished += len(ended)
+                remaining = len(experiments) - finished
+                if estimate and remaining:
+                    seconds = (time.monotonic() - began) / finished * remaining
+                    log.info("runs to go: %d, about %s", remaining, timedelta(seconds=round(seconds)))
         finally:  # This is also reached if the caller stops at a failure.
             if running and not children.signals:
                 log.info("waiting for the other runs to finish; press Ctrl-C to interrupt them")
@@ -122,7 +148,8 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
     If this command is killed, DVC ends when it prints its next line. The next call for the same experiment then resumes
     from the checkpoints. If the training is still running, the next one waits for it. See `run_directory`.
     """
-    settings = [f"--set-param={as_dvc_override(override)}" for override in experiment.overrides]
+    overrides = [*experiment.overrides, experiment.varied]
+    settings = [f"--set-param={as_dvc_override(override)}" for override in overrides]
     command = [*DVC, "exp", "run", "--temp", "--name", experiment.name, *settings, *experiment.stages]
     lines: list[str] = []
     # While DVC sets up an experiment, params.yaml in the workspace contains its parameters. A second DVC process would
@@ -153,7 +180,7 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
 
 def _require_unchanged(experiment: Experiment) -> None:
     """Raise UserError if the files that DVC would run now no longer match the name of the experiment."""
-    if identity(experiment.overrides[:-1], experiment.varied) not in experiment.name:
+    if identity(experiment.overrides, experiment.varied.partition("=")[0]) not in experiment.name:
         raise UserError(
             "params.yaml, the code or the data has changed since this command began. Run the command again. "
             "Finished runs are kept."

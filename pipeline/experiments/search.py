@@ -123,7 +123,7 @@ class Study:
         """Run the trials that have not been run with this seed, and read the scores of all trials."""
         experiments = [
             Experiment(
-                f"trial-{identity(trial.settings)}-{seed}", [*trial.settings, f"{SEED}={seed}"],
+                f"trial-{identity(trial.settings)}-{seed}", trial.settings, f"{SEED}={seed}",
                 f"trial {trial.number}, seed {seed}", ["train"],
             )
             for trial in trials

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from pipeline.core.data_card import GROUP
 from pipeline.core.messages import UserError
@@ -16,59 +16,77 @@ from pipeline.sources.corpus import Corpus
 from pipeline.sources.duplicates import hash_rows
 from pipeline.sources.splits import groups_sharing_a_text, strata
 
+_MOST_PARTS = 10  # of the other rows; one of them is validation
+
 
 def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     """Return the corpus with a fold of its labeled rows as test. The original test split is not used.
 
     The rows of train and validation together are cut into k folds of about the same size, with about the same
     proportion of each label. Rows that share a text, or the value of `split.column` with the split type "group", are
-    in the same fold. Of the other folds, a part as large as the original validation split becomes validation, so the
-    epoch is not chosen on the fold, and the rest becomes train.
-
-    The `idx` of a row of validation follows those of train, if both have the same numbers.
+    in the same fold. A part of the remaining rows, about as large as the original validation split, becomes validation,
+    so the epoch is not chosen on the fold. The rest becomes train.
 
     Args:
         split: `fold` is "i/k", with i from 1 to k.
 
     Raises:
-        UserError: There are too few rows or groups for k folds, fewer than k rows of a class, or `split.type` is
-            "datetime".
+        UserError: There are too few rows or groups for k folds, fewer than k rows of a class, the groups of validation
+            are not known, or `split.type` is "datetime".
     """
-    if split.type == "datetime":
+    if split.type == "datetime" and corpus.task.name in ("custom", "hub"):
         raise UserError(
-            "data.split.fold: data.split.type is datetime, but the model for a fold would also learn from later rows. "
-            "Set data.split.fold=null, or another data.split.type."
+            "data.split.type is datetime, and in cross-validation, a model would also learn from rows that are later "
+            "than those of its fold. Set another data.split.type."
         )
     number, k = map(int, str(split.fold).split("/"))
-    train, validation = corpus.splits[TRAIN], corpus.splits["validation"]
-    if set(train["idx"]) & set(validation["idx"]):
-        validation = validation.assign(idx=validation["idx"] + train["idx"].max() + 1)
-    rows = pd.concat([train, validation]).sort_values("idx", ignore_index=True)
-    if GROUP not in train:
+    rows = _labeled_rows(corpus)
+    if GROUP not in rows:
         rows[GROUP] = groups_sharing_a_text(hash_rows(rows, corpus.task.text_columns))
+    if rows[GROUP].isna().any():
+        raise UserError(
+            "data.split.fold: data.split.column is only read for train, so the groups of the rows of validation are "
+            "not known. Move these rows to train, or set data.split.type=stratify."
+        )
     labels = strata(rows["label"], corpus.task.problem_type)
     _require_rows_of_each_class(labels, corpus, k)
-    is_test = _folds(rows[GROUP], labels, k, split.seed) == number - 1
+    is_test = _fold_numbers(rows[GROUP], labels, k, split.seed) == number - 1
     rest = rows[~is_test]
-    parts = max(round(len(rows) / len(validation)), 2)
-    is_validation = _folds(rest[GROUP], labels[~is_test], parts, split.seed) == 0
+    parts = max(round(len(rows) / len(corpus.splits["validation"])), 2)
+    parts = min(parts, _MOST_PARTS, rest[GROUP].nunique())
+    is_validation = _fold_numbers(rest[GROUP], labels[~is_test], parts, split.seed) == 0
     splits = {TRAIN: rest[~is_validation], "validation": rest[is_validation], "test": rows[is_test]}
     task = replace(corpus.task, predicted_splits=["validation", "test"], unlabeled_splits=[])
     return replace(corpus, task=task, splits=splits)
 
 
-def _folds(groups: pd.Series, labels: NDArray[np.int64], k: int, seed: int) -> NDArray[np.int64]:
+def _labeled_rows(corpus: Corpus) -> pd.DataFrame:
+    """Return the rows of train and validation, ordered by `idx`.
+
+    If both have their own file, and so the same numbers, the `idx` of validation are shifted to follow those of train.
+    """
+    train, validation = corpus.splits[TRAIN], corpus.splits["validation"]
+    if set(train["idx"]) & set(validation["idx"]):
+        validation = validation.assign(idx=validation["idx"] + train["idx"].max() + 1)
+    return pd.concat([train, validation]).sort_values("idx", ignore_index=True)
+
+
+def _fold_numbers(groups: pd.Series, labels: NDArray[np.int64], k: int, seed: int) -> NDArray[np.int64]:
     """Return the number of the fold of each row, from 0."""
     if groups.nunique() < k:
         raise UserError(
-            f"data.split.fold: {groups.nunique():,} groups of rows cannot be cut into {k} folds. Use fewer folds."
+            f"data.split.fold: rows that share a text or a group stay together, and {groups.nunique():,} groups are "
+            f"too few for {k} folds."
         )
     counts = np.bincount(labels)
     labels = np.where(counts[labels] < k, len(counts), labels)  # Rare combinations of several labels are one stratum.
+    # StratifiedGroupKFold is a loop over the groups, which is slow for a million rows.
+    grouped = not groups.is_unique
+    splitter = StratifiedGroupKFold if grouped else StratifiedKFold
     folds = np.zeros(len(groups), dtype=np.int64)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # the stratum of rare combinations
-        cut = StratifiedGroupKFold(k, shuffle=True, random_state=seed).split(labels, labels, groups)
+        cut = splitter(k, shuffle=True, random_state=seed).split(labels, labels, groups if grouped else None)
         for number, (_, rows) in enumerate(cut):
             folds[rows] = number
     return folds
@@ -78,10 +96,11 @@ def _require_rows_of_each_class(labels: NDArray[np.int64], corpus: Corpus, k: in
     """Raise UserError if a class has fewer than k rows, so that a fold would have none."""
     if corpus.task.problem_type != "single_label_classification":
         return
-    counts = np.bincount(labels, minlength=len(corpus.task.labels))
+    counts = np.bincount(labels)
+    counts[counts == 0] = len(labels)  # A class without rows is missing in all folds alike.
     rarest = int(counts.argmin())
     if counts[rarest] < k:
         raise UserError(
-            f"data.split.fold: only {counts[rarest]} rows of train and validation have the label "
-            f'"{corpus.task.labels[rarest]}", too few for {k} folds. Use fewer folds, or add rows.'
+            f'data.split.fold: the label "{corpus.task.labels[rarest]}" is too rare in train and validation for {k} '
+            f"folds (rows: {counts[rarest]}). Use fewer folds, or add rows."
         )

@@ -89,19 +89,22 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
     Only the whole column shows whether 2024 is a year: it is one next to 2024-12-31, and a number next to 999.
     """
     dates = np.array([_parse_date(text) for text in texts])
-    is_date = ~np.isnan(dates)
-    if is_date.all():
-        return dates
-    numbers: NDArray[np.float64] = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=float)
-    is_compact_date = is_date & texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
-    is_number = np.isfinite(numbers) & ~is_compact_date
-    if is_number.all():
-        return numbers
-    row = int(np.argmin(2 * is_date + is_number))  # the first value that is neither, or else the first number
-    raise UserError(
-        f"{_value(texts, row)}. Write all times as dates such as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or all "
-        "as numbers."
-    )
+    numbers = pd.to_numeric(texts, errors="coerce").replace([math.inf, -math.inf], math.nan).to_numpy(dtype=float)
+    is_compact = texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
+    unreadable = np.isnan(dates) & np.isnan(numbers)
+    if unreadable.any():
+        raise UserError(
+            f"{_value(texts, int(unreadable.argmax()))}. Write times as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), "
+            "or as numbers."
+        )
+    must_be_number = np.isnan(dates)
+    must_be_date = ~must_be_number & (np.isnan(numbers) | is_compact)
+    if must_be_number.any() and must_be_date.any():
+        raise UserError(
+            f"{_value(texts, int(must_be_date.argmax()))}, a date, but {_value(texts, int(must_be_number.argmax()))}, "
+            "a number. Write all times as dates such as 2024-12-31, or all as numbers."
+        )
+    return numbers if must_be_number.any() else dates
 
 
 def _parse_date(text: str) -> float:

@@ -59,7 +59,10 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         with opener(path, "rb") as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is not a complete gzip file ({error}). Write or download it again.") from None
+        raise UserError(
+            f"{path} is not a complete gzip file ({error}). If it is not compressed, remove .gz from its name; "
+            "otherwise, write or download it again."
+        ) from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
 
@@ -97,8 +100,8 @@ def decoded_lines(path: Path, lines: Iterable[str], encoding: str) -> Iterator[s
         if escaped := LONE_SURROGATE.search(line):
             byte = escaped[0].encode("utf-8", "surrogateescape")
             raise UserError(
-                f"{path} line {number} contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Save it "
-                "as UTF-8, or set data.encoding to its encoding, for example cp1252 for older Windows programs (in a "
-                "command, --encoding cp1252)."
+                f"{path} line {number} contains the byte 0x{byte.hex()}, which is not valid in {encoding}. Save the "
+                "file as UTF-8, or set data.encoding to its encoding, for example cp1252 for older Windows programs "
+                "(in a command, --encoding cp1252)."
             )
         yield line
