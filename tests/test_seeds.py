@@ -307,6 +307,25 @@ def test_after_a_kill_the_same_command_finishes_the_runs(toy: Project) -> None:
     assert toy.git("status", "--porcelain") == ""
 
 
+def test_the_estimate_is_based_on_the_recorded_run(
+    toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    lock = yaml.safe_load(Path("dvc.lock").read_text())
+    for output in lock["stages"]["train"]["outs"]:
+        output["size"] = 3 * 10**8 if output["path"] == "models/classifier" else 10**12
+    Path("dvc.lock").write_text(yaml.safe_dump(lock))
+    timing = {"train": {"seconds": 100.0}, "predict": {"seconds": 20.0}}
+    Path("metrics", "timing.json").write_text(json.dumps(timing))
+    monkeypatch.setenv("HOME", toy.env["HOME"])
+    toy.git("config", "--unset", "user.email")
+    with pytest.raises(UserError, match=r"user\.email"):  # nothing runs
+        run_seeds(5, ["train.epochs=5"], 1)
+    toy.git("config", "user.email", "a@example.org")
+    restore(toy)
+    assert any("about 0:10:00, and 1.5 GB" in message for message in caplog.messages)
+
+
 def test_without_a_git_user_nothing_runs(
     toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
