@@ -60,6 +60,19 @@ def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
     )
 
 
+def add_group_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that runs a seed group or a fold group."""
+    parser.add_argument(
+        "-S", "--set-param", dest="overrides", metavar="KEY=VALUE", action="append", default=[],
+        help='change a key of params.yaml in every run, as in "dvc exp run"; can be repeated (default: params.yaml as '
+        "it is)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jobs", metavar="NUMBER", type=int, default=1,
+        help="number of runs to execute at the same time (default: %(default)s)",
+    )  # fmt: skip
+
+
 def allow_closed_output() -> None:
     """Let the command end silently if the reader of its output, such as `| head`, has read enough."""
     if hasattr(signal, "SIGPIPE"):  # not on Windows

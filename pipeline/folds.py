@@ -13,7 +13,7 @@ Examples:
 More: docs/folds.md
 """
 
-from pipeline.cli import as_command, command_parser
+from pipeline.cli import add_group_options, as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.packages import require_locked
 from pipeline.experiments.cross_validation import run_folds
@@ -24,15 +24,7 @@ def main() -> None:
     parser.add_argument(
         "--k", metavar="NUMBER", type=int, default=5, help="number of folds, at least 2 (default: %(default)s)"
     )
-    parser.add_argument(
-        "-S", "--set-param", dest="overrides", metavar="KEY=VALUE", action="append", default=[],
-        help='change a key of params.yaml in every run, as in "dvc exp run"; can be repeated (default: params.yaml as '
-        "it is)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--jobs", metavar="NUMBER", type=int, default=1,
-        help="number of runs to execute at the same time (default: %(default)s)",
-    )  # fmt: skip
+    add_group_options(parser)
     arguments = parser.parse_args()
     with as_command():
         if arguments.k < 2:

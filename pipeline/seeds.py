@@ -10,7 +10,7 @@ Examples:
 More: docs/compare.md
 """
 
-from pipeline.cli import as_command, command_parser
+from pipeline.cli import add_group_options, as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.packages import require_locked
 from pipeline.experiments.groups import run_seeds
@@ -22,15 +22,7 @@ def main() -> None:
         "--n", metavar="NUMBER", type=int, required=True,
         help="run the seeds 1 to NUMBER, at least 2; finished runs are not repeated (required)",
     )  # fmt: skip
-    parser.add_argument(
-        "-S", "--set-param", dest="overrides", metavar="KEY=VALUE", action="append", default=[],
-        help='change a key of params.yaml in every run, as in "dvc exp run"; can be repeated (default: params.yaml as '
-        "it is)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--jobs", metavar="NUMBER", type=int, default=1,
-        help="number of runs to execute at the same time (default: %(default)s)",
-    )  # fmt: skip
+    add_group_options(parser)
     arguments = parser.parse_args()
     with as_command():
         if arguments.n < 2:

@@ -219,7 +219,7 @@ def test_a_detectable_difference_is_found_in_about_80_percent_of_cases() -> None
 
 
 class Learners:
-    """Two equally good learners: linear discriminants, each of which sees half of the equally informative features."""
+    """Two linear discriminants that are equally good, because all features are, and each one sees half of them."""
 
     features = 40
 
