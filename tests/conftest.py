@@ -243,6 +243,27 @@ def tokenized(tmp_path_factory: pytest.TempPathFactory, raw: Path, tiny: TinyMak
     return run
 
 
+def train_model(tokenized: Path, checkpoint: Path, out: Path, checkpoints: Path | None = None, **changes: Any) -> Path:
+    """Run train with changed parameters. Writes `classifier`, `metrics` and `checkpoints` to `out`, and returns `out`.
+
+    Runs that share a directory of checkpoints pass it as `checkpoints`.
+    """
+    from pipeline.train import train
+
+    settings = sections(load_params(PARAMS), **changes)
+    train(tokenized, checkpoint, out / "classifier", out / "metrics", checkpoints or out / "checkpoints", *settings)
+    return out
+
+
+def predict_splits(tokenized: Path, out: Path, **changes: Any) -> Path:
+    """Run predict with changed parameters on the classifier in `out`, and return the directory of the predictions."""
+    from pipeline.predict import predict
+
+    settings = load_params(PARAMS).predict.model_copy(update=changes)
+    predict(tokenized, out / "classifier", out / "predictions", out / "metrics", settings, "fp32", 1)
+    return out / "predictions"
+
+
 def run_stage(stage: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a stage as DVC does, in a directory that contains a params.yaml."""
     command = [sys.executable, "-m", f"pipeline.{stage}"]

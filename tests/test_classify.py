@@ -27,7 +27,7 @@ from pipeline.core.paths import CLASSIFIER, METRICS_DIR, PREDICTIONS, SETTINGS, 
 from pipeline.core.task import read_task
 from pipeline.modeling import device
 from pipeline.modeling.classifier import Classifier
-from pipeline.params import Params, Precision, PredictParams
+from pipeline.params import Params, Precision
 from pipeline.predict import predict
 
 Trained = Callable[..., Path]
@@ -39,8 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: Tiny
 
     def make(task: str, precision: Precision = "fp32") -> Path:
         out = train_task(task, tmp_path_factory.mktemp(task), tiny(), params, lr=2e-3, precision=precision)
-        scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
-        predict(out / TOKENIZED, out / CLASSIFIER, out / PREDICTIONS, out / METRICS_DIR, scoring, precision, None)
+        predict(out / TOKENIZED, out / CLASSIFIER, out / PREDICTIONS, out / METRICS_DIR, params.predict, precision, 1)
         return out
 
     return functools.cache(make)

@@ -10,33 +10,28 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, sections
+from conftest import TinyMaker, predict_splits, train_model
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
 from pipeline.modeling.classifier import Classifier
-from pipeline.params import Params, PredictParams, TokenizeParams
-from pipeline.predict import predict
+from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
-from pipeline.train import train
 
 
 @pytest.mark.parametrize(("model_type", "engine"), [("gpt2", "trainer"), ("llama", "loop")])
 def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_everywhere(
-    model_type: str, engine: str, params: Params, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path],
-    tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    model_type: str, engine: str, raw: Path, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     data, model = tokenized(tiny(model_type)), tmp_path / "classifier"
     caplog.clear()  # Another test may have left the logger at a lower level.
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        settings = sections(params, engine=engine, max_train_samples=64, lr=3e-3)
-        train(data, tiny(model_type), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
+        train_model(data, tiny(model_type), tmp_path, engine=engine, lr=3e-3)
     assert sum("padded with the end-of-text token <|endoftext|>" in message for message in caplog.messages) == 1
-    scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
-    predict(data, model, tmp_path / "predictions", tmp_path / "metrics", scoring, "fp32", None)
+    predicted = pq.read_table(predict_splits(data, tmp_path) / "test.parquet").slice(0, 40)
     rows = pq.read_table(raw / "test.parquet").slice(0, 40)
-    predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").slice(0, 40)
     expected = np.column_stack([predicted[f"logit_{number}"].to_numpy() for number in range(2)])
     assert np.ptp(expected, axis=0).min() > 1e-3, "the logits must differ between the texts"
 
@@ -63,15 +58,12 @@ def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_ev
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
 def test_an_encoder_decoder_model_is_trained_and_scored(
-    engine: str, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+    engine: str, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
-    data, model = tokenized(tiny("bart")), tmp_path / "classifier"
-    settings = sections(params, engine=engine, max_train_samples=64)
-    train(data, tiny("bart"), model, tmp_path / "metrics", tmp_path / "checkpoints", *settings)
-    scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=8)
-    predict(data, model, tmp_path / "predictions", tmp_path / "metrics", scoring, "fp32", None)
-    predicted = pq.read_table(tmp_path / "predictions" / "test.parquet")
-    stock = AutoModelForSequenceClassification.from_pretrained(model).eval()
+    data = tokenized(tiny("bart"))
+    train_model(data, tiny("bart"), tmp_path, engine=engine)
+    predicted = pq.read_table(predict_splits(data, tmp_path, max_samples=8) / "test.parquet")
+    stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier").eval()
     examples = load_split(data, "test", "tokenize").select(range(8))
     for number, example in enumerate(examples):
         with torch.no_grad():

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from conftest import params_file, run_stage, sections
+from conftest import params_file, predict_splits, run_stage, train_model
 from hub import Hub
 from safetensors.torch import load_file, save_file
 from tokenizers import ByteLevelBPETokenizer
@@ -26,14 +26,12 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import SOURCE
 from pipeline.modeling.classifier import Classifier
 from pipeline.modeling.loading import load_tokenizer
-from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams
+from pipeline.params import ModelParams, Params
 from pipeline.pin import pin
-from pipeline.predict import predict
 from pipeline.pretrained import pretrained
 from pipeline.sources import demo
 from pipeline.sources.fetch import file_sha256
 from pipeline.tokenize_data import tokenize
-from pipeline.train import train
 
 sentencepiece = pytest.importorskip("sentencepiece")
 
@@ -349,24 +347,16 @@ def test_a_vocabulary_that_does_not_give_a_good_tokenizer_is_an_error(
 def test_a_published_layout_goes_through_the_pipeline(
     name: str, prepared: Publish, params: Params, raw: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tokenize(raw, prepared(name), tmp_path / "tokenized", TokenizeParams(max_length=96, padding="dynamic"), 1)
+    tokenize(raw, prepared(name), tmp_path / "tokenized", params.tokenize, 1)
     caplog.clear()  # Another test may have left the logger at a lower level.
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        settings = sections(params, max_train_samples=64, lr=3e-3)
-        train(
-            tmp_path / "tokenized", prepared(name), tmp_path / "classifier", tmp_path / "metrics",
-            tmp_path / "checkpoints", *settings,
-        )  # fmt: skip
+        train_model(tmp_path / "tokenized", prepared(name), tmp_path, lr=3e-3)
     [initialized] = [text for text in caplog.messages if text.startswith("newly initialized: ")]
     names = initialized.removeprefix("newly initialized: ").split(", ")
     assert all(re.match(r"(\w+\.)?(pooler|classifier|score)\.", weight) for weight in names), "only the head is new"
 
-    scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=40)
-    predict(
-        tmp_path / "tokenized", tmp_path / "classifier", tmp_path / "predictions", tmp_path / "metrics", scoring,
-        "fp32", None,
-    )  # fmt: skip
-    predicted = pq.read_table(tmp_path / "predictions" / "test.parquet")
+    predictions = predict_splits(tmp_path / "tokenized", tmp_path, max_samples=40)
+    predicted = pq.read_table(predictions / "test.parquet")
     expected = np.column_stack([predicted[f"logit_{number}"].to_numpy() for number in range(2)])
     assert np.ptp(expected, axis=0).min() > 1e-4, "the logits must differ between the texts"
 

@@ -18,14 +18,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, data_params, edit, params_file, sections
+from conftest import ROOT, TinyMaker, data_params, edit, params_file, predict_splits, sections, train_model
 
 from pipeline import download as downloading
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.download import download
 from pipeline.evaluate import evaluate
-from pipeline.params import ModelParams, Params, PredictParams, TokenizeParams
+from pipeline.params import ModelParams, Params
 from pipeline.predict import predict
 from pipeline.pretrained import pretrained
 from pipeline.sources.corpus import Corpus
@@ -33,19 +33,14 @@ from pipeline.sources.demo import DEMO
 from pipeline.tokenize_data import tokenize
 from pipeline.train import train
 
-PREDICT = PredictParams(batch_size=64, score_swapped_pairs=True, max_samples=None)
-
 Tokenized = Callable[..., Path]
 
 
 @pytest.fixture
-def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Tokenized) -> Callable[..., Path]:
+def run(tmp_path: Path, tiny: TinyMaker, tokenized: Tokenized) -> Callable[..., Path]:
     def run(config: dict[str, Any] | None = None, **changes: Any) -> Path:
         checkpoint = tiny(**(config or {}))
-        settings = sections(params, **changes)
-        outputs = (tmp_path / name for name in ("classifier", "metrics", "checkpoints"))
-        train(tokenized(checkpoint), checkpoint, *outputs, *settings)
-        return tmp_path
+        return train_model(tokenized(checkpoint), checkpoint, tmp_path, **changes)
 
     return run
 
@@ -59,19 +54,18 @@ def test_a_non_finite_loss_stops_the_run_without_output(run: Callable[..., Path]
 
 @pytest.mark.parametrize(("engine", "max_grad_norm"), [("trainer", 1.0), ("loop", 0.0)])
 def test_a_non_finite_gradient_stops_the_run_when_it_is_logged(
-    engine: str, max_grad_norm: float, params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path
+    engine: str, max_grad_norm: float, tiny: TinyMaker, tokenized: Tokenized, tmp_path: Path
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
     names = {0: "not_equivalent", 1: "equivalent"}  # a head for other classes would be newly initialized
     model = AutoModelForSequenceClassification.from_pretrained(tiny(), id2label=names)
     model.classifier.weight.data *= 1e25  # the squares in the norm overflow fp32, but the losses do not
-    model.save_pretrained(shutil.copytree(tiny(), tmp_path / "steep"))
-    settings = sections(params, engine=engine, max_grad_norm=max_grad_norm)
-    outs = [tmp_path / name for name in ("classifier", "metrics", "checkpoints")]
+    steep = shutil.copytree(tiny(), tmp_path / "steep")
+    model.save_pretrained(steep)
     with pytest.raises(UserError, match=r"the (gradient norm|loss) is (inf|nan) at step \d+\. Try"):
-        train(tokenized(tiny()), tmp_path / "steep", *outs, *settings)
-    assert not [path for out in outs for path in out.rglob("*.*")]
+        train_model(tokenized(tiny()), steep, tmp_path / "run", engine=engine, max_grad_norm=max_grad_norm)
+    assert not list((tmp_path / "run").rglob("*.*"))
 
 
 def test_a_model_that_predicts_one_class_is_saved_with_a_warning(
@@ -125,12 +119,10 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Tokenized) -> Path:
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized: Tokenized) -> Path:
     """The outputs of train and predict. Tests must not change them."""
-    out = tmp_path_factory.mktemp("finished")
-    outputs = (out / name for name in ("classifier", "metrics", "checkpoints"))
-    train(tokenized(tiny()), tiny(), *outputs, *sections(params))
-    predict(tokenized(tiny()), out / "classifier", out / "predictions", out / "metrics", PREDICT, "fp32", 1)
+    out = train_model(tokenized(tiny()), tiny(), tmp_path_factory.mktemp("finished"))
+    predict_splits(tokenized(tiny()), out)
     return out
 
 
@@ -145,9 +137,9 @@ def test_a_full_or_read_only_disk_is_reported_in_one_line_and_leaves_no_partial_
     stages: dict[str, Callable[[], None]] = {
         "download": lambda: download(out, data_params(task="demo")),
         "pretrained": lambda: pretrained(out, ModelParams(checkpoint=str(tiny()))),
-        "tokenize": lambda: tokenize(raw, tiny(), out, TokenizeParams(max_length=96, padding="dynamic"), 1),
+        "tokenize": lambda: tokenize(raw, tiny(), out, params.tokenize, 1),
         "train": lambda: train(data, tiny(), out, tmp_path / "metrics", tmp_path / "checkpoints", *sections(params)),
-        "predict": lambda: predict(data, finished / "classifier", out, tmp_path, PREDICT, "fp32", 1),
+        "predict": lambda: predict(data, finished / "classifier", out, tmp_path, params.predict, "fp32", 1),
         "evaluate": lambda: evaluate(finished / "predictions", finished / "predictions", out),
     }
     with pytest.raises(UserError, match=r"disk/out\S* cannot be written: .*(No space left|os error 28)") as error:
@@ -318,16 +310,7 @@ def test_any_text_passes_through_all_stages_in_order(
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
     assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs
     tokenize(tmp_path / "raw", tiny(), tmp_path / "tokenized", params.tokenize, 1)
-    out = tmp_path / "classifier"
-    train(tmp_path / "tokenized", tiny(), out, tmp_path / "metrics", tmp_path / "c", *sections(params))
-    predict(
-        tmp_path / "tokenized",
-        out,
-        tmp_path / "predictions",
-        tmp_path,
-        PredictParams(batch_size=5, score_swapped_pairs=True, max_samples=None),
-        "fp32",
-        1,
-    )
-    predicted = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
+    train_model(tmp_path / "tokenized", tiny(), tmp_path)
+    predictions = predict_splits(tmp_path / "tokenized", tmp_path, batch_size=5)
+    predicted = pq.read_table(predictions / "test.parquet").to_pylist()
     assert [(row["idx"], row["label"]) for row in predicted] == [(n, n % 2) for n in range(len(pairs))]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, sections
+from conftest import TinyMaker, predict_splits, train_model
 from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
@@ -24,11 +24,11 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.task import NO_LABEL, read_task
 from pipeline.evaluate import evaluate
-from pipeline.params import Params, PredictParams, TokenizeParams
-from pipeline.predict import predict
+from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
-from pipeline.train import train
 from pipeline.training.losses import SummedLoss, class_weights
+
+TOKENIZE = TokenizeParams(max_length=64, padding="dynamic")
 
 
 @pytest.fixture(scope="module", params=list(TASKS))
@@ -55,29 +55,19 @@ def data(
     def make(task_type: str) -> Path:
         if task_type not in directories:
             directories[task_type] = tmp_path_factory.mktemp(task_type) / "tokenized"
-            tokenize(
-                downloaded(task_type),
-                tiny(),
-                directories[task_type],
-                TokenizeParams(max_length=64, padding="dynamic"),
-                1,
-            )
+            tokenize(downloaded(task_type), tiny(), directories[task_type], TOKENIZE, 1)
         return directories[task_type]
 
     return make
 
 
 @pytest.fixture
-def run(params: Params, tiny: TinyMaker, data: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+def run(tiny: TinyMaker, data: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
     """Train on a type of task, and return the output directory."""
 
     def run(task_type: str, name: str, **changes: Any) -> Path:
-        out = tmp_path / name
         settings = {"max_train_samples": None, "batch_size": 8, **changes}
-        train(
-            data(task_type), tiny(), out / "classifier", out / "metrics", tmp_path / "c", *sections(params, **settings)
-        )
-        return out
+        return train_model(data(task_type), tiny(), tmp_path / name, tmp_path / "c", **settings)
 
     return run
 
@@ -105,21 +95,20 @@ def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
 
     epochs = 8 if task_type == "multi_label" else 4
     task, out = TASKS[task_type], run(task_type, "run", epochs=epochs, lr=3e-3, warmup_ratio=0.1)
-    settings = PredictParams(batch_size=64, score_swapped_pairs=True, max_samples=None)
-    predict(data(task_type), out / "classifier", tmp_path / "predictions", out / "metrics", settings, "fp32", 1)
+    predictions = predict_splits(data(task_type), out)
     baseline(downloaded(task_type), tmp_path / "baseline")
-    evaluate(tmp_path / "predictions", tmp_path / "baseline", out / "metrics")
+    evaluate(predictions, tmp_path / "baseline", out / "metrics")
     scores = json.loads((out / "metrics" / "evaluation.json").read_text())
     assert list(scores) == sorted(task.scored_splits)
     metric = task.metrics[0]
     for model in (metric, f"linear_{metric}"):
         assert scores["validation"][model] > scores["validation"][f"{task.baseline}_{metric}"] + 0.1
-    rows = pq.read_table(tmp_path / "predictions" / "test.parquet").to_pylist()
+    rows = pq.read_table(predictions / "test.parquet").to_pylist()
     assert len(rows) == SIZES["test"]
     assert ("label" in rows[0]) == ("test" in task.scored_splits), "a split without labels gets no label column"
     logits = [name for name in rows[0] if name.startswith("logit_")]
     assert len(logits) == task.outputs
-    swapped = {file.stem for file in (tmp_path / "predictions").glob("*_swapped.parquet")}
+    swapped = {file.stem for file in predictions.glob("*_swapped.parquet")}
     assert swapped == ({"validation_swapped"} if task.pairs else set())
     classify = pipeline("text-classification", model=str(out / "classifier"), top_k=None)
     row = pq.read_table(downloaded(task_type) / "test.parquet").to_pylist()[0]
@@ -236,4 +225,4 @@ def test_a_label_equal_to_the_marker_for_missing_labels_is_rejected(
     table = table.set_column(table.column_names.index("label"), "label", labels)
     pq.write_table(table, raw / "validation.parquet")
     with pytest.raises(UserError, match=r"^validation: the example with idx 1 has the label -100, .*Shift or"):
-        tokenize(raw, tiny(), tmp_path / "out", TokenizeParams(max_length=64, padding="dynamic"), 1)
+        tokenize(raw, tiny(), tmp_path / "out", TOKENIZE, 1)

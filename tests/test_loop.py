@@ -6,33 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TinyMaker, sections
+from conftest import TinyMaker, sections, train_model
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.params import Params
-from pipeline.train import train
 from pipeline.training.arguments import check_training
 
 
 @pytest.fixture
-def train_with(
-    tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
-) -> Callable[..., dict[str, bytes]]:
+def train_with(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Callable[..., dict[str, bytes]]:
     """Train with an engine, and return the bytes of all outputs except timing.json."""
 
     def train_with(engine: str, model_type: str = "bert", **changes: Any) -> dict[str, bytes]:
-        out = tmp_path / engine
+        out, checkpoint = tmp_path / engine, tiny(model_type)
         settings = {"engine": engine, "max_train_samples": 39, "logging_steps": 1, "epochs": 2, **changes}
-        param_sections = sections(params, **settings)
-        train(
-            tokenized(tiny(model_type)),
-            tiny(model_type),
-            out / "classifier",
-            out / "metrics",
-            tmp_path / "checkpoints",
-            *param_sections,
-        )
+        train_model(tokenized(checkpoint), checkpoint, out, tmp_path / "checkpoints", **settings)
         files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
         # provenance.json has the name of the engine and the hash of its code.
         engine_entries = re.compile(rb'"(code|engine)": "\w+"')

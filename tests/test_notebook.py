@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import TinyMaker, sections
+from conftest import TinyMaker, predict_splits, sections, train_model
 from datasets import load_from_disk
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding
 
@@ -16,9 +16,7 @@ from pipeline.core.output import parse_details
 from pipeline.core.task import read_task
 from pipeline.evaluate import evaluate
 from pipeline.modeling.device import Device
-from pipeline.params import Params, PredictParams
-from pipeline.predict import predict
-from pipeline.train import train
+from pipeline.params import Params
 from pipeline.training.arguments import training_arguments
 from pipeline.training.history import validation_scores
 from pipeline.training.losses import SummedLoss
@@ -27,17 +25,13 @@ from pipeline.training.trainer import CorrectedTrainer
 
 
 @pytest.fixture(scope="module")
-def results(
-    tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
-) -> Path:
+def results(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Path:
     """Run the stages from train to evaluate, and return the directory of their outputs."""
     root = tmp_path_factory.mktemp("results")
     (root / "tokenized").symlink_to(tokenized(tiny()))
-    settings = sections(params, epochs=2, max_train_samples=320, lr=3e-3, keep="last")
-    train(root / "tokenized", tiny(), root / "classifier", root / "metrics", root / "checkpoints", *settings)
-    scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
-    predict(root / "tokenized", root / "classifier", root / "predictions", root / "metrics", scoring, "fp32", None)
-    evaluate(root / "predictions", root / "predictions", root / "metrics")
+    train_model(root / "tokenized", tiny(), root, epochs=2, max_train_samples=320, lr=3e-3, keep="last")
+    predictions = predict_splits(root / "tokenized", root)
+    evaluate(predictions, predictions, root / "metrics")
     return root
 
 

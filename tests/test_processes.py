@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from conftest import ROOT, Project, TinyMaker, params_file, sections
+from conftest import ROOT, Project, TinyMaker, params_file, sections, train_model
 from kinds import download_task
 from pandas.testing import assert_frame_equal
 
@@ -101,15 +101,13 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @pytest.mark.slow
 def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
-    start: Start, params: Params, tiny: TinyMaker, tmp_path: Path
+    start: Start, tiny: TinyMaker, tmp_path: Path
 ) -> None:
     """With 72 multi-label rows, the last step of an epoch has 8 rows."""
     raw, data, checkpoint = download_task("multi_label", tmp_path), tmp_path / "tokenized", tiny(**NO_DROPOUT)
     tokenize(raw, checkpoint, data, TokenizeParams(max_length=64, padding="dynamic"), 1)
-    settings = {"max_train_samples": 72, "logging_steps": 1, "epochs": 2, "class_weights": "balanced"}
-    directories = [tmp_path / "alone" / name for name in ("classifier", "metrics", "checkpoints")]
-    train(data, checkpoint, *directories, *sections(params, batch_size=16, **settings))
-    expected = history(tmp_path / "alone")
+    settings: dict[str, Any] = {"max_train_samples": 72, "logging_steps": 1, "epochs": 2, "class_weights": "balanced"}
+    expected = history(train_model(data, checkpoint, tmp_path / "alone", batch_size=16, **settings))
     assert len(expected) == 2 * (5 + 1)
     for engine, launcher in (("trainer", TORCHRUN), ("loop", ACCELERATE)):
         changes = {"batch_size": 4, "gradient_accumulation_steps": 2, "engine": engine, "data": data, **settings}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from conftest import TinyMaker, data_params, sections
+from conftest import TinyMaker, data_params, predict_splits, train_model
 from kinds import generate_rows
 from safetensors.torch import load_file
 
@@ -22,16 +22,14 @@ from pipeline.core.paths import SOURCE
 from pipeline.download import download
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.modeling.regression_head import find_head, fold_standardization, replace_head
-from pipeline.params import Params, PredictParams, TokenizeParams
-from pipeline.predict import predict
+from pipeline.params import TokenizeParams
 from pipeline.tokenize_data import tokenize
-from pipeline.train import train
 
 Run = Callable[..., Path]
 
 
 @pytest.fixture
-def run(params: Params, tiny: TinyMaker, tmp_path: Path) -> Run:
+def run(tiny: TinyMaker, tmp_path: Path) -> Run:
     """Train on texts whose label is a function of their length, and return the directory of all outputs."""
 
     def run(name: str, label: Callable[[float], float], base: Path | None = None, **changes: Any) -> Path:
@@ -44,10 +42,9 @@ def run(params: Params, tiny: TinyMaker, tmp_path: Path) -> Run:
         data = data_params(task="custom", directory=str(out / "files"), problem_type="regression")
         download(out / "raw", data)
         tokenize(out / "raw", checkpoint, out / "tokenized", TokenizeParams(max_length=64, padding="dynamic"), 1)
-        settings = sections(params, **{"max_train_samples": None, "logging_steps": 1, **changes})
-        train(out / "tokenized", checkpoint, out / "classifier", out / "metrics", out / "checkpoints", *settings)
-        scoring = PredictParams(batch_size=64, score_swapped_pairs=False, max_samples=None)
-        predict(out / "tokenized", out / "classifier", out / "predictions", out / "metrics", scoring, "fp32", 1)
+        settings = {"max_train_samples": None, "logging_steps": 1, **changes}
+        train_model(out / "tokenized", checkpoint, out, **settings)
+        predict_splits(out / "tokenized", out)
         return out
 
     return run

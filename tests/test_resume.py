@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyMaker, sections
+from conftest import TinyMaker, train_model
 from safetensors.torch import load_file, save_file
 from transformers.trainer_callback import DefaultFlowCallback
 
@@ -25,8 +25,6 @@ import pipeline.training.trainer
 from pipeline.core.messages import UserError
 from pipeline.core.output import directory_lock, parse_details
 from pipeline.core.run_directory import remove_run_directories, remove_run_directory, run_key
-from pipeline.params import Params
-from pipeline.train import train
 
 
 class Killed(BaseException):
@@ -41,37 +39,28 @@ SETTINGS = {"epochs": 2, "logging_steps": 3, "save_steps": 2, "max_train_samples
 
 
 @pytest.fixture
-def run(tmp_path: Path, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Run:
+def run(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Run:
     """Train, and return the outputs that a resumed run shares with an uninterrupted one, keyed by file."""
     inputs = tokenized(tiny()), tiny()
 
     def run(
-        data: Path = inputs[0],
-        checkpoint: Path = inputs[1],
-        home: str = "checkpoints",
-        **changes: Any,
+        data: Path = inputs[0], checkpoint: Path = inputs[1], home: str = "checkpoints", **changes: Any
     ) -> dict[str, bytes]:
-        out, settings = tmp_path / "run", sections(params, **SETTINGS | changes)
-        train(data, checkpoint, out / "classifier", out / "metrics", tmp_path / home, *settings)
-        return outputs(out)
+        return outputs(train_model(data, checkpoint, tmp_path / "run", tmp_path / home, **SETTINGS | changes))
 
     return run
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(
-    tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
-) -> Run:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Run:
     """Do the same as `run`, in a separate directory, and only once for the same settings."""
     finished: dict[str, dict[str, bytes]] = {}
 
     def uninterrupted(**changes: Any) -> dict[str, bytes]:
-        settings = sections(params, **SETTINGS | changes)
+        settings = SETTINGS | changes
         if str(settings) not in finished:
-            out = tmp_path_factory.mktemp("uninterrupted")
-            home = tmp_path_factory.mktemp("checkpoints")
-            train(tokenized(tiny()), tiny(), out / "classifier", out / "metrics", home, *settings)
-            finished[str(settings)] = outputs(out)
+            out, home = tmp_path_factory.mktemp("uninterrupted"), tmp_path_factory.mktemp("checkpoints")
+            finished[str(settings)] = outputs(train_model(tokenized(tiny()), tiny(), out, home, **settings))
         return finished[str(settings)]
 
     return uninterrupted

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import ROOT, TinyMaker, sections
+from conftest import ROOT, TinyMaker, predict_splits, sections, train_model
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
@@ -24,7 +24,7 @@ from pipeline.core.task import read_task
 from pipeline.modeling.device import Device, warn_if_busy
 from pipeline.modeling.distributed import process_group
 from pipeline.modeling.loading import load_fine_tuned_model
-from pipeline.params import Params, PredictParams, RuntimeParams, TrainParams
+from pipeline.params import Params, RuntimeParams, TrainParams
 from pipeline.predict import predict
 from pipeline.train import train
 from pipeline.training.arguments import LOOP, training_arguments
@@ -36,9 +36,7 @@ Trained = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def trained(
-    tmp_path_factory: pytest.TempPathFactory, params: Params, tiny: TinyMaker, tokenized: Callable[..., Path]
-) -> Trained:
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized: Callable[..., Path]) -> Trained:
     """Train with some parameters changed, and return the directory that contains `classifier` and `metrics`."""
 
     def run(
@@ -48,17 +46,9 @@ def trained(
         out: Path | None = None,
         **changes: Any,
     ) -> Path:
-        out = out or tmp_path_factory.mktemp("trained")
         checkpoint = tiny(model_type, **(config or {}))
-        train(
-            tokenized(checkpoint, padding),
-            checkpoint,
-            out / "classifier",
-            out / "metrics",
-            out / "checkpoints",
-            *sections(params, **changes),
-        )
-        return out
+        out = out or tmp_path_factory.mktemp("trained")
+        return train_model(tokenized(checkpoint, padding), checkpoint, out, **changes)
 
     return run
 
@@ -314,24 +304,12 @@ def test_the_learning_curves_grow_by_whole_lines_while_training_runs(
 
 
 @pytest.fixture(scope="session")
-def predicted(
-    tmp_path_factory: pytest.TempPathFactory, tiny: TinyMaker, tokenized: Callable[..., Path]
-) -> Callable[..., list[dict[str, Any]]]:
+def predicted(tiny: TinyMaker, tokenized: Callable[..., Path]) -> Callable[..., list[dict[str, Any]]]:
     """Predict with a classifier. Returns the rows of validation and test."""
 
-    def run(
-        out: Path,
-        model_type: str = "bert",
-        padding: str = "dynamic",
-        batch_size: int = 64,
-        swapped: bool = False,
-        max_samples: int | None = None,
-    ) -> Any:
-        directory = tmp_path_factory.mktemp("predicted")
-        scoring = PredictParams(batch_size=batch_size, score_swapped_pairs=swapped, max_samples=max_samples)
-        data = tokenized(tiny(model_type), padding)
-        predict(data, out / "classifier", directory / "predictions", directory / "metrics", scoring, "fp32", 1)
-        tables = (pq.read_table(directory / "predictions" / f"{split}.parquet") for split in ("validation", "test"))
+    def run(out: Path, model_type: str = "bert", padding: str = "dynamic", **changes: Any) -> list[dict[str, Any]]:
+        predictions = predict_splits(tokenized(tiny(model_type), padding), out, **changes)
+        tables = (pq.read_table(predictions / f"{split}.parquet") for split in ("validation", "test"))
         return [row for table in tables for row in table.to_pylist()]
 
     return run
@@ -352,7 +330,7 @@ def test_the_logits_of_a_pair_depend_on_its_batch_only_through_rounding(
     short_run: Path, rows: list[dict[str, Any]], predicted: Callable[..., list[dict[str, Any]]]
 ) -> None:
     assert len({row["prediction"] for row in rows}) == 2
-    in_small_batches = predicted(short_run, batch_size=7, swapped=True)
+    in_small_batches = predicted(short_run, batch_size=7, score_swapped_pairs=False)
     for row, expected in zip(in_small_batches, rows, strict=True):
         assert row == pytest.approx(expected, abs=1e-5)
 
@@ -420,14 +398,13 @@ def test_a_missing_input_names_the_stage_to_run(params: Params, tiny: TinyMaker,
 
 
 def test_a_checkpoint_that_does_not_load_leaves_no_file(
-    params: Params, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+    tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(tiny(), tmp_path / "broken")
-    (tmp_path / "broken" / "model.safetensors").write_bytes(b"\x80\x04 a pickle under another name")
-    outputs = [tmp_path / name for name in ("classifier", "metrics", "checkpoints")]
+    broken = shutil.copytree(tiny(), tmp_path / "broken")
+    (broken / "model.safetensors").write_bytes(b"\x80\x04 a pickle under another name")
     with pytest.raises(UserError, match="broken cannot be loaded: "):
-        train(tokenized(tiny()), tmp_path / "broken", *outputs, *sections(params))
-    assert not [path for output in outputs for path in output.rglob("*") if path.is_file()]
+        train_model(tokenized(tiny()), broken, tmp_path / "run")
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
