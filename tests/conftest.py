@@ -264,6 +264,12 @@ def predict_splits(tokenized: Path, out: Path, **changes: Any) -> Path:
     return out / "predictions"
 
 
+def contents(path: Path) -> dict[str, bytes]:
+    """Return the bytes of a file, or of all files below a directory, by relative path."""
+    files = (file for file in [path, *path.rglob("*")] if file.is_file())
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
 def run_stage(stage: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a stage as DVC does, in a directory that contains a params.yaml."""
     command = [sys.executable, "-m", f"pipeline.{stage}"]

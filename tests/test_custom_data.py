@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Project, data_params
+from conftest import Project, contents, data_params
 from custom_files import csv, download_custom, jsonl, load_files, read_json, read_split, rows
 
 from pipeline.core.data_card import read_data_card
@@ -509,8 +509,8 @@ def test_mrpcs_known_leakage_is_found(mrpc: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_same_files_give_the_same_output() -> None:
     files = {"train.csv": csv(TEXTS)}
-    first = {path.name: path.read_bytes() for path in download_custom(files).iterdir()}
-    assert {path.name: path.read_bytes() for path in download_custom({}).iterdir()} == first
+    first = contents(download_custom(files))
+    assert contents(download_custom({})) == first
     assert re.fullmatch(r"[0-9a-f]{64}", json.loads(first["source.json"])["sha256"]["train.csv"])
 
 

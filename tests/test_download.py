@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import data_params
+from conftest import contents, data_params
 from hub import Hub
 
 from pipeline.core.messages import UserError
@@ -33,10 +33,6 @@ def mirror(mrpc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def read(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
 def test_mrpc_matches_its_checksums_and_the_mirror_and_the_hub_give_the_same_bytes(
     mirror: Path, tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +49,7 @@ def test_mrpc_matches_its_checksums_and_the_mirror_and_the_hub_give_the_same_byt
     hub.files = hub_files()
     monkeypatch.delenv("MRPC_MIRROR")
     download(tmp_path / "from_hub", data_params(task="mrpc"))
-    assert read(tmp_path / "from_hub") == read(tmp_path / "raw")
+    assert contents(tmp_path / "from_hub") == contents(tmp_path / "raw")
 
 
 def hub_files() -> dict[str, bytes]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from conftest import params_file, predict_splits, run_stage, train_model
+from conftest import contents, params_file, predict_splits, run_stage, train_model
 from hub import Hub
 from safetensors.torch import load_file, save_file
 from tokenizers import ByteLevelBPETokenizer
@@ -249,8 +249,7 @@ def test_another_process_makes_the_same_bytes(published: Publish, prepared: Publ
     params_file(tmp_path, {"model.checkpoint": published("deberta-v3")})
     done = run_stage("pretrained", tmp_path, PYTHONHASHSEED="1")
     assert done.returncode == 0, done.stderr
-    files = {path.name: path.read_bytes() for path in (tmp_path / "models" / "pretrained").iterdir()}
-    assert files == {path.name: path.read_bytes() for path in prepared("deberta-v3").iterdir()}
+    assert contents(tmp_path / "models" / "pretrained") == contents(prepared("deberta-v3"))
 
 
 @pytest.mark.parametrize(

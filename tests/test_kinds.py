@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import TinyMaker, predict_splits, train_model
+from conftest import TinyMaker, contents, predict_splits, train_model
 from kinds import SIZES, TASKS, download_task
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
@@ -72,15 +72,16 @@ def run(tiny: TinyMaker, data: Callable[[str], Path], tmp_path: Path) -> Callabl
     return run
 
 
-def contents(out: Path) -> dict[str, bytes]:
+def outputs(out: Path) -> dict[str, bytes]:
     """Return the bytes of all files, without the parts that differ between the engines.
 
     provenance.json contains the name of the engine and the hash of its code. The Trainer counts epochs in forward
     passes, and the loop counts them in optimizer steps.
     """
-    files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
-    different = re.compile(rb'"(code|engine)": "\w+"|(?<=\n)\d+,[\d.]+(?=,(train|validation))')
-    return {str(file.relative_to(out)): different.sub(b"", file.read_bytes()) for file in files}
+    files = contents(out)
+    del files["metrics/timing.json"]
+    different = rb'"(code|engine)": "\w+"|(?<=\n)\d+,[\d.]+(?=,(train|validation))'
+    return {name: re.sub(different, b"", content) for name, content in files.items()}
 
 
 def test_each_type_of_task_passes_through_the_stages_and_beats_its_baseline(
@@ -130,10 +131,10 @@ def test_both_engines_give_the_same_bytes(task_type: str, run: Callable[..., Pat
         "epochs": 2, "max_train_samples": 39, "gradient_accumulation_steps": 2, "logging_steps": 1,
         "class_weights": None if task_type == "regression" else "balanced",
     }  # fmt: skip
-    trainer_files = contents(run(task_type, "trainer", engine="trainer", **settings))
-    assert trainer_files == contents(run(task_type, "loop", engine="loop", **settings))
+    trainer_files = outputs(run(task_type, "trainer", engine="trainer", **settings))
+    assert trainer_files == outputs(run(task_type, "loop", engine="loop", **settings))
     if task_type == "classes":
-        unweighted_files = contents(run(task_type, "unweighted", engine="loop", **settings | {"class_weights": None}))
+        unweighted_files = outputs(run(task_type, "unweighted", engine="loop", **settings | {"class_weights": None}))
         assert trainer_files["classifier/model.safetensors"] != unweighted_files["classifier/model.safetensors"]
 
 
@@ -143,7 +144,7 @@ def test_a_killed_regression_run_resumes_to_the_same_bytes(
 ) -> None:
     """Regression labels are standardized during training."""
     settings = {"engine": engine, "epochs": 2, "max_train_samples": 40, "save_steps": 2, "logging_steps": 3}
-    expected = contents(run("regression", "expected", **settings))
+    expected = outputs(run("regression", "expected", **settings))
     steps = iter(range(100))
     step = torch.optim.AdamW.step
 
@@ -156,7 +157,7 @@ def test_a_killed_regression_run_resumes_to_the_same_bytes(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(torch.optim.AdamW, "step", killed)
         run("regression", "resumed", **settings)
-    assert contents(run("regression", "resumed", **settings)) == expected
+    assert outputs(run("regression", "resumed", **settings)) == expected
 
 
 def test_the_loss_does_not_depend_on_how_a_batch_is_split(task_type: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TinyMaker, sections, train_model
+from conftest import TinyMaker, contents, sections, train_model
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
@@ -22,10 +22,10 @@ def train_with(tmp_path: Path, tiny: TinyMaker, tokenized: Callable[..., Path]) 
         out, checkpoint = tmp_path / engine, tiny(model_type)
         settings = {"engine": engine, "max_train_samples": 39, "logging_steps": 1, "epochs": 2, **changes}
         train_model(tokenized(checkpoint), checkpoint, out, tmp_path / "checkpoints", **settings)
-        files = [file for file in out.rglob("*") if file.is_file() and file.name != "timing.json"]
+        files = contents(out)
+        del files["metrics/timing.json"]
         # provenance.json has the name of the engine and the hash of its code.
-        engine_entries = re.compile(rb'"(code|engine)": "\w+"')
-        return {str(file.relative_to(out)): engine_entries.sub(b"", file.read_bytes()) for file in files}
+        return {name: re.sub(rb'"(code|engine)": "\w+"', b"", content) for name, content in files.items()}
 
     return train_with
 

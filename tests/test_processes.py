@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from conftest import ROOT, Project, TinyMaker, params_file, sections, train_model
+from conftest import ROOT, Project, TinyMaker, contents, params_file, sections, train_model
 from kinds import download_task
 from pandas.testing import assert_frame_equal
 
@@ -83,9 +83,9 @@ def wait_for(process: subprocess.Popen[str], ok: bool = True) -> str:
 
 def results(directory: Path) -> dict[str, bytes]:
     """Return the bytes of the model and of the validation scores, keyed by file."""
-    files = {str(file.relative_to(directory)): file.read_bytes() for file in directory.glob("models/classifier/*")}
     curve = (directory / "metrics/plots/history.csv").read_bytes().splitlines()
-    return {**files, "scores": b"\n".join(line for line in curve if b",train," not in line)}
+    scores = b"\n".join(line for line in curve if b",train," not in line)
+    return {**contents(directory / "models/classifier"), "scores": scores}
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_two_processes_with_half_the_batch_size_match_the_losses_of_one_process(
         assert parse_details((tmp_path / engine / "metrics/environment.json").read_text())["processes"] == 2
     by_loop, by_trainer = results(tmp_path / "loop"), results(tmp_path / "trainer")
     for outputs, engine in ((by_loop, "loop"), (by_trainer, "trainer")):
-        provenance = json.loads(outputs.pop(f"models/classifier/{PROVENANCE}"))
+        provenance = json.loads(outputs.pop(PROVENANCE))
         assert provenance["environment"]["processes"] == 2
         assert provenance["parameters"]["engine"] == engine
     assert by_loop == by_trainer

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyMaker, train_model
+from conftest import TinyMaker, contents, train_model
 from safetensors.torch import load_file, save_file
 from transformers.trainer_callback import DefaultFlowCallback
 
@@ -71,7 +71,7 @@ def outputs(out: Path) -> dict[str, bytes]:
 
     Leaves out the times and the training loss. The loss is averaged over fewer steps right after a resume.
     """
-    files = {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    files = contents(out)
     files.pop("metrics/timing.json")
     curve, summary = "metrics/plots/history.csv", "metrics/train.json"
     files[curve] = b"\n".join(line for line in files[curve].splitlines() if b",train," not in line)

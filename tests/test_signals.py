@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TinyMaker, params_file
+from conftest import ROOT, TinyMaker, contents, params_file
 
 OUTPUTS = {
     "check": "data/params_checked",
@@ -24,12 +24,6 @@ OUTPUTS = {
     "classify --file new.csv --out answers.csv": "answers.csv",
 }
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-
-
-def files(path: Path) -> dict[str, bytes]:
-    """Return the content of a file, or of each file in a directory, by relative path."""
-    paths = [path, *path.rglob("*")]
-    return {str(file.relative_to(path)): file.read_bytes() for file in paths if file.is_file()}
 
 
 def restore_signal_handlers() -> None:
@@ -81,7 +75,7 @@ def test_a_command_that_gets_a_signal_ends_soon_and_leaves_nothing_that_looks_co
         assert had_ended or process.returncode or took < 0.2, case
         assert took < 10, case
         if out.exists():
-            assert files(out) == files(complete), case
+            assert contents(out) == contents(complete), case
             shutil.rmtree(out) if out.is_dir() else out.unlink()
         complete.rename(out)
         interrupted += not had_ended

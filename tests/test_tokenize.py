@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import TinyMaker
+from conftest import TinyMaker, contents
 
 from pipeline.core.dataset_files import load_split
 from pipeline.core.messages import UserError
@@ -91,11 +91,6 @@ def test_padding_to_max_length_gives_fixed_shapes(tiny: TinyMaker, tokenized: Ca
     assert {len(ids) for name in ("input_ids", "attention_mask") for ids in table[name][:]} == {96}
     lengths = [json.loads((directory / "lengths.json").read_text()) for directory in (padded, dynamic)]
     assert lengths[0] == lengths[1], "the lengths must not include padding"
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    files = (file for file in directory.rglob("*") if file.is_file())
-    return {file.relative_to(directory).as_posix(): file.read_bytes() for file in files}
 
 
 def test_the_number_of_processes_does_not_change_the_bytes(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
