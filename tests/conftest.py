@@ -270,11 +270,26 @@ def contents(path: Path) -> dict[str, bytes]:
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
+def run_python(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run python with the pipeline on its path."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True)
+
+
 def run_stage(stage: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a stage as DVC does, in a directory that contains a params.yaml."""
-    command = [sys.executable, "-m", f"pipeline.{stage}"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    return run_python("-m", f"pipeline.{stage}", cwd=cwd, **env)
+
+
+def run_command(*command: str | Path, cwd: Path, env: dict[str, str], ok: bool = True) -> str:
+    """Run a command and return its output. Fails on an unexpected exit status."""
+    # Do not use a pipe: a leftover worker of DVC's queue would keep it open, and we would wait for that worker.
+    with tempfile.TemporaryFile("w+") as out:
+        done = subprocess.run(command, cwd=cwd, env=env, stdout=out, stderr=subprocess.STDOUT)
+        out.seek(0)
+        printed = out.read()
+    assert (done.returncode == 0) == ok, f"{command} ended with {done.returncode}:\n{printed}"
+    return printed
 
 
 READ_METRICS = ("metrics/.gitignore", "metrics/baseline.json")  # stages write the rest of metrics/
@@ -318,14 +333,7 @@ class Project:
         return yaml.safe_load((self.root / "params.yaml").read_text())
 
     def run(self, *command: str, ok: bool = True, **env: str) -> str:
-        """Run a command in the project and return its output. Fails on an unexpected exit status."""
-        # Do not use a pipe: a leftover worker of DVC's queue would keep it open, and we would wait for that worker.
-        with tempfile.TemporaryFile("w+") as out:
-            done = subprocess.run(command, cwd=self.root, env={**self.env, **env}, stdout=out, stderr=subprocess.STDOUT)
-            out.seek(0)
-            printed = out.read()
-        assert (done.returncode == 0) == ok, f"{command} ended with {done.returncode}:\n{printed}"
-        return printed
+        return run_command(*command, cwd=self.root, env={**self.env, **env}, ok=ok)
 
     def repro(self, *arguments: str) -> list[str]:
         """Run `dvc repro` and return the stages whose command ran."""

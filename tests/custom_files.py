@@ -1,11 +1,13 @@
 """Helpers that write custom data files and read what the pipeline makes of them."""
 
+import io
 import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from conftest import PARAMS
@@ -34,6 +36,17 @@ def csv(examples: list[tuple[Any, ...]], header: str = "text,label") -> str:
 
 def jsonl(examples: list[tuple[Any, ...]]) -> str:
     return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
+
+
+def parquet(examples: list[tuple[Any, ...]], label_type: pa.DataType | None = None, **options: Any) -> bytes:
+    texts, labels = zip(*examples, strict=True)
+    return parquet_file(pa.table({"text": texts, "label": pa.array(labels, label_type)}), **options)
+
+
+def parquet_file(table: pa.Table, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, **options)
+    return buffer.getvalue()
 
 
 def write_files(files: Mapping[str, str | bytes]) -> None:

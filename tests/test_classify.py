@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import TinyMaker
+from custom_files import parquet_file
 from kinds import TASKS, train_task
 
 from pipeline.classify import classify, main
@@ -81,12 +82,6 @@ def as_json_lines(rows: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def as_parquet(rows: list[dict[str, Any]]) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), buffer)
-    return buffer.getvalue()
-
-
 def read(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()  # type: ignore[no-any-return]
@@ -103,7 +98,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         ("in.tsv", as_csv(ROWS, "\t"), "out.csv"),
         ("in.jsonl", as_json_lines(ROWS), "out.tsv"),
         ("in.json", json.dumps(ROWS).encode(), "out.jsonl"),
-        ("in.parquet", as_parquet(ROWS), "out.parquet"),
+        ("in.parquet", parquet_file(pa.Table.from_pylist(ROWS)), "out.parquet"),
     ],
 )
 def test_every_format_is_read_and_written(
@@ -212,7 +207,7 @@ def test_texts_and_standard_input_are_answered_as_json_lines(
 
 def test_several_labels_are_written_as_a_list(trained: Trained, tmp_path: Path) -> None:
     model, source = trained("multi_label") / CLASSIFIER, tmp_path / "in.parquet"
-    source.write_bytes(as_parquet(ROWS))
+    source.write_bytes(parquet_file(pa.Table.from_pylist(ROWS)))
     for name in ("out.jsonl", "out.parquet", "out.csv"):
         classify(model, source, tmp_path / name, False, 64)
         for row in read(tmp_path / name):
@@ -223,7 +218,7 @@ def test_several_labels_are_written_as_a_list(trained: Trained, tmp_path: Path) 
 def test_the_first_rows_may_have_no_labels(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Parquet file gets the types of its columns from the first batch of rows."""
     model, source, out = trained("multi_label") / CLASSIFIER, tmp_path / "in.parquet", tmp_path / "out.parquet"
-    source.write_bytes(as_parquet(ROWS))
+    source.write_bytes(parquet_file(pa.Table.from_pylist(ROWS)))
     monkeypatch.setattr("pipeline.tabular.reading._ROWS", 2)
     numbers = iter([0, 0, 1])  # of labels in the predictions of each batch
     monkeypatch.setattr(

@@ -1,17 +1,15 @@
 """Every command: `--help` without heavy imports, errors in one line, and the different ways to start it."""
 
-import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, TinyMaker, params_file
+from conftest import ROOT, TinyMaker, params_file, run_python
 
 from pipeline.core.messages import UserError
 
@@ -23,8 +21,7 @@ CLOSED_PROXY = "http://127.0.0.1:9"  # The discard port rejects connections at o
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "https_proxy": CLOSED_PROXY}
-    return subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
+    return run_python(*command, cwd=cwd, https_proxy=CLOSED_PROXY)
 
 
 HELP = """

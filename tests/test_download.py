@@ -1,6 +1,5 @@
 """The download stage: MRPC from every source matches its checksums, and every fault is reported in one line."""
 
-import io
 import json
 import shutil
 import time
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import contents, data_params
+from custom_files import parquet_file
 from hub import Hub
 
 from pipeline.core.messages import UserError
@@ -56,9 +56,7 @@ def hub_files() -> dict[str, bytes]:
     """Return MRPC as on the Hub, which has the same rows in Parquet files."""
     files = {}
     for split, table in load_glue(data_params(task="mrpc")).splits.items():
-        buffer = io.BytesIO()
-        table.to_parquet(buffer)
-        files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = buffer.getvalue()
+        files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = table.to_parquet()
     return files
 
 
@@ -123,12 +121,6 @@ def test_without_a_network_download_fails_quickly_and_names_every_alternative(
     assert not (tmp_path / "raw").exists()
 
 
-def small_table() -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"sentence1": ["a"], "sentence2": ["b"], "label": [1], "idx": [0]}), buffer)
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -141,9 +133,9 @@ def small_table() -> bytes:
 def test_a_failing_hub_is_reported_in_one_line(
     tmp_path: Path, hub: Hub, damage: Callable[[Hub], None], message: str
 ) -> None:
+    small_file = parquet_file(pa.table({"sentence1": ["a"], "sentence2": ["b"], "label": [1], "idx": [0]}))
     for split in MRPC_SHA256:
-        name = f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"
-        hub.files[name] = small_table()
+        hub.files[f"datasets/{HUB_REPO}/{HUB_REVISION}/mrpc/{split}-00000-of-00001.parquet"] = small_file
     damage(hub)
     with pytest.raises(UserError) as error:
         download(tmp_path / "raw", data_params(task="mrpc"))

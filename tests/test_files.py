@@ -1,15 +1,11 @@
 """Custom files are read as they are, and every mistake in them is reported in one line."""
 
-import io
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from custom_files import csv, download_custom, examples, jsonl, load_files, rows
+from custom_files import csv, download_custom, examples, jsonl, load_files, parquet, rows
 
 from pipeline.core.messages import UserError
 from pipeline.sources.fetch import file_sha256
@@ -23,14 +19,6 @@ FIXED = {"type": "fixed"}
 @pytest.fixture(autouse=True)
 def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def parquet(examples: list[tuple[Any, ...]], **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(
-        pa.table({"text": [row[0] for row in examples], "label": [row[1] for row in examples]}), buffer, **options
-    )
-    return buffer.getvalue()
 
 
 FORMATS: dict[str, str | bytes] = {

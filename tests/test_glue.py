@@ -1,7 +1,6 @@
 """GLUE tasks are read from a mirror or from the Hub, and every damaged file is reported in one line."""
 
 import dataclasses
-import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import data_params
+from custom_files import parquet_file
 from hub import Hub
 
 from pipeline.core.messages import UserError
@@ -217,10 +217,8 @@ def hub_files() -> dict[str, bytes]:
             columns: dict[str, Any] = {name: [f"{name} {row}" for row in range(size)] for name in task.text_columns}
             columns["label"] = pa.array(labels, pa.float32() if name == "stsb" else pa.int64())
             columns["idx"] = pa.array(range(size), pa.int32())
-            buffer = io.BytesIO()
-            pq.write_table(pa.table(columns), buffer)
             file = f"{name}/{published_name(name, split)}-00000-of-00001.parquet"
-            files[f"datasets/{HUB_REPO}/{HUB_REVISION}/{file}"] = buffer.getvalue()
+            files[f"datasets/{HUB_REPO}/{HUB_REVISION}/{file}"] = parquet_file(pa.table(columns))
     return files
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import ROOT, Project, TinyMaker, committed, params_file
+from conftest import ROOT, Project, TinyMaker, committed, params_file, run_command
 from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
@@ -475,19 +475,12 @@ def test_two_commands_lead_from_a_csv_file_to_a_report(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     env = os.environ | {"HOME": str(tmp_path / "home"), "GIT_CONFIG_NOSYSTEM": "1"}
 
-    def run(*command: str | Path) -> str:
-        done = subprocess.run(
-            command, cwd=root, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
     params = root / "params.yaml"
     params.write_text(edit_values(params.read_text(), {"model.checkpoint": MINILM, "train.epochs": 1}))
     source = write_reviews(tmp_path / "reviews.csv", 200)
-    out = run("python", "-m", "pipeline.init", source, "--fresh")
+    out = run_command("python", "-m", "pipeline.init", source, "--fresh", cwd=root, env=env)
     assert re.search(r"^A run takes about ", out, re.M)
-    run("dvc", "repro")
+    run_command("dvc", "repro", cwd=root, env=env)
     report = (root / "metrics" / "report.html").read_text()
     assert "fine-tuned on reviews" in report and "20 test texts" in report
     assert "committed baseline" not in report and "baseline.json" not in report, "no number of the example"

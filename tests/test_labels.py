@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import params_file
-from custom_files import csv, download_custom, examples, jsonl, load_files, read_split, rows
+from custom_files import csv, download_custom, examples, jsonl, load_files, parquet, read_split, rows
 
 from pipeline.core.messages import UserError
 from pipeline.params import load_params
@@ -23,13 +23,6 @@ SEVERAL = "multi_label_classification"
 @pytest.fixture(autouse=True)
 def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def parquet(examples: list[tuple[Any, ...]], label_type: pa.DataType) -> bytes:
-    labels = pa.array([label for _, label in examples], label_type)
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"text": [text for text, _ in examples], "label": labels}), sink)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def labels_by_row(corpus: Corpus) -> list[Any]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_python
 
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output, directory_lock, write_json
@@ -41,7 +41,7 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
             os.close(1), os.close(2), time.sleep(5), os._exit(0)
         os.kill(os.getpid(), 9)
     """
-    assert run("-c", LOCK_THEN + fork_and_die, str(tmp_path), cwd=tmp_path).returncode == -9
+    assert run_python("-c", LOCK_THEN + fork_and_die, str(tmp_path), cwd=tmp_path).returncode == -9
     with directory_lock(tmp_path) as acquired:
         assert acquired
 
@@ -52,11 +52,6 @@ def test_a_missing_directory_is_neither_locked_nor_created(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True)
-
-
 @pytest.mark.parametrize("name", ["out", "out[1].csv", 240 * "a"])
 def test_drafts_of_killed_processes_are_removed(name: str, tmp_path: Path) -> None:
     code = """if True:
@@ -65,7 +60,7 @@ def test_drafts_of_killed_processes_are_removed(name: str, tmp_path: Path) -> No
             draft.touch()
             os.kill(os.getpid(), 9)
     """
-    assert run("-c", code, name, cwd=tmp_path).returncode == -9
+    assert run_python("-c", code, name, cwd=tmp_path).returncode == -9
     assert [path.name for path in tmp_path.iterdir()] == [f".{name}.draft"]
     write_json(tmp_path / name, {})
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -191,7 +186,7 @@ def test_an_output_in_a_read_only_directory_is_reported(name: str, tmp_path: Pat
             os.seteuid(65534)  # Root may write to any directory.
         pipeline.core.output.write_json(pathlib.Path(sys.argv[1]), {})
     """
-    done = run("-c", code, name, cwd=tmp_path)
+    done = run_python("-c", code, name, cwd=tmp_path)
     assert done.stderr.endswith(f"UserError: {name} cannot be written: Permission denied\n")
 
 

@@ -1,12 +1,9 @@
 """`python -m pipeline.pin`, with the Hub's real client and a local server that replaces the Hub."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TinyMaker
+from conftest import TinyMaker, run_python
 from hub import Hub
 
 from pipeline.core.messages import UserError
@@ -44,16 +41,10 @@ def test_a_name_is_pinned_to_its_commit_without_fetching_files(name: str, pinned
 
 
 def test_only_the_name_with_its_commit_is_printed_to_stdout(hub: Hub, tmp_path: Path) -> None:
-    env = {**os.environ, **hub.env(tmp_path), "PYTHONPATH": str(ROOT)}
-
-    def run(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pipeline.pin", name]
-        return subprocess.run(command, env=env, capture_output=True, text=True)
-
-    done = run("someone/tiny")
+    done = run_python("-m", "pipeline.pin", "someone/tiny", cwd=tmp_path, **hub.env(tmp_path))
     assert (done.returncode, done.stdout) == (0, f"someone/tiny@{MAIN}\n"), done.stderr
     assert "model.safetensors" in done.stderr
-    failed = run("./tiny")
+    failed = run_python("-m", "pipeline.pin", "./tiny", cwd=tmp_path, **hub.env(tmp_path))
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_command
 
 
 @pytest.fixture
@@ -30,10 +30,7 @@ def make_setup(checkout: Path, *arguments: str, python: Path = Path(sys.executab
     env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "VIRTUAL_ENV")}
     # venv ignores PYTHONPATH and installs the real pip. If that pip is called, it must not download anything.
     env |= {"PYTHONPATH": str(checkout / "stand-in"), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
-    command = ["make", f"PYTHON={python}", "setup", *arguments]
-    done = subprocess.run(command, cwd=checkout, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert (done.returncode == 0) == ok, done.stdout
-    return done.stdout
+    return run_command("make", f"PYTHON={python}", "setup", *arguments, cwd=checkout, env=env, ok=ok)
 
 
 @pytest.mark.slow

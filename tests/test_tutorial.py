@@ -1,6 +1,7 @@
 """The commands in README.md turn a CSV into a report, and all other commands still work."""
 
 import csv
+import functools
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, TinyMaker
+from conftest import ROOT, TinyMaker, run_command
 from test_demo_corpus import best_threshold_accuracy, overlap
 
 from pipeline.sources import demo
@@ -39,12 +40,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     for variable in ("TQDM_DISABLE", "MAKEFLAGS"):
         env.pop(variable, None)
 
-    def run(*command: str, ok: bool = True) -> str:
-        done = subprocess.run(
-            command, cwd=root, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-        )
-        assert (done.returncode == 0) == ok, done.stdout
-        return done.stdout
+    run = functools.partial(run_command, cwd=root, env=env)
 
     def make(target: str, ok: bool = True) -> str:
         return run("make", "--old-file=.venv/ready", target, ok=ok)  # installs nothing
