@@ -27,7 +27,6 @@ class Hub:
         token: The token that every request must have, if set.
         status: The status of every response, if set.
         stall: Seconds before every response.
-        cut: Whether to close the connection halfway through every body.
         corrupt: Whether to flip a bit of every body. The ETag is still the original's.
         requests: The method and path of every request so far.
         url: The address of the server.
@@ -41,7 +40,6 @@ class Hub:
         self.token: str | None = None
         self.status: int | None = None
         self.stall: float = 0
-        self.cut = False
         self.corrupt = False
         self.requests: list[str] = []
         self.url = ""
@@ -168,9 +166,7 @@ def serve() -> Iterator[Hub]:
                 self.send_header(name, value)
             self.end_headers()
             if body and self.command != "HEAD":
-                self.wfile.write(content[: len(content) // 2] if hub.cut else content)
-                self.wfile.flush()
-                self.close_connection = self.close_connection or hub.cut
+                self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             pass

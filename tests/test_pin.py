@@ -8,7 +8,6 @@ from hub import Hub
 
 from pipeline.core.messages import UserError
 from pipeline.pin import pin
-from pipeline.sources import fetch
 
 MAIN, TAGGED = "0123456789abcdef0123456789abcdef01234567", "76543210fedcba9876543210fedcba9876543210"
 
@@ -49,38 +48,18 @@ def test_only_the_name_with_its_commit_is_printed_to_stdout(hub: Hub, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("name", "fault", "message"),
+    ("name", "message"),
     [
-        ("someone/tiny@v2", {}, "someone/tiny at v2: the Hub answered 404"),
-        ("someone/tiny", {"status": 401}, "the Hub answered 401 Unauthorized (check the name"),
-        ("someone/tiny", {"stall": 2}, "timed out"),
-        ("a name that is none", {}, '"a name that is none" is not a name on the Hub'),
-        ("./tiny", {}, '"./tiny" is not a name on the Hub'),
-        ("a/b/c", {}, '"a/b/c" is not a name on the Hub'),
+        ("someone/tiny@v2", r"someone/tiny at v2: the Hub answered 404 .* Check that this machine can reach the Hub"),
+        ("a name that is none", '"a name that is none" is not a name on the Hub'),
+        ("./tiny", '"./tiny" is not a name on the Hub'),
+        ("a/b/c", '"a/b/c" is not a name on the Hub'),
     ],
 )
-def test_a_model_that_cannot_be_pinned_is_an_error(
-    name: str, fault: dict[str, int], message: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "_ANSWER_SECONDS", 0.5)
-    for attribute, value in fault.items():
-        setattr(hub, attribute, value)
-    with pytest.raises(UserError) as error:
+def test_a_model_that_cannot_be_pinned_is_an_error(name: str, message: str, hub: Hub) -> None:
+    with pytest.raises(UserError, match=message) as error:
         pin(name)
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("variable", "value", "message"), [
-    ("HF_HUB_OFFLINE", True, "offline mode is enabled.*HF_HUB_OFFLINE"),
-    ("ENDPOINT", "http://127.0.0.1:9", "refused"),
-])  # fmt: skip
-def test_without_a_network_the_error_names_the_reason(
-    variable: str, value: object, message: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"huggingface_hub.constants.{variable}", value)
-    with pytest.raises(UserError, match=message):
-        pin("someone/tiny")
 
 
 def test_a_model_that_the_pretrained_stage_would_reject_is_not_pinned(hub: Hub) -> None:
@@ -88,14 +67,6 @@ def test_a_model_that_the_pretrained_stage_would_reject_is_not_pinned(hub: Hub) 
     del hub.files[f"someone/tiny/{MAIN}/model.safetensors"]
     hub.files[f"someone/tiny/{MAIN}/pytorch_model.bin"] = b"pickle"
     with pytest.raises(UserError, match=r"^someone/tiny has its weights only as pytorch_model\.bin"):
-        pin("someone/tiny")
-
-
-def test_a_response_without_a_valid_commit_is_an_error(hub: Hub) -> None:
-    """Users paste stdout into a command, so it must not contain another command."""
-    hub.branches["someone/tiny/main"] = "main; rm -r ."
-    hub.files = {key.replace(MAIN, "main; rm -r ."): content for key, content in hub.files.items()}
-    with pytest.raises(UserError, match="the Hub's answer has no commit"):
         pin("someone/tiny")
 
 

@@ -1,0 +1,78 @@
+"""A file or a repository that the Hub does not send as published is reported in one line with the reason."""
+
+from collections.abc import Callable
+
+import pytest
+from hub import Hub
+
+from pipeline.sources import fetch
+from pipeline.sources.fetch import Unavailable, download_file, repo_info
+
+REPO, COMMIT = "someone/tiny", "0123456789abcdef0123456789abcdef01234567"
+
+
+def download() -> None:
+    download_file(REPO, "config.json", COMMIT, "model")
+
+
+def look_up() -> None:
+    repo_info(REPO, COMMIT, "model")
+
+
+@pytest.fixture
+def hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """Publish a file, and wait only briefly for an answer."""
+    hub.files[f"{REPO}/{COMMIT}/config.json"] = b'{"model_type": "bert"}'
+    monkeypatch.setattr(fetch, "_ANSWER_SECONDS", 0.5)
+    return hub
+
+
+def unavailable(request_to_hub: Callable[[], None]) -> str:
+    """Return the one-line reason of a request that must fail."""
+    with pytest.raises(Unavailable) as error:
+        request_to_hub()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("request_to_hub", [download, look_up])
+@pytest.mark.parametrize(
+    ("fault", "value", "reason"),
+    [
+        ("files", {}, "the Hub answered 404"),
+        ("status", 401, 'the Hub answered 401 Unauthorized (check the name, or run "hf auth login")'),
+        ("stall", 2, "timed out"),
+    ],
+)
+def test_a_failing_hub_is_reported_in_one_line(
+    fault: str, value: object, reason: str, request_to_hub: Callable[[], None], hub: Hub
+) -> None:
+    setattr(hub, fault, value)
+    assert reason in unavailable(request_to_hub)
+
+
+def test_a_file_that_was_damaged_on_the_way_is_not_used(hub: Hub) -> None:
+    hub.corrupt = True
+    assert "is not the file that the Hub published" in unavailable(download)
+
+
+@pytest.mark.parametrize(
+    ("constant", "value", "reason"),
+    [
+        ("HF_HUB_OFFLINE", True, "HF_HUB_OFFLINE"),
+        ("ENDPOINT", "http://127.0.0.1:9", "refused"),  # the discard port, which rejects connections at once
+    ],
+)
+def test_without_a_network_the_reason_is_named(
+    constant: str, value: object, reason: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"huggingface_hub.constants.{constant}", value)
+    assert reason in unavailable(look_up)
+
+
+def test_an_answer_without_a_valid_commit_is_an_error(hub: Hub) -> None:
+    """Users paste the output of pin into a command, so it must not contain another command."""
+    hub.branches[f"{REPO}/main"] = "main; rm -r ."
+    hub.files = {f"{REPO}/main; rm -r ./config.json": b"{}"}
+    with pytest.raises(Unavailable, match="the Hub's answer has no commit"):
+        repo_info(REPO, None, "model")
