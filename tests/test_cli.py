@@ -74,6 +74,13 @@ def test_python_m_pipeline_takes_no_arguments(tmp_path: Path) -> None:
     assert re.fullmatch(r"usage: .*pipeline\.NAME .*\n.* error: unrecognized arguments: --md main\n", done.stderr)
 
 
+# The stage that writes the first input which a stage looks for.
+PRODUCERS = {
+    "baseline": "download", "tokenize_data": "pretrained", "train": "pretrained", "predict": "train",
+    "evaluate": "predict", "report": "download",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_without_its_input_raises_a_one_line_error_and_writes_nothing(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +91,8 @@ def test_a_stage_without_its_input_raises_a_one_line_error_and_writes_nothing(
     with pytest.raises(UserError) as error:
         import_module(f"pipeline.{stage}").main()
     assert "\n" not in str(error.value)
+    if stage in PRODUCERS:
+        assert f'is missing. Run "dvc repro {PRODUCERS[stage]}".' in str(error.value)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["params.yaml"]
 
 

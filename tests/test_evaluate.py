@@ -268,12 +268,6 @@ def test_a_metric_that_does_not_apply_is_rejected(
     assert not (tmp_path / "metrics").exists()
 
 
-def test_the_error_for_missing_predictions_names_the_stage_to_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'task\.json is missing\. Run "dvc repro predict"'):
-        evaluate(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "metrics")
-    assert not (tmp_path / "metrics").exists()
-
-
 def test_the_score_signature_identifies_the_data_seed_checkpoint_and_code(
     predictions: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

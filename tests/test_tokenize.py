@@ -130,13 +130,8 @@ def test_a_model_whose_positions_start_after_the_padding_token_supports_fewer_to
         tokenize(raw, checkpoint, tmp_path / "out", params(129), 1)
 
 
-def test_a_missing_or_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'nowhere.task\.json is missing\. Run "dvc repro download"'):
-        tokenize(tmp_path / "nowhere", tiny(), tmp_path / "out", params(), 1)
-    with pytest.raises(UserError, match=r'nothing is missing\. Run "dvc repro pretrained"'):
-        tokenize(raw, tmp_path / "nothing", tmp_path / "out", params(), 1)
-    broken = tmp_path / "broken"
-    shutil.copytree(raw, broken)
+def test_the_error_for_a_broken_input_names_the_stage_to_run(raw: Path, tiny: TinyMaker, tmp_path: Path) -> None:
+    broken = shutil.copytree(raw, tmp_path / "broken")
     (broken / "train.parquet").write_bytes((raw / "train.parquet").read_bytes()[:-100])
     with pytest.raises(UserError, match=r'broken.train\.parquet cannot be read: .*"dvc repro --force download"'):
         tokenize(broken, tiny(), tmp_path / "out", params(), 1)

@@ -25,8 +25,6 @@ from pipeline.modeling.device import Device, warn_if_busy
 from pipeline.modeling.distributed import process_group
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.params import Params, RuntimeParams, TrainParams
-from pipeline.predict import predict
-from pipeline.train import train
 from pipeline.training.arguments import LOOP, training_arguments
 from pipeline.training.inputs import load_inputs
 from pipeline.training.nested_sample import nested_sample
@@ -386,15 +384,6 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
     assert provenance["checkpoint"]["checkpoint"] == "a local directory"
     assert provenance["environment"] == parse_details((short_run / "metrics" / "environment.json").read_text())
     assert (provenance["parameters"]["seed"], provenance["parameters"]["lr"]) == (42, 1e-7), "lr must not be rounded"
-
-
-def test_a_missing_input_names_the_stage_to_run(params: Params, tiny: TinyMaker, tmp_path: Path) -> None:
-    missing = tmp_path / "nothing"
-    with pytest.raises(UserError, match=r'nothing is missing\. Run "dvc repro tokenize"'):
-        train(missing, tiny(), tmp_path / "out", tmp_path, tmp_path, *sections(params))
-    with pytest.raises(UserError, match=r'nothing is missing\. Run "dvc repro train"'):
-        predict(missing, missing, tmp_path / "out", tmp_path, params.predict, "fp32", 1)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_checkpoint_that_does_not_load_leaves_no_file(
