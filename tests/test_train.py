@@ -206,24 +206,6 @@ def test_extra_training_arguments_reach_the_trainer(trained: Trained, params: Pa
     assert training_arguments(*settings, Device("cpu", "fp32"), tmp_path, "f1").adam_beta1 == 0.5
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"training_args": {"output_dir": "x"}}, r'"output_dir", because the pipeline controls it'),
-        ({"training_args": {"dataloader_drop_last": True}}, r'"dataloader_drop_last", because the pipeline'),
-        ({"training_args": {"fsdp": True}}, r"must not set fsdp .* process would train a whole copy"),
-        ({"report_to": "clearml"}, r"runtime\.report_to is clearml, which is not installed"),
-    ],
-)  # fmt: skip
-def test_an_invalid_argument_is_reported_in_one_line(
-    params: Params, tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
-    """test_check.py has more of these."""
-    with pytest.raises(UserError, match=message) as error:
-        training_arguments(*sections(params, **change), Device("cpu", "fp32"), tmp_path, "f1")
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.slow
 def test_a_compiled_model_is_saved_with_the_weight_names_of_transformers(trained: Trained) -> None:
     """The eager backend of torch.compile avoids the slow C++ compilation."""
@@ -241,11 +223,14 @@ def test_an_accelerate_config_has_no_effect(params: Params, tmp_path: Path, monk
     assert (arguments.mixed_precision, arguments.torch_compile) == ("no", False)
 
 
-def test_fsdp_reaches_accelerate_on_a_gpu(params: Params, tmp_path: Path) -> None:
+def test_fsdp_reaches_accelerate_on_a_gpu_and_is_rejected_on_a_cpu(params: Params, tmp_path: Path) -> None:
     """Check only what can be checked on a CPU."""
     fsdp = {"fsdp": True, "fsdp_config": {"transformer_layer_cls_to_wrap": ["BertLayer"]}}
-    arguments = training_arguments(*sections(params, training_args=fsdp), Device("cuda", "fp32"), tmp_path, "f1")
+    settings = sections(params, training_args=fsdp)
+    arguments = training_arguments(*settings, Device("cuda", "fp32"), tmp_path, "f1")
     assert arguments.fsdp_plugin_args["transformer_cls_names_to_wrap"] == "BertLayer"
+    with pytest.raises(UserError, match=r"must not set fsdp .* process would train a whole copy"):
+        training_arguments(*settings, Device("cpu", "fp32"), tmp_path, "f1")
 
 
 def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
