@@ -92,7 +92,13 @@ def test_a_learning_rate_is_read_as_a_number_in_every_notation(tmp_path: Path, t
         ("train.lr", f"1{'0' * 400}", "a number greater than 0", f"1{'0' * 56}..."),
         ("train.epochs", "true", "a whole number of at least 1 and at most 1,000,000,000", "true"),
         ("train.epochs", "2.5", "a whole number of at least 1 and at most 1,000,000,000", "2.5"),
+        ("train.epochs", "0", "a whole number of at least 1 and at most 1,000,000,000", "0"),
+        ("train.batch_size", "65537", "a whole number of at least 1 and at most 65,536", "65537"),
+        ("train.weight_decay", "-0.01", "a number of at least 0", "-0.01"),
+        ("train.max_grad_norm", "-0.01", "a number of at least 0", "-0.01"),
+        ("train.warmup_ratio", "-0.01", "a number of at least 0 and below 1", "-0.01"),
         ("train.warmup_ratio", "1", "a number of at least 0 and below 1", "1"),
+        ("train.seed", "4294967296", "a whole number of at least 0 and below 4,294,967,296", "4294967296"),
         ("train.seed", "-1", "a whole number of at least 0 and below 4,294,967,296", "-1"),
         ("train.keep", "[best]", 'one of "best", "last"', '["best"]'),
         ("train.num_threads", "all", "a whole number of at least 1 and at most 1,024 or null", '"all"'),
@@ -123,54 +129,10 @@ def test_a_wrong_value_is_reported_in_one_line_with_its_key(key: str, text: str,
     assert str(error.value) == f"params.yaml: {key} must be {expected}, got {value}."
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "choices", "suggestion"),
-    [
-        ("train.lr_scheduler_type", "cosin", "linear", "cosine"),
-        ("data.task", "mrcp", "demo", "mrpc"),
-        ("data.task", "imdb", "demo", None),
-    ],
-)
-def test_a_misspelled_choice_is_reported_with_a_suggestion(
-    tmp_path: Path, key: str, text: str, choices: str, suggestion: str | None
-) -> None:
-    path = params_file(tmp_path, {key: text})
-    with pytest.raises(UserError) as error:
+def test_a_misspelled_choice_is_reported_with_a_suggestion(tmp_path: Path) -> None:
+    path = params_file(tmp_path, {"data.task": "mrcp"})
+    with pytest.raises(UserError, match=rf'^{path}: data\.task must be one of .*, got "mrcp"\. Did you mean "mrpc"\?$'):
         load_params(path)
-    hint = f' Did you mean "{suggestion}"?' if suggestion else ""
-    assert re.fullmatch(
-        rf'{path}: {key} must be one of .*"{choices}".*, got "{text}"\.{re.escape(hint)}', str(error.value)
-    )
-
-
-@pytest.mark.parametrize(
-    ("key", "lowest", "highest"),
-    [
-        ("train.seed", 0, 2**32 - 1),
-        ("train.epochs", 1, 10**9),
-        ("train.num_threads", 1, 1024),
-        ("train.batch_size", 1, 2**16),
-    ],
-)
-def test_a_whole_number_outside_its_bounds_is_rejected(key: str, lowest: int, highest: int) -> None:
-    section, name = key.split(".")
-
-    def load(value: int) -> Any:
-        tree = yaml.safe_load(PARAMS.read_text())
-        tree[section][name] = value
-        return getattr(getattr(parse_params(tree), section), name)
-
-    assert (load(lowest), load(highest)) == (lowest, highest)
-    for value in (lowest - 1, highest + 1, 10**30):
-        with pytest.raises(UserError, match=rf"{key} must be a whole number of at least {lowest} .*, got {value}\.$"):
-            load(value)
-
-
-@pytest.mark.parametrize("key", ["train.lr", "train.weight_decay", "train.warmup_ratio", "train.max_grad_norm"])
-def test_a_negative_number_is_rejected(tmp_path: Path, key: str) -> None:
-    assert isinstance(load_params(params_file(tmp_path, {key: "1e-30"})), Params)
-    with pytest.raises(UserError, match=rf"{key} must be a number (greater than|of at least) 0.*, got -0\.01\.$"):
-        load_params(params_file(tmp_path, {key: "-0.01"}))
 
 
 @pytest.mark.parametrize(("text", "value"), [("010", 10), ("0x10", 16), ("0o17", 15), ("+7", 7)])
