@@ -244,16 +244,6 @@ def test_a_file_with_an_unknown_name_is_reported_and_not_read(caplog: pytest.Log
     assert any("my_test.csv" in message for message in caplog.messages)
 
 
-def test_files_are_checked_once_if_an_experiment_runs_in_the_users_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked = []
-    monkeypatch.setattr("pipeline.sources.files.check_file", lambda path, _: checked.append(path))
-    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
-    load_files({"train.csv": CSV})
-    assert checked == [Path("data/custom/train.csv")]
-
-
 def test_a_file_that_is_only_in_the_users_repository_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,21 +180,6 @@ def test_a_bad_override_is_rejected_before_anything_runs(override: str, message:
         run_seeds(2, [override], 1)
 
 
-def test_the_data_files_of_many_trials_are_read_only_once(toy: Project) -> None:
-    """They are read again only if they have changed. Python itself audits every `open`."""
-    file = toy.root / "data" / "custom" / "train.csv"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("text,label\na,b,once\n")
-    opened: list[str] = []
-    sys.addaudithook(lambda event, details: opened.append(str(details[0])) if event == "open" else None)
-    names = {group_name([f"train.lr={number}e-4", "data.task=custom"]) for number in range(1, 8)}
-    assert opened.count("data/custom/train.csv") == 1
-    file.write_text("text,label\nc,d\n")
-    names.add(group_name(["train.lr=1e-4", "data.task=custom"]))
-    assert len(names) == 8
-    shutil.rmtree(file.parent)
-
-
 def test_an_experiment_does_not_run_if_files_have_changed_since_the_command_began(toy: Project) -> None:
     name = f"{group_name(['train.lr=3e-4'])}-1"
     toy.set("train.epochs", "9")
