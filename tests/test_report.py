@@ -301,18 +301,11 @@ def f1_and_positive_rate(page: str, split: str) -> list[tuple[str, str]]:
 DASH = "\N{EN DASH}"
 
 
-def test_a_slice_without_positives_has_a_dash_for_f1(inputs: Path, file: Path, tmp_path: Path) -> None:
+def test_a_slice_without_positives_has_a_dash_for_f1(file: Path) -> None:
     cells = [entry for split in TASK.scored_splits for entry in f1_and_positive_rate(file.read_text(), split)]
     assert {f1 == DASH for f1, _ in cells} == {True, False}
     assert all((f1 == DASH) == (rate == "0.0%") for f1, rate in cells)
     assert "A dash means" in file.read_text()
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    for split in TASK.scored_splits:
-        for directory in (RAW, PREDICTIONS):
-            rewrite(tmp_path / directory / f"{split}.parquet", label=[1] * PAIRS[split])
-    page = make_report(tmp_path)
-    assert DASH not in [f1 for split in TASK.scored_splits for f1, _ in f1_and_positive_rate(page, split)]
-    assert "A dash means" not in page
 
 
 def test_without_positives_there_is_no_best_threshold_and_no_recall(inputs: Path, tmp_path: Path) -> None:
@@ -476,13 +469,6 @@ def test_a_class_that_is_never_predicted_is_named_with_its_number_of_examples(
         assert f"Never predicted on validation: “{name}” (0 of {n} pairs)." in findings(make_report(root))
 
 
-def test_no_words_are_marked_in_pairs_with_few_words_in_common(inputs: Path, file: Path, tmp_path: Path) -> None:
-    assert file.read_text().count("<mark>") > 1
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    rewrite(tmp_path / RAW / "test.parquet", **{TASK.text_columns[1]: ["unlike " * 30] * PAIRS["test"]})
-    assert make_report(tmp_path).count("<mark>") == 1, "only in the explanation"
-
-
 def test_the_findings_include_their_evidence(inputs: Path, tmp_path: Path) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
@@ -528,22 +514,6 @@ def test_the_effect_of_the_best_threshold_is_reported(file: Path, constant_page:
         for name, title in (("accuracy", "accuracy"), ("f1", "F1"))
     )
     assert f"On test, it would change {' and '.join(changes)}." in visible_text(constant_page.read_text())
-
-
-def test_with_several_labels_the_calibration_finding_is_about_answers(files: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(files["multi_label"].parents[1], tmp_path, dirs_exist_ok=True)
-    diagnostics = parse_details((tmp_path / METRICS_DIR / "diagnostics.json").read_text())
-    diagnostics["validation"]["if_calibrated"] |= {"accuracy_low": 0.98, "accuracy_high": 0.99}
-    write_details(tmp_path / METRICS_DIR / "diagnostics.json", diagnostics)
-    assert "right on 98.0% to 99.0%. Do not" in findings(make_report(tmp_path))
-
-
-def test_a_rise_in_loss_is_reported_as_overfitting(inputs: Path, tmp_path: Path) -> None:
-    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    history = tmp_path / METRICS_DIR / "plots" / "history.csv"
-    write(history, history.read_text().replace("validation,0.5,", "validation,3,"))
-    summary = findings(make_report(tmp_path))
-    assert "overfitting from epoch 2. After epoch 1, the validation loss rises from 0.600 to 3.000" in summary
 
 
 def test_the_gain_over_the_linear_model_is_stated_with_its_interval(inputs: Path, tmp_path: Path) -> None:
@@ -928,3 +898,4 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     expect(page.locator("#versions")).to_contain_text("0f" * 32)
     mistake = page.locator(".mistake").first
     expect(mistake).to_contain_text("Row 0: the model is 99.9% sure of “equivalent”.")
+    expect(page.locator(".mistake mark").first).to_be_visible()
