@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import params_file
-from custom_files import csv, download_custom, examples, jsonl, load_files, parquet, read_split, rows
+from custom_files import csv, download_custom, examples, jsonl, load_files, parquet, parquet_file, read_split, rows
 
 from pipeline.core.messages import UserError
 from pipeline.params import load_params
@@ -48,11 +48,19 @@ FORMS: dict[str, dict[str, str | bytes]] = {
     "Parquet": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.int8()))},
     "fixed-size Parquet lists": {"train.parquet": parquet(rows(60, VECTORS), pa.list_(pa.float32(), 3))},
     "separators": {"train.csv": csv(rows(60, ["1|0|1", "0|0|0", "0|1|0"]))},
+    "NumPy": {"train.csv": csv(rows(60, ["[1 0 1]", "[0 0 0]", "[0 1 0]"]))},
+    "NumPy floats": {"train.csv": csv(rows(60, ["[1. 0. 1.]", "[0. 0. 0.]", "[0. 1. 0.]"]))},
+    "lists as text": {"train.csv": csv(rows(60, ['"[1, 0, 1]"', '"[0, 0, 0]"', '"[0, 1, 0]"']))},
+    "lists of booleans as text": {
+        "train.csv": csv(rows(60, ['"[True, False, True]"', '"[False, False, False]"', '"[False, True, False]"']))
+    },
+    "spaces": {"train.csv": csv(rows(60, ["1 0 1", "0 0 0", "0 1 0"]))},
+    "commas": {"train.csv": csv(rows(60, ['"1,0,1"', '"0,0,0"', '"0,1,0"']))},
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_lists_of_0_and_1_are_multi_hot_vectors(form: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_vectors_of_0_and_1_are_read_in_every_form(form: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     corpus = load_files(FORMS[form])
     task = corpus.task
@@ -148,15 +156,14 @@ def test_each_of_several_columns_of_0_and_1_is_a_label(values: tuple[str, str]) 
     assert list(corpus.splits["train"]) == ["text", "label", "idx"]
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_each_of_several_columns_of_a_json_lines_or_parquet_file_is_a_label(form: str) -> None:
+@pytest.mark.parametrize("name", ["train.jsonl", "train.parquet"])
+def test_each_of_several_columns_of_a_json_lines_or_parquet_file_is_a_label(name: str) -> None:
     examples = [{"text": text, "toxic": bool(toxic), "insult": insult} for text, (toxic, insult) in rows(60, CELLS)]
-    Path("data/custom").mkdir(parents=True)
-    if form == "jsonl":
-        Path("data/custom/train.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
-    else:
-        pq.write_table(pa.Table.from_pylist(examples), "data/custom/train.parquet")
-    corpus = load_files({}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
+    files: dict[str, str | bytes] = {
+        "train.jsonl": "".join(json.dumps(example) + "\n" for example in examples),
+        "train.parquet": parquet_file(pa.Table.from_pylist(examples)),
+    }
+    corpus = load_files({name: files[name]}, **COLUMNS, id2label={"insult": "Insult", "toxic": "Toxic"})
     assert corpus.task.labels == ["Insult", "Toxic"]
     assert labels_by_row(corpus)[0] == [1, 0]
 
@@ -226,23 +233,6 @@ def test_lists_saved_as_text_are_read_as_lists(form: str, caplog: pytest.LogCapt
     assert (task.problem_type, task.labels) == (SEVERAL, ["a", "b"])
     assert labels_by_row(corpus) == [[1, 1], [0, 1], [0, 0]] * 20 + [[0, 0]]
     assert sum("saved as text" in message and "train.csv line 2" in message for message in caplog.messages) == 1
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        ["[1 0 1]", "[0 0 0]", "[0 1 0]"],
-        ["[1. 0. 1.]", "[0. 0. 0.]", "[0. 1. 0.]"],
-        ['"[1, 0, 1]"', '"[0, 0, 0]"', '"[0, 1, 0]"'],
-        ['"[True, False, True]"', '"[False, False, False]"', '"[False, True, False]"'],
-        ["1 0 1", "0 0 0", "0 1 0"],
-        ['"1,0,1"', '"0,0,0"', '"0,1,0"'],
-    ],
-)
-def test_vectors_saved_as_text_are_read_as_vectors(form: list[str]) -> None:
-    corpus = load_files({"train.csv": csv(rows(60, form))})
-    assert corpus.task.labels == ["0", "1", "2"]
-    assert labels_by_row(corpus) == VECTORS * 20
 
 
 def test_items_of_text_lists_keep_commas_separators_and_quotes() -> None:
