@@ -23,12 +23,9 @@ from pipeline.core.packages import require_locked
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
 from pipeline.sources.corpus import Corpus, describe_rows
-from pipeline.sources.custom import load_custom
-from pipeline.sources.demo import load_demo
 from pipeline.sources.duplicates import flag_leakage, hash_rows
 from pipeline.sources.folds import take_fold
-from pipeline.sources.glue_rows import load_glue
-from pipeline.sources.hub_data import load_hub
+from pipeline.sources.loading import load_corpus
 from pipeline.sources.splits import groups_sharing_a_text
 from pipeline.sources.survey import survey
 
@@ -44,7 +41,7 @@ def download(out: Path, params: DataParams) -> None:
     """
     with atomic_output(out) as draft:
         draft.mkdir()
-        corpus = _load(params)
+        corpus = load_corpus(params)
         if params.split.fold:
             _require_rows(corpus, params)
             corpus = take_fold(corpus, params.split)
@@ -67,17 +64,6 @@ def download(out: Path, params: DataParams) -> None:
         task.write(draft)
         card.write(draft)
         write_json(draft / SOURCE, {"task": task.name, **corpus.origin})
-
-
-def _load(params: DataParams) -> Corpus:
-    """Load the rows. Rows without a text or a label are dropped or an error, depending on `on_missing`."""
-    if params.task == "custom":
-        return load_custom(params)
-    if params.task == "hub":
-        return load_hub(params)
-    if params.task == "demo":
-        return load_demo()
-    return load_glue(params)
 
 
 def _require_rows(corpus: Corpus, params: DataParams) -> None:

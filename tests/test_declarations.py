@@ -39,6 +39,7 @@ ALLOWED_IMPORTS = {
     "training": {"core", "params", "modeling", "evaluation"},
     "reporting": {"core", "evaluation"},
     "experiments": {"core", "params", "modeling", "evaluation"},
+    "cleaning": {"core", "params", "tabular", "sources", "evaluation", "reporting"},
     "onboarding": {"core", "params", "tabular", "sources", "modeling", "training", "evaluation"},
 }
 

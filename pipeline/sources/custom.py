@@ -9,7 +9,7 @@ from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, make_corpus
 from pipeline.sources.fetch import file_sha256
 from pipeline.sources.files import find_files
-from pipeline.sources.raw_rows import collect_rows, columns_to_read, require_rows
+from pipeline.sources.raw_rows import RawRows, collect_rows, columns_to_read, require_rows
 from pipeline.tabular.file_format import FileFormat
 from pipeline.tabular.reading import read_file
 
@@ -20,6 +20,12 @@ def load_custom(params: DataParams) -> Corpus:
     Raises:
         UserError: A file has an error, or the files do not fit the section `data` of params.yaml.
     """
+    rows, sha256 = read_custom(params)
+    return replace(make_corpus(rows, params), origin={"sha256": sha256})
+
+
+def read_custom(params: DataParams) -> tuple[dict[str, RawRows], dict[str, str]]:
+    """Read the rows of each split that has a file, and the checksum of each file."""
     file_format = FileFormat(params.delimiter, params.encoding, params.header)
     files = find_files(Path(params.directory), file_format)
     last_changes = {path: _last_change(path) for path in chain.from_iterable(files.values())}
@@ -31,7 +37,7 @@ def load_custom(params: DataParams) -> Corpus:
         rows[split] = collect_rows(chain.from_iterable(batches), split, params)
     if changed := next((path for path, time in last_changes.items() if _last_change(path) != time), None):
         raise UserError(f"{changed} changed while it was being read. Run the command again.")
-    return replace(make_corpus(rows, params), origin={"sha256": sha256})
+    return rows, sha256
 
 
 def _last_change(path: Path) -> tuple[int, int]:

@@ -40,7 +40,7 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
             "than those of its fold. Set another data.split.type."
         )
     number, k = map(int, str(split.fold).split("/"))
-    rows = _labeled_rows(corpus)
+    rows = labeled_rows(corpus)
     if GROUP not in rows:
         rows[GROUP] = groups_sharing_a_text(hash_rows(rows, corpus.task.text_columns))
     if rows[GROUP].isna().any():
@@ -60,7 +60,7 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     return replace(corpus, task=task, splits=splits)
 
 
-def _labeled_rows(corpus: Corpus) -> pd.DataFrame:
+def labeled_rows(corpus: Corpus) -> pd.DataFrame:
     """Return the rows of train and validation, ordered by `idx`.
 
     If both have their own file, and so the same numbers, the `idx` of validation are shifted to follow those of train.

@@ -1,0 +1,23 @@
+"""Load the corpus that `data.task` names."""
+
+from pipeline.params import DataParams
+from pipeline.sources.corpus import Corpus
+from pipeline.sources.custom import load_custom
+from pipeline.sources.demo import load_demo
+from pipeline.sources.glue_rows import load_glue
+from pipeline.sources.hub_data import load_hub
+
+
+def load_corpus(params: DataParams) -> Corpus:
+    """Load the rows of all splits. Rows without a text or a label are dropped or an error, depending on `on_missing`.
+
+    Raises:
+        UserError: The data cannot be read or fetched, or they do not match `params`.
+    """
+    if params.task == "custom":
+        return load_custom(params)
+    if params.task == "hub":
+        return load_hub(params)
+    if params.task == "demo":
+        return load_demo()
+    return load_glue(params)

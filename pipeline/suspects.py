@@ -1,0 +1,123 @@
+"""Find labels that are probably wrong, with the models of a fold group.
+
+Examples:
+  # Cross-validate params.yaml, then rank the rows by how little the models believe their labels:
+  python -m pipeline.folds
+  python -m pipeline.suspects folds-ee493559-5
+  # Write the right label into the column "verdict" of folds/folds-ee493559-5/suspects.csv, then:
+  python -m pipeline.suspects --apply folds/folds-ee493559-5/suspects.csv
+
+More: docs/suspects.md
+"""
+
+from argparse import ArgumentParser
+from pathlib import Path
+
+from pipeline.cli import as_command, command_parser
+
+
+def options_parser() -> ArgumentParser:
+    parser = command_parser("suspects", __doc__)
+    parser.add_argument("group", metavar="GROUP", nargs="?", help="a fold group, as python -m pipeline.folds prints it")
+    parser.add_argument(
+        "--apply", metavar="FILE", type=Path,
+        help="write copies of your data files with the labels in the column verdict of this file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--out", metavar="DIRECTORY", type=Path, default=Path("data/corrected"),
+        help="the directory for the copies, which must not exist yet (default: %(default)s)",
+    )  # fmt: skip
+    return parser
+
+
+if __name__ == "__main__":  # --help must not wait for the imports below.
+    options_parser().parse_args()
+
+import shlex
+
+import numpy as np
+import pandas as pd
+
+from pipeline.cleaning.corrections import correct
+from pipeline.cleaning.error_count import count_errors
+from pipeline.cleaning.ranking import rank
+from pipeline.cleaning.report import page, read_verdicts, write_suspects
+from pipeline.cleaning.source_rows import load_source_rows
+from pipeline.core.messages import UserError
+from pipeline.core.output import write_text
+from pipeline.core.text import aligned
+from pipeline.evaluation.predictions import Predictions
+from pipeline.experiments.comparison import Side, read_side
+from pipeline.experiments.cross_validation import FOLDS
+from pipeline.experiments.folds import OUT_OF_FOLD
+from pipeline.params import load_params
+
+
+def find_suspects(group: str) -> None:
+    """Write suspects.csv and suspects.html to the directory of a fold group, and print what to do next.
+
+    Raises:
+        UserError: The group does not exist or is not a fold group, or the data have changed since it ran.
+    """
+    side = read_side(group)
+    if not side.folds:
+        raise UserError(f"{group} is not a fold group. Run python -m pipeline.folds, which prints the name of one.")
+    [run] = side.runs
+    task, predictions = run.task, run.predictions[OUT_OF_FOLD]
+    rows = load_source_rows(load_params().data).labeled
+    if not _are_predicted(rows, predictions, side):
+        raise UserError(f"the data have changed since {group} ran. Run python -m pipeline.folds again.")
+    suspects, errors = rank(task, rows, predictions), count_errors(task, predictions)
+    directory = FOLDS / group
+    write_suspects(directory / "suspects.csv", suspects)
+    write_text(directory / "suspects.html", page(group, task, suspects, errors))
+    if errors:
+        table = [["labeled as", task.noun, "probably wrong", "95% confidence interval"]]
+        for count in errors:
+            table.append([count.name, f"{count.rows:,}", f"{count.wrong:.0f}", f"{count.low:.0f} to {count.high:.0f}"])
+        print("\n".join(aligned(table, "right")))
+    print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")
+    print(f"Read {directory / 'suspects.html'}, and write the right labels into the column verdict of the file. Then:")
+    print(f"  python -m pipeline.suspects --apply {directory / 'suspects.csv'}")
+
+
+def _are_predicted(rows: pd.DataFrame, predictions: Predictions, side: Side) -> bool:
+    """Return whether the predictions of a fold group are about these rows, with the same texts and labels."""
+    [run] = side.runs
+    if rows["idx"].tolist() != predictions.idx.tolist():
+        return False
+    texts = list(rows[run.task.text_columns].itertuples(index=False, name=None))
+    return texts == run.texts[OUT_OF_FOLD] and np.array_equal(np.stack(rows["label"].tolist()), predictions.labels)
+
+
+def apply_verdicts(file: Path, out: Path) -> None:
+    """Write copies of the user's files with the verdicts as labels, and print how to train with them.
+
+    Raises:
+        UserError: `correct` does, or the file has no verdicts.
+    """
+    verdicts = read_verdicts(file)
+    if verdicts.empty:
+        raise UserError(f"{file} has no verdicts. Write the right label of a row into its column verdict.")
+    corrections = correct(load_params().data, verdicts, out)
+    counts = ", ".join(f"{count} in {split}" for split, count in corrections.counts.items())
+    print(f"Changed labels: {counts or 'none'}. To train with the corrected files:")
+    print("  " + shlex.join(["dvc", "add", *map(str, corrections.files)]))
+    print(f"  git add {shlex.quote(str(out))}")
+    print("  dvc exp run " + " ".join(f"-S {shlex.quote(override)}" for override in corrections.overrides))
+
+
+def main() -> None:
+    parser = options_parser()
+    arguments = parser.parse_args()
+    if (arguments.group is None) == (arguments.apply is None):
+        parser.error("name a fold group, or a file with --apply")
+    with as_command():
+        if arguments.apply:
+            apply_verdicts(arguments.apply, arguments.out)
+        else:
+            find_suspects(arguments.group)
+
+
+if __name__ == "__main__":
+    main()

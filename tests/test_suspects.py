@@ -1,0 +1,330 @@
+"""Label errors: the ranking, the estimated number, the verdicts, and the corrected files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from custom_files import csv, custom_params, jsonl, rows, write_files
+
+from pipeline.cleaning.corrections import Corrections, correct
+from pipeline.cleaning.error_count import count_errors
+from pipeline.cleaning.ranking import label_name, rank
+from pipeline.cleaning.report import page, read_verdicts, write_suspects
+from pipeline.cleaning.source_rows import load_source_rows
+from pipeline.core.messages import UserError
+from pipeline.core.task import ProblemType, Task
+from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
+from pipeline.evaluation.predictions import Predictions
+from pipeline.params import DataParams
+from pipeline.sources.custom import load_custom
+
+
+@pytest.fixture(autouse=True)
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def make_task(
+    problem_type: ProblemType = "single_label_classification", labels: tuple[str, ...] = ("no", "yes")
+) -> Task:
+    return Task(
+        name="custom",
+        problem_type=problem_type,
+        text_columns=["text"],
+        labels=list(labels),
+        metrics=["accuracy"],
+        metric_for_best_model="accuracy",
+        predicted_splits=["validation"],
+        unlabeled_splits=[],
+        slice_columns=[],
+    )
+
+
+def predictions(task: Task, labels: Any, logits: Any) -> Predictions:
+    logits = np.asarray(logits, dtype=np.float64)
+    return Predictions(
+        idx=np.arange(len(logits)),
+        labels=np.asarray(labels),
+        predicted=logits_to_predictions(task.problem_type, logits),
+        logits=logits,
+        probability=logits_to_probabilities(task.problem_type, logits),
+        swapped=None,
+    )
+
+
+def labeled_rows(texts: list[str], labels: list[Any]) -> pd.DataFrame:
+    places = [f"data/custom/train.csv line {number + 2}" for number in range(len(texts))]
+    return pd.DataFrame({"text": texts, "label": labels, "idx": range(len(texts)), "place": places})
+
+
+def test_the_least_believed_labels_come_first() -> None:
+    task = make_task()
+    labels = np.arange(600) % 2
+    truth = labels.copy()
+    wrong = [7, 100, 250]
+    truth[wrong] = 1 - truth[wrong]
+    logits = np.column_stack([1.0 - truth, 1.0 * truth])
+    logits[wrong[1]] *= 3  # the most confident contradiction
+    texts = [f"{'good' if answer else 'bad'} text {number}" for number, answer in enumerate(truth)]
+    suspects = rank(task, labeled_rows(texts, list(labels)), predictions(task, labels, logits))
+    assert len(suspects) == 60
+    assert suspects["idx"][:3].tolist() == [100, 7, 250]
+    first = suspects.iloc[0]
+    assert (first["label"], first["prediction"], first["probability"]) == ("no", "yes", 0.0474)
+    assert first["place"] == "data/custom/train.csv line 102"
+    assert first["nearest_label"] == "yes", "the most similar row with another label"
+    assert first["nearest_text"].startswith("good text")
+    assert suspects["loss"].is_monotonic_decreasing
+
+
+def test_rows_with_the_same_text_and_another_label_are_named() -> None:
+    task = make_task()
+    texts = ["A text.", "a text", "another text", "Another  text!"]
+    labels = [0, 1, 1, 1]
+    suspects = rank(task, labeled_rows(texts, labels), predictions(task, labels, np.zeros((4, 2)))).set_index("idx")
+    assert suspects["contradicts"].to_dict() == {
+        0: "data/custom/train.csv line 3",
+        1: "data/custom/train.csv line 2",
+        2: "",
+        3: "",
+    }
+
+
+def test_a_regression_is_ranked_by_its_residuals() -> None:
+    task = make_task("regression", ())
+    labels = np.arange(100) / 10
+    values = labels + 0.1
+    values[42] += 5
+    suspects = rank(
+        task, labeled_rows([f"text {n}" for n in range(100)], list(labels)), predictions(task, labels, values[:, None])
+    )
+    first = suspects.iloc[0]
+    assert (first["idx"], first["label"], first["prediction"]) == (42, "4.2", "9.3")
+    assert "probability" not in suspects
+    assert abs(float(first["nearest_label"]) - 4.2) > 1
+    assert not count_errors(task, predictions(task, labels, values[:, None]))
+
+
+def test_several_labels_are_ranked_by_their_mean_loss() -> None:
+    task = make_task("multi_label_classification", ("a", "b", "c"))
+    labels = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]] * 20)
+    logits = 4.0 * labels - 2
+    logits[4] = [3, -3, -3]
+    suspects = rank(
+        task, labeled_rows([f"text {n}" for n in range(60)], list(labels)), predictions(task, labels, logits)
+    )
+    first = suspects.iloc[0]
+    assert (first["idx"], first["label"], first["prediction"]) == (4, "b|c", "a")
+    assert first["probability"] < 0.001
+    assert "[]" in set(suspects["label"]), "a row without labels"
+
+
+@pytest.mark.parametrize("flipped", [0.0, 0.1])
+def test_the_interval_holds_the_number_of_wrong_labels(flipped: float) -> None:
+    """With the probabilities of a nearly perfect model, the estimate is close to the number of flipped labels."""
+    task = make_task(labels=("a", "b", "c"))
+    random = np.random.default_rng(0)
+    truth = random.integers(3, size=3000)
+    labels = truth.copy()
+    wrong = random.random(3000) < flipped
+    labels[wrong] = (labels[wrong] + 1) % 3
+    logits = 6 * np.eye(3)[truth] + random.normal(size=(3000, 3))
+    total, *by_class = count_errors(task, predictions(task, labels, logits))
+    assert total.name == "all"
+    assert total.low <= wrong.sum() <= total.high
+    assert total.wrong == pytest.approx(wrong.sum(), abs=15)
+    assert [count.rows for count in by_class] == np.bincount(labels).tolist()
+    assert sum(count.wrong for count in by_class) == pytest.approx(total.wrong)
+
+
+def test_a_class_without_rows_has_no_errors() -> None:
+    task = make_task(labels=("a", "unused", "b"))
+    labels = np.array([0, 2] * 50)
+    counts = count_errors(task, predictions(task, labels, 4 * np.eye(3)[labels]))
+    assert [(count.name, count.wrong) for count in counts] == [("all", 0), ("a", 0), ("unused", 0), ("b", 0)]
+
+
+def suspects_file(rows: pd.DataFrame, verdicts: dict[int, str]) -> Path:
+    """Write suspects.csv as the command does, and the verdicts as a user does."""
+    path = Path("suspects.csv")
+    write_suspects(path, rows)
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table["verdict"] = [verdicts.get(int(idx), "") for idx in table["idx"]]
+    table.to_csv(path, index=False)
+    return path
+
+
+def test_verdicts_survive_a_spreadsheet() -> None:
+    """Excel writes a byte order mark, and semicolons in many countries."""
+    table = labeled_rows(["a; b", 'say "c"\nd'], ["no", "yes"])
+    path = suspects_file(table, {1: " no "})
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    rows.to_csv(path, index=False, sep=";", encoding="utf-8-sig", lineterminator="\r\n")
+    verdicts = read_verdicts(path)
+    assert verdicts[["idx", "verdict", "text"]].values.tolist() == [[1, "no", 'say "c"\nd']]
+
+
+def test_verdicts_are_never_overwritten() -> None:
+    table = labeled_rows(["a", "b"], ["no", "yes"])
+    write_suspects(Path("suspects.csv"), table)
+    write_suspects(Path("suspects.csv"), table)
+    path = suspects_file(table, {1: "no"})
+    with pytest.raises(UserError, match="has verdicts, which would be lost"):
+        write_suspects(path, table)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("verdict,text\nno,a\n", 'no column "idx"'),
+        ("verdict,idx\nno,1.5\n", 'the idx "1.5" is not a number'),
+    ],
+)
+def test_another_file_is_rejected(content: str, message: str) -> None:
+    Path("suspects.csv").write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_verdicts(Path("suspects.csv"))
+
+
+def applied(params: DataParams, verdicts: dict[int, str]) -> Corrections:
+    """Correct the labels of rows, keyed by `idx`, as the command does."""
+    labeled = load_source_rows(params).labeled
+    path = suspects_file(labeled.drop(columns="label"), verdicts)
+    return correct(params, read_verdicts(path), Path("data/corrected"))
+
+
+def corrected_params(corrections: Corrections, **changes: Any) -> DataParams:
+    """Return the parameters with the overrides of the corrections."""
+    split = dict(changes.pop("split", {}))
+    for override in corrections.overrides:
+        key, _, value = override.removeprefix("data.").partition("=")
+        (split if key.startswith("split.") else changes)[key.removeprefix("split.")] = json.loads(value)
+    return custom_params(**changes, split=split)
+
+
+SEVERAL = json.dumps(["b", "c"])
+CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
+    "words": ({"train.csv": csv(rows(90, ["no", "yes"]))}, {}, "no"),
+    "numbers for classes": (
+        {"train.tsv": csv(rows(90, [2, 1])).replace(",", "\t")},
+        {"id2label": {"2": "bad", "1": "good"}},
+        "good",
+    ),
+    "an own validation file": (
+        {"train.csv": csv(rows(60, ["a", "b", "c"])), "validation.csv": csv(rows(30, ["c", "a"], seed=1))},
+        {},
+        "b",
+    ),
+    "several labels": (
+        {"train.jsonl": jsonl([(text, label) for text, label in rows(90, [["a"], ["b", "c"], []])])},
+        {},
+        "a|c",
+    ),
+    "a regression": ({"train.csv": csv(rows(90, [0.5, 1.25, -3.0]))}, {}, "7.5"),
+    "a column for the splits": (
+        {
+            "train.csv": csv(
+                [(*row, part) for row, part in zip(rows(60, ["x", "y"]), ["train", "dev", "test"] * 20, strict=True)],
+                "text,label,part",
+            )
+        },
+        {"split": {"type": "fixed", "column": "part"}},
+        "y",
+    ),
+}
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_corrected_files_change_only_the_labels_with_a_verdict(corpus: str) -> None:
+    files, settings, verdict = CORPORA[corpus]
+    write_files(files)
+    params = custom_params(**settings)
+    original = load_custom(params)
+    labeled = load_source_rows(params).labeled
+    idx = next(
+        idx
+        for idx, label in zip(labeled["idx"], labeled["label"], strict=True)
+        if label_name(original.task, label) != verdict
+    )
+    corrections = applied(params, {idx: verdict})
+    assert sum(corrections.counts.values()) == 1
+    new_params = corrected_params(corrections, **settings)
+    corrected = load_custom(new_params)
+    assert corrected.task.labels == original.task.labels
+    assert corrected.task.problem_type == original.task.problem_type
+    for split, rows_before in original.splits.items():
+        columns = ["text", "idx"]
+        assert corrected.splits[split][columns].values.tolist() == rows_before[columns].values.tolist()
+    after = load_source_rows(new_params).labeled
+    names = {
+        table: [label_name(original.task, label) for label in rows["label"]]
+        for table, rows in (("before", labeled), ("after", after))
+    }
+    changed = [
+        (number, label)
+        for number, before, label in zip(after["idx"], names["before"], names["after"], strict=True)
+        if before != label
+    ]
+    assert changed == [(idx, verdict)]
+
+
+def test_a_dropped_row_keeps_its_place_in_the_copy() -> None:
+    write_files({"train.csv": csv([("no label", ""), *rows(60, ["no", "yes"])])})
+    params = custom_params(on_missing="drop")
+    corrections = applied(params, {1: "yes"})
+    corrected = load_custom(corrected_params(corrections, on_missing="drop"))
+    before = load_custom(params)
+    assert {split: rows["idx"].tolist() for split, rows in corrected.splits.items()} == {
+        split: rows["idx"].tolist() for split, rows in before.splits.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdict", "message"),
+    [
+        ("yess", r'verdict: "yess" is not a label\. The labels are: no, yes\. Did you mean "yes"\?'),
+        ("1", r'verdict: "1" is not a label'),
+    ],
+)
+def test_a_verdict_must_be_a_label(verdict: str, message: str) -> None:
+    write_files({"train.csv": csv(rows(60, ["no", "yes"]))})
+    with pytest.raises(UserError, match=message):
+        applied(custom_params(), {3: verdict})
+    assert not Path("data/corrected").exists()
+
+
+def test_verdicts_about_other_rows_are_rejected() -> None:
+    """The number of a row is only valid as long as no row is added or removed."""
+    write_files({"train.csv": csv(rows(60, ["no", "yes"]))})
+    params = custom_params()
+    path = suspects_file(load_source_rows(params).labeled.drop(columns="label"), {3: "no"})
+    write_files({"train.csv": csv(rows(60, ["no", "yes"])[1:])})
+    with pytest.raises(UserError, match="the text in the file with the verdicts is not the text in your data"):
+        correct(params, read_verdicts(path), Path("data/corrected"))
+
+
+def test_the_copies_need_an_own_corpus_and_a_new_directory() -> None:
+    write_files({"train.csv": csv(rows(60, ["no", "yes"]))})
+    params = custom_params()
+    applied(params, {3: "no"})
+    verdicts = read_verdicts(Path("suspects.csv"))
+    with pytest.raises(UserError, match=r"data/corrected exists\. Remove it"):
+        correct(params, verdicts, Path("data/corrected"))
+    with pytest.raises(UserError, match=r"--apply needs your own files, but data\.task is mrpc"):
+        correct(params.model_copy(update={"task": "mrpc"}), verdicts, Path("data/other"))
+
+
+def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:
+    for task, labels, logits in (
+        (make_task(), [0, 1], np.zeros((2, 2))),
+        (make_task("regression", ()), np.array([0.5, 2.0]), np.array([[1.0], [2.0]])),
+    ):
+        table = labeled_rows(["<b>bold</b>", "plain"], list(labels))
+        results = predictions(task, labels, logits)
+        html = page("folds-12345678-5", task, rank(task, table, results), count_errors(task, results))
+        assert "&lt;b&gt;bold&lt;/b&gt;" in html
+        assert "data/custom/train.csv line 2" in html
+        assert "<b>" not in html
