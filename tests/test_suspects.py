@@ -1,13 +1,18 @@
 """Label errors: the ranking, the estimated number, the verdicts, and the corrected files."""
 
+import csv
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from custom_files import csv, custom_params, jsonl, rows, write_files
+from conftest import Project, TinyMaker
+from custom_files import csv as csv_text
+from custom_files import custom_params, jsonl, rows, write_files
 
 from pipeline.cleaning.corrections import Corrections, correct
 from pipeline.cleaning.error_count import count_errors
@@ -19,6 +24,7 @@ from pipeline.core.task import ProblemType, Task
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.evaluation.predictions import Predictions
 from pipeline.params import DataParams
+from pipeline.sources import demo
 from pipeline.sources.custom import load_custom
 
 
@@ -207,14 +213,14 @@ def corrected_params(corrections: Corrections, **changes: Any) -> DataParams:
 
 SEVERAL = json.dumps(["b", "c"])
 CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
-    "words": ({"train.csv": csv(rows(90, ["no", "yes"]))}, {}, "no"),
+    "words": ({"train.csv": csv_text(rows(90, ["no", "yes"]))}, {}, "no"),
     "numbers for classes": (
-        {"train.tsv": csv(rows(90, [2, 1])).replace(",", "\t")},
+        {"train.tsv": csv_text(rows(90, [2, 1])).replace(",", "\t")},
         {"id2label": {"2": "bad", "1": "good"}},
         "good",
     ),
     "an own validation file": (
-        {"train.csv": csv(rows(60, ["a", "b", "c"])), "validation.csv": csv(rows(30, ["c", "a"], seed=1))},
+        {"train.csv": csv_text(rows(60, ["a", "b", "c"])), "validation.csv": csv_text(rows(30, ["c", "a"], seed=1))},
         {},
         "b",
     ),
@@ -223,10 +229,10 @@ CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {},
         "a|c",
     ),
-    "a regression": ({"train.csv": csv(rows(90, [0.5, 1.25, -3.0]))}, {}, "7.5"),
+    "a regression": ({"train.csv": csv_text(rows(90, [0.5, 1.25, -3.0]))}, {}, "7.5"),
     "a column for the splits": (
         {
-            "train.csv": csv(
+            "train.csv": csv_text(
                 [(*row, part) for row, part in zip(rows(60, ["x", "y"]), ["train", "dev", "test"] * 20, strict=True)],
                 "text,label,part",
             )
@@ -272,7 +278,7 @@ def test_corrected_files_change_only_the_labels_with_a_verdict(corpus: str) -> N
 
 
 def test_a_dropped_row_keeps_its_place_in_the_copy() -> None:
-    write_files({"train.csv": csv([("no label", ""), *rows(60, ["no", "yes"])])})
+    write_files({"train.csv": csv_text([("no label", ""), *rows(60, ["no", "yes"])])})
     params = custom_params(on_missing="drop")
     corrections = applied(params, {1: "yes"})
     corrected = load_custom(corrected_params(corrections, on_missing="drop"))
@@ -290,7 +296,7 @@ def test_a_dropped_row_keeps_its_place_in_the_copy() -> None:
     ],
 )
 def test_a_verdict_must_be_a_label(verdict: str, message: str) -> None:
-    write_files({"train.csv": csv(rows(60, ["no", "yes"]))})
+    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
     with pytest.raises(UserError, match=message):
         applied(custom_params(), {3: verdict})
     assert not Path("data/corrected").exists()
@@ -298,16 +304,16 @@ def test_a_verdict_must_be_a_label(verdict: str, message: str) -> None:
 
 def test_verdicts_about_other_rows_are_rejected() -> None:
     """The number of a row is only valid as long as no row is added or removed."""
-    write_files({"train.csv": csv(rows(60, ["no", "yes"]))})
+    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
     params = custom_params()
     path = suspects_file(load_source_rows(params).labeled.drop(columns="label"), {3: "no"})
-    write_files({"train.csv": csv(rows(60, ["no", "yes"])[1:])})
+    write_files({"train.csv": csv_text(rows(60, ["no", "yes"])[1:])})
     with pytest.raises(UserError, match="the text in the file with the verdicts is not the text in your data"):
         correct(params, read_verdicts(path), Path("data/corrected"))
 
 
 def test_the_copies_need_an_own_corpus_and_a_new_directory() -> None:
-    write_files({"train.csv": csv(rows(60, ["no", "yes"]))})
+    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
     params = custom_params()
     applied(params, {3: "no"})
     verdicts = read_verdicts(Path("suspects.csv"))
@@ -328,3 +334,52 @@ def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:
         assert "&lt;b&gt;bold&lt;/b&gt;" in html
         assert "data/custom/train.csv line 2" in html
         assert "<b>" not in html
+
+
+@pytest.mark.slow  # five runs with a tiny model
+def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMaker, tmp_path: Path) -> None:
+    """300 rows of which 12 have the wrong label, and the commands of docs/suspects.md."""
+    (tmp_path / "project").mkdir()
+    project = Project(tmp_path / "project", tiny(), tmp_path / "home")
+    texts = [first for first, _, _ in demo.pairs(400)]
+    labels = ["court" if "court" in text else "other" for text in texts]
+    flipped = set(range(5, 300, 25))
+    for name, numbers in (("train", range(300)), ("test", range(300, 400))):
+        with (project.root / "data" / "custom" / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["text", "label"])
+            swap = {"court": "other", "other": "court"}
+            writer.writerows([texts[n], swap[labels[n]] if n in flipped else labels[n]] for n in numbers)
+    for key, value in {
+        "data.task": "custom",
+        "data.text_column_names": "[text]",
+        "train.lr": "3e-3",
+        "train.epochs": "8",
+    }.items():
+        project.set(key, value)
+    project.commit("my data")
+    python = sys.executable
+    project.repro()
+    project.commit("the first result")
+    group = re.findall(r"pipeline\.compare (\S+) OTHER", project.run(python, "-m", "pipeline.folds", "--k", "3"))[0]
+    printed = project.run(python, "-m", "pipeline.suspects", group)
+    assert re.search(r"^all +300 ", printed, re.M)
+    path = project.root / "folds" / group / "suspects.csv"
+    assert "data/custom/train.csv line" in path.with_suffix(".html").read_text()
+    with path.open(newline="") as file:
+        suspects = list(csv.DictReader(file))
+    assert len(flipped & {int(row["idx"]) for row in suspects[:16]}) >= 11
+    for row in suspects:
+        row["verdict"] = labels[int(row["idx"])] if int(row["idx"]) in flipped else ""
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, suspects[0])
+        table.writeheader()
+        table.writerows(suspects)
+    printed = project.run(python, "-m", "pipeline.suspects", "--apply", str(path.relative_to(project.root)))
+    *commands, _ = [line.strip() for line in printed.splitlines() if line.startswith("  ")] + [""]
+    for command in commands:
+        project.run("bash", "-c", f"{command} --name corrected" if command.startswith("dvc exp run") else command)
+    corrected = (project.root / "data" / "corrected" / "train.csv").read_text()
+    assert len(re.findall("court.*,other,", corrected)) == 0
+    comparison = project.run(python, "-m", "pipeline.compare", "main", "corrected")
+    assert re.search(r"^test accuracy +\d+\.\d\d +\d+\.\d\d", comparison, re.M)
