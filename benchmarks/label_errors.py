@@ -1,6 +1,6 @@
 """Find labels that were flipped at random, and compare the ranking of `pipeline.suspects` with other rankings.
 
-    GLUE_MIRROR=... PYTHONPATH=. python benchmarks/label_errors.py --tasks sst2 cola rte demo --seeds 1 2 3
+    PYTHONPATH=. python benchmarks/label_errors.py --tasks sst2 cola rte demo --seeds 1 2 3
 
 Each run flips 5% of the labels of 2,000 rows of train (fewer if the corpus is smaller), and cross-validates MiniLM with
 five folds in a temporary clone. The result of a task and a seed is kept in the file `--out`, and not measured again.

@@ -9,7 +9,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.core.text import quoted
 from pipeline.reporting.mistakes import pieces
-from pipeline.reporting.templates import TEMPLATES
+from pipeline.reporting.templates import SINGULAR, TEMPLATES
 from pipeline.tabular.reading import ColumnSelection, read_file
 from pipeline.tabular.writing import writing_rows
 
@@ -58,4 +58,6 @@ def page(group: str, task: Task, suspects: pd.DataFrame, errors: list[ErrorCount
         {**row, "texts": pieces([row[column] for column in task.text_columns])}
         for row in suspects[:_ON_PAGE].to_dict("records")
     ]
-    return TEMPLATES.get_template("suspects.html.jinja").render(group=group, task=task, suspects=rows, errors=errors)
+    return TEMPLATES.get_template("suspects.html.jinja").render(
+        group=group, task=task, singular=SINGULAR[task.noun], suspects=rows, errors=errors
+    )
