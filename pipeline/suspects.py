@@ -50,21 +50,23 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments.comparison import Side, read_side
 from pipeline.experiments.cross_validation import FOLDS
 from pipeline.experiments.folds import OUT_OF_FOLD
-from pipeline.params import load_params
+from pipeline.params import DataParams, load_params
 
 
 def find_suspects(group: str) -> None:
     """Write suspects.csv and suspects.html to the directory of a fold group, and print what to do next.
 
     Raises:
-        UserError: The group does not exist or is not a fold group, or the data have changed since it ran.
+        UserError: The group does not exist or is not a fold group, or it ran with other data.
     """
     side = read_side(group)
     if not side.folds:
         raise UserError(f"{group} is not a fold group. Run python -m pipeline.folds, which prints the name of one.")
     [run] = side.runs
     task, predictions = run.task, run.predictions[OUT_OF_FOLD]
-    rows = load_source_rows(load_params().data).labeled
+    params = load_params().data
+    _require_same_settings(side, params)
+    rows = load_source_rows(params).labeled
     if not _are_predicted(rows, predictions, side):
         raise UserError(f"the data have changed since {group} ran. Run python -m pipeline.folds again.")
     suspects, errors = rank(task, rows, predictions), count_errors(task, predictions)
@@ -79,6 +81,17 @@ def find_suspects(group: str) -> None:
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")
     print(f"Read {directory / 'suspects.html'}, and write the right labels into the column verdict of the file. Then:")
     print(f"  python -m pipeline.suspects --apply {directory / 'suspects.csv'}")
+
+
+def _require_same_settings(side: Side, params: DataParams) -> None:
+    """Raise UserError if a fold group ran with another section `data` than that of params.yaml."""
+    recorded = {
+        key.removeprefix("data."): value for key, value in side.folds[0].parameters.items() if key.startswith("data.")
+    }
+    settings = DataParams.model_validate(recorded | {"split": recorded["split"] | {"fold": params.split.fold}})
+    if differing := [key for key in DataParams.model_fields if getattr(settings, key) != getattr(params, key)]:
+        keys = ", ".join(f"data.{key}" for key in differing)
+        raise UserError(f"{side.name} ran with other values of {keys} than params.yaml. Set them in params.yaml.")
 
 
 def _are_predicted(rows: pd.DataFrame, predictions: Predictions, side: Side) -> bool:
