@@ -74,10 +74,11 @@ def find_suspects(group: str) -> None:
     write_suspects(directory / "suspects.csv", suspects)
     write_text(directory / "suspects.html", page(group, task, suspects, errors))
     if errors:
-        table = [["labeled as", task.noun, "probably wrong", "95% confidence interval"]]
+        table = [["labeled as", task.noun, "suspected errors", "95% confidence interval"]]
         for count in errors:
             table.append([count.name, f"{count.rows:,}", f"{count.wrong:.0f}", f"{count.low:.0f} to {count.high:.0f}"])
         print("\n".join(aligned(table, "right")))
+        print("Some of these errors are mistakes of the model, so usually fewer labels are wrong.")
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")
     print(f"Read {directory / 'suspects.html'}, and write the right labels into the column verdict of the file. Then:")
     print(f"  python -m pipeline.suspects --apply {directory / 'suspects.csv'}")
@@ -91,7 +92,7 @@ def _require_same_settings(side: Side, params: DataParams) -> None:
     settings = DataParams.model_validate(recorded | {"split": recorded["split"] | {"fold": params.split.fold}})
     if differing := [key for key in DataParams.model_fields if getattr(settings, key) != getattr(params, key)]:
         keys = ", ".join(f"data.{key}" for key in differing)
-        raise UserError(f"{side.name} ran with other values of {keys} than params.yaml. Set them in params.yaml.")
+        raise UserError(f"{side.name} ran with values of {keys} that differ from params.yaml. Set them there.")
 
 
 def _are_predicted(rows: pd.DataFrame, predictions: Predictions, side: Side) -> bool:
