@@ -32,8 +32,8 @@ def count_errors(task: Task, predictions: Predictions) -> list[ErrorCount]:
     A row counts as class j if the probability of j is at least its mean over the rows labeled as j. If this holds for
     several classes, the row counts as the most probable one. In each class, the estimated proportion of wrong labels is
     the proportion of rows that count as another class, among those that count as any class ("confident joint",
-    Northcutt, Jiang and Chuang 2021, https://doi.org/10.1613/jair.1.12125). Confident mistakes of the model count too, so
-    the estimate is usually too high. The interval is a bootstrap over the rows.
+    Northcutt, Jiang and Chuang 2021, https://doi.org/10.1613/jair.1.12125). Confident mistakes of the model count too,
+    so the estimate is usually too high. The interval is a bootstrap over the rows.
 
     Returns:
         The counts, with "all" first. Empty unless each example has exactly one class.
