@@ -37,7 +37,7 @@ SETTINGS = {
     "data.task": "custom",
     "data.name": "null",
     "data.problem_type": "single_label_classification",
-    "data.split.fractions": "[0.9,0.1]",
+    "data.split.fractions": "[0.9,0.1,0]",
     "model.checkpoint": MINILM,
     "train.epochs": "3",
     "train.metric_for_best_model": "null",
