@@ -41,15 +41,15 @@ import pandas as pd
 from pipeline.cleaning.corrections import correct
 from pipeline.cleaning.error_count import count_errors
 from pipeline.cleaning.ranking import rank
-from pipeline.cleaning.report import page, read_verdicts, write_suspects
+from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.text import aligned
-from pipeline.evaluation.predictions import Predictions
-from pipeline.experiments.comparison import Side, read_side
+from pipeline.experiments.comparison import Side, degenerate, read_side
 from pipeline.experiments.cross_validation import FOLDS
 from pipeline.experiments.folds import OUT_OF_FOLD
+from pipeline.experiments.revisions import Run
 from pipeline.params import DataParams, load_params
 
 
@@ -57,28 +57,34 @@ def find_suspects(group: str) -> None:
     """Write suspects.csv and suspects.html to the directory of a fold group, and print what to do next.
 
     Raises:
-        UserError: The group does not exist or is not a fold group, or it ran with other data.
+        UserError: The group does not exist or is not a fold group, it ran with other data, a text column has the name
+            of a column of suspects.csv, or that file has verdicts.
     """
     side = read_side(group)
     if not side.folds:
         raise UserError(f"{group} is not a fold group. Run python -m pipeline.folds, which prints the name of one.")
     [run] = side.runs
-    task, predictions = run.task, run.predictions[OUT_OF_FOLD]
+    task, predictions, directory = run.task, run.predictions[OUT_OF_FOLD], FOLDS / group
+    require_free_names(task.text_columns)
+    require_no_verdicts(directory / "suspects.csv")
     params = load_params().data
     _require_same_settings(side, params)
     rows = load_source_rows(params).labeled
-    if not _are_predicted(rows, predictions, side):
+    if not _match_run(rows, run):
         raise UserError(f"the data have changed since {group} ran. Run python -m pipeline.folds again.")
     suspects, errors = rank(task, rows, predictions), count_errors(task, predictions)
-    directory = FOLDS / group
     write_suspects(directory / "suspects.csv", suspects)
     write_text(directory / "suspects.html", page(group, task, suspects, errors))
     if errors:
-        table = [["labeled as", task.noun, "suspected errors", "95% confidence interval"]]
+        table = [["labeled as", task.noun, "suspected errors", "95% interval"]]
         for count in errors:
-            table.append([count.name, f"{count.rows:,}", f"{count.wrong:.0f}", f"{count.low:.0f} to {count.high:.0f}"])
+            wrong, low, high = (f"{value:,.0f}" for value in (count.wrong, count.low, count.high))
+            table.append([count.name, f"{count.rows:,}", wrong, f"{low} to {high}"])
         print("\n".join(aligned(table, "right")))
         print("Some of these errors are mistakes of the model, so usually fewer labels are wrong.")
+        print("The interval reflects only the choice of the rows.")
+    if warning := degenerate(side, OUT_OF_FOLD):
+        print(f"Warning: {warning}. The ranking says little.")
     print(f"The {len(suspects):,} most suspicious {task.noun} are in {directory / 'suspects.csv'}.")
     print(f"Read {directory / 'suspects.html'}, and write the right labels into the column verdict of the file. Then:")
     print(f"  python -m pipeline.suspects --apply {directory / 'suspects.csv'}")
@@ -95,9 +101,9 @@ def _require_same_settings(side: Side, params: DataParams) -> None:
         raise UserError(f"{side.name} ran with values of {keys} that differ from params.yaml. Set them there.")
 
 
-def _are_predicted(rows: pd.DataFrame, predictions: Predictions, side: Side) -> bool:
-    """Return whether the predictions of a fold group are about these rows, with the same texts and labels."""
-    [run] = side.runs
+def _match_run(rows: pd.DataFrame, run: Run) -> bool:
+    """Return whether the out-of-fold predictions of a run are about these rows, with the same texts and labels."""
+    predictions = run.predictions[OUT_OF_FOLD]
     if rows["idx"].tolist() != predictions.idx.tolist():
         return False
     texts = list(rows[run.task.text_columns].itertuples(index=False, name=None))
@@ -110,10 +116,11 @@ def apply_verdicts(file: Path, out: Path) -> None:
     Raises:
         UserError: `correct` does, or the file has no verdicts.
     """
-    verdicts = read_verdicts(file)
+    params = load_params().data
+    verdicts = read_verdicts(file, params.text_column_names)
     if verdicts.empty:
         raise UserError(f"{file} has no verdicts. Write the right label of a row into its column verdict.")
-    corrections = correct(load_params().data, verdicts, out)
+    corrections = correct(params, verdicts, out)
     counts = ", ".join(f"{count} in {split}" for split, count in corrections.counts.items())
     print(f"Changed labels: {counts or 'none'}. To train with the corrected files:")
     print("  " + shlex.join(["dvc", "add", *map(str, corrections.files)]))

@@ -314,18 +314,32 @@ def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Sid
 @pytest.mark.parametrize("column", ["labels", "texts", "idx"])
 def test_runs_on_different_data_are_rejected(column: str, sides: dict[str, Side]) -> None:
     (run,) = sides["worse"].runs
-    validation = run.predictions["validation"]
+    test = run.predictions["test"]
     if column == "texts":
-        texts = [("another", ""), *run.texts["validation"][1:]]
-        changed_run = run._replace(texts=run.texts | {"validation": texts})
+        texts = [("another", ""), *run.texts["test"][1:]]
+        changed_run = run._replace(texts=run.texts | {"test": texts})
     else:
-        values = getattr(validation, column).copy()
+        values = getattr(test, column).copy()
         values[7] += 1
-        changed_split = dataclasses.replace(validation, **{column: values})
-        changed_run = run._replace(predictions=run.predictions | {"validation": changed_split})
-    message = r"^main and worse were scored on different validation pairs \(100 and 100\)\. Compare runs on the same "
+        changed_split = dataclasses.replace(test, **{column: values})
+        changed_run = run._replace(predictions=run.predictions | {"test": changed_split})
+    message = r"^main and worse were scored on different test pairs \(\d+ and \d+\)\. Compare runs on the same "
     with pytest.raises(UserError, match=message):
         compare(sides["main"], Side("worse", [changed_run]))
+
+
+def test_a_split_with_other_labels_is_left_out_unless_the_verdict_is_about_it(
+    sides: dict[str, Side], caplog: pytest.LogCaptureFixture
+) -> None:
+    """After labels of train and validation were corrected, test is still the same."""
+    (run,) = sides["worse"].runs
+    validation = run.predictions["validation"]
+    corrected = dataclasses.replace(validation, labels=1 - validation.labels)
+    corrected_run = run._replace(predictions=run.predictions | {"validation": corrected})
+    comparison = compare(sides["main"], Side("worse", [corrected_run]))
+    assert list(comparison.splits) == ["test"]
+    assert "validation is not compared, because its pairs or their labels differ" in caplog.messages
+    assert "test accuracy" in as_text(comparison)
 
 
 def test_missing_revisions_and_outputs_are_reported_in_one_line(

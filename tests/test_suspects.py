@@ -1,28 +1,30 @@
 """Label errors: the ranking, the estimated number, the verdicts, and the corrected files."""
 
+import codecs
 import csv
-import json
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import Project, TinyMaker
+from conftest import Project, TinyMaker, params_file
 from custom_files import csv as csv_text
 from custom_files import custom_params, jsonl, rows, write_files
 
 from pipeline.cleaning.corrections import Corrections, correct
 from pipeline.cleaning.error_count import count_errors
 from pipeline.cleaning.ranking import label_name, rank
-from pipeline.cleaning.report import page, read_verdicts, write_suspects
+from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.task import ProblemType, Task
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.evaluation.predictions import Predictions
+from pipeline.experiments.identity import overridden
 from pipeline.params import DataParams
 from pipeline.sources import demo
 from pipeline.sources.custom import load_custom
@@ -157,61 +159,73 @@ def suspects_file(rows: pd.DataFrame, verdicts: dict[int, str]) -> Path:
     """Write suspects.csv as the command does, and the verdicts as a user does."""
     path = Path("suspects.csv")
     write_suspects(path, rows)
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    assert path.read_bytes().startswith(codecs.BOM_UTF8), "otherwise Excel reads another encoding"
+    table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     table["verdict"] = [verdicts.get(int(idx), "") for idx in table["idx"]]
     table.to_csv(path, index=False)
     return path
 
 
 def test_verdicts_survive_a_spreadsheet() -> None:
-    """Excel writes a byte order mark, and semicolons in many countries."""
-    table = labeled_rows(["a; b", 'say "c"\nd'], ["no", "yes"])
+    """Excel writes a byte order mark, semicolons in many countries, and line feeds in cells."""
+    table = labeled_rows(["a; b", 'say "é"\nd'], ["no", "yes"])
     path = suspects_file(table, {1: " no "})
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     rows.to_csv(path, index=False, sep=";", encoding="utf-8-sig", lineterminator="\r\n")
-    verdicts = read_verdicts(path)
-    assert verdicts[["idx", "verdict", "text"]].values.tolist() == [[1, "no", 'say "c"\nd']]
+    verdicts = read_verdicts(path, ["text"])
+    assert verdicts[["idx", "verdict", "text"]].values.tolist() == [[1, "no", 'say "é"\nd']]
 
 
 def test_verdicts_are_never_overwritten() -> None:
     table = labeled_rows(["a", "b"], ["no", "yes"])
-    write_suspects(Path("suspects.csv"), table)
-    write_suspects(Path("suspects.csv"), table)
-    path = suspects_file(table, {1: "no"})
+    path = suspects_file(table, {})
+    require_no_verdicts(path)
+    suspects_file(table, {1: "no"})
     with pytest.raises(UserError, match="has verdicts, which would be lost"):
-        write_suspects(path, table)
+        require_no_verdicts(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("verdict,text\nno,a\n", 'no column "idx"'),
-        ("verdict,idx\nno,1.5\n", 'the idx "1.5" is not a number'),
+        ("verdict,idx\nno,1\n", 'no column "text"'),
+        ("verdict,idx,text\nno,1.5,a\n", 'the idx "1.5" is not a number'),
     ],
 )
 def test_another_file_is_rejected(content: str, message: str) -> None:
     Path("suspects.csv").write_text(content)
     with pytest.raises(UserError, match=message):
-        read_verdicts(Path("suspects.csv"))
+        read_verdicts(Path("suspects.csv"), ["text"])
 
 
-def applied(params: DataParams, verdicts: dict[int, str]) -> Corrections:
+def test_a_text_column_with_the_name_of_a_column_of_the_file_is_rejected() -> None:
+    require_free_names(["sentence1", "sentence2"])
+    with pytest.raises(UserError, match='a column "verdict" of its own'):
+        require_free_names(["text", "verdict"])
+
+
+def apply_verdicts(params: DataParams, verdicts: dict[int, str]) -> Corrections:
     """Correct the labels of rows, keyed by `idx`, as the command does."""
-    labeled = load_source_rows(params).labeled
-    path = suspects_file(labeled.drop(columns="label"), verdicts)
-    return correct(params, read_verdicts(path), Path("data/corrected"))
+    path = suspects_file(load_source_rows(params).labeled.drop(columns="label"), verdicts)
+    return correct(params, read_verdicts(path, params.text_column_names), Path("data/corrected"))
 
 
-def corrected_params(corrections: Corrections, **changes: Any) -> DataParams:
-    """Return the parameters with the overrides of the corrections."""
-    split = dict(changes.pop("split", {}))
-    for override in corrections.overrides:
-        key, _, value = override.removeprefix("data.").partition("=")
-        (split if key.startswith("split.") else changes)[key.removeprefix("split.")] = json.loads(value)
-    return custom_params(**changes, split=split)
+def corrected_params(settings: dict[str, Any], corrections: Corrections) -> DataParams:
+    """Apply the overrides of the corrections to params.yaml, as `dvc exp run -S` does."""
+    changes = {f"data.{key}": value for key, value in settings.items() if key != "split"}
+    changes |= {f"data.split.{key}": value for key, value in settings.get("split", {}).items()}
+    params_file(Path(), {"data.task": "custom", **changes})
+    return overridden(corrections.overrides).data
 
 
-SEVERAL = json.dumps(["b", "c"])
+def columns_of_labels(examples: list[tuple[str, list[int]]]) -> str:
+    return "text,a,b\n" + "".join(f"{text},{','.join(map(str, bits))}\n" for text, bits in examples)
+
+
+NUMBERS = rows(90, [1234567.0, 0.123456789, -3.0])
+USERS = [(*row, f"user {number % 9}") for number, row in enumerate(rows(90, ["x", "y"]))]
+PARTS = [(*row, ["train", "dev", "test"][number % 3]) for number, row in enumerate(rows(60, ["x", "y"]))]
 CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "words": ({"train.csv": csv_text(rows(90, ["no", "yes"]))}, {}, "no"),
     "numbers for classes": (
@@ -219,25 +233,37 @@ CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
         {"id2label": {"2": "bad", "1": "good"}},
         "good",
     ),
-    "an own validation file": (
+    "its own validation file": (
         {"train.csv": csv_text(rows(60, ["a", "b", "c"])), "validation.csv": csv_text(rows(30, ["c", "a"], seed=1))},
         {},
         "b",
     ),
-    "several labels": (
-        {"train.jsonl": jsonl([(text, label) for text, label in rows(90, [["a"], ["b", "c"], []])])},
-        {},
-        "a|c",
+    "lists of labels": ({"train.jsonl": jsonl(rows(90, [["a|b"], ["c", "a|b"], [], ["c"]]))}, {}, "[]"),
+    "a column for each label": (
+        {"train.csv": columns_of_labels(rows(90, [[1, 0], [0, 1], [1, 1], [0, 0]]))},
+        {"label_column_name": ["a", "b"]},
+        "b|a",
     ),
-    "a regression": ({"train.csv": csv_text(rows(90, [0.5, 1.25, -3.0]))}, {}, "7.5"),
-    "a column for the splits": (
+    "a regression": ({"train.csv": csv_text(NUMBERS)}, {}, "7654321.125"),
+    "another encoding and no header": (
+        {"train.csv": "".join(f"{text} é;{label}\n" for text, label in rows(60, ["no", "yes"])).encode("cp1252")},
         {
-            "train.csv": csv_text(
-                [(*row, part) for row, part in zip(rows(60, ["x", "y"]), ["train", "dev", "test"] * 20, strict=True)],
-                "text,label,part",
-            )
+            "encoding": "cp1252",
+            "header": False,
+            "delimiter": ";",
+            "text_column_names": ["column_1"],
+            "label_column_name": "column_2",
         },
-        {"split": {"type": "fixed", "column": "part"}},
+        "yes",
+    ),
+    "a column for the splits": (
+        {"train.csv": csv_text(PARTS, "text,label,split")},
+        {"split": {"type": "fixed", "column": "split"}},
+        "y",
+    ),
+    "groups": (
+        {"train.csv": csv_text(USERS, "text,label,user")},
+        {"split": {"type": "group", "column": "user"}, "slice_columns": ["user"]},
         "y",
     ),
 }
@@ -248,57 +274,78 @@ def test_corrected_files_change_only_the_labels_with_a_verdict(corpus: str) -> N
     files, settings, verdict = CORPORA[corpus]
     write_files(files)
     params = custom_params(**settings)
-    original = load_custom(params)
-    labeled = load_source_rows(params).labeled
-    idx = next(
-        idx
-        for idx, label in zip(labeled["idx"], labeled["label"], strict=True)
-        if label_name(original.task, label) != verdict
-    )
-    corrections = applied(params, {idx: verdict})
+    before, labeled = load_custom(params), load_source_rows(params).labeled
+    task = before.task
+
+    def labels(rows: pd.DataFrame) -> list[Any]:
+        return [list(label) if isinstance(label, (list, np.ndarray)) else label for label in rows["label"]]
+
+    names = [{"a|b": "b|a"}.get(label_name(task, label), label_name(task, label)) for label in labeled["label"]]
+    idx = int(labeled["idx"][[name != verdict for name in names]].iloc[-1])
+    corrections = apply_verdicts(params, {idx: verdict})
     assert sum(corrections.counts.values()) == 1
-    new_params = corrected_params(corrections, **settings)
-    corrected = load_custom(new_params)
-    assert corrected.task.labels == original.task.labels
-    assert corrected.task.problem_type == original.task.problem_type
-    for split, rows_before in original.splits.items():
-        columns = ["text", "idx"]
-        assert corrected.splits[split][columns].values.tolist() == rows_before[columns].values.tolist()
-    after = load_source_rows(new_params).labeled
-    names = {
-        table: [label_name(original.task, label) for label in rows["label"]]
-        for table, rows in (("before", labeled), ("after", after))
-    }
-    changed = [
-        (number, label)
-        for number, before, label in zip(after["idx"], names["before"], names["after"], strict=True)
-        if before != label
-    ]
-    assert changed == [(idx, verdict)]
+    new_params = corrected_params(settings, corrections)
+    after = load_custom(new_params)
+    assert asdict(after.task) == asdict(task)
+    changes = 0
+    for split, rows_before in before.splits.items():
+        kept = [name for name in rows_before if name != "label"]
+        assert after.splits[split][kept].values.tolist() == rows_before[kept].values.tolist()
+        changes += sum(a != b for a, b in zip(labels(rows_before), labels(after.splits[split]), strict=True))
+    assert changes == 1
+    changed = load_source_rows(new_params).labeled
+    [label] = changed["label"][changed["idx"] == idx]
+    assert label_name(task, label) == {"b|a": "a|b", "7654321.125": "7.65432e+06"}.get(verdict, verdict)
 
 
-def test_a_dropped_row_keeps_its_place_in_the_copy() -> None:
-    write_files({"train.csv": csv_text([("no label", ""), *rows(60, ["no", "yes"])])})
-    params = custom_params(on_missing="drop")
-    corrections = applied(params, {1: "yes"})
-    corrected = load_custom(corrected_params(corrections, on_missing="drop"))
-    before = load_custom(params)
-    assert {split: rows["idx"].tolist() for split, rows in corrected.splits.items()} == {
-        split: rows["idx"].tolist() for split, rows in before.splits.items()
-    }
+DROPPED: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "words": ("train.csv", csv_text([("no label", ""), ("", "no"), *rows(60, ["no", "yes"])]), {}, "yes"),
+    "numbers for classes": (
+        "train.csv",
+        csv_text([("no label", ""), ("", "2"), *rows(60, [2, 1])]),
+        {"id2label": {"2": "bad", "1": "good"}},
+        "good",
+    ),
+    "lists of labels": (
+        "train.jsonl",
+        jsonl([("no label", None), ("", ["a"]), *rows(60, [["a"], ["b"], []])]),
+        {},
+        "a",
+    ),
+    "a column for each label": (
+        "train.csv",
+        "text,a,b\nno label,,\n,1,0\n" + columns_of_labels(rows(60, [[1, 0], [0, 1]])).partition("\n")[2],
+        {"label_column_name": ["a", "b"]},
+        "a|b",
+    ),
+    "a regression": ("train.csv", csv_text([("no label", ""), ("", 1.5), *rows(60, [0.5, -1.0])]), {}, "3"),
+}
+
+
+@pytest.mark.parametrize("corpus", DROPPED)
+def test_rows_without_a_text_or_a_label_are_dropped_again(corpus: str) -> None:
+    name, content, settings, verdict = DROPPED[corpus]
+    settings = {**settings, "on_missing": "drop"}
+    write_files({name: content})
+    params = custom_params(**settings)
+    idx = int(load_source_rows(params).labeled["idx"].iloc[1])
+    corrections = apply_verdicts(params, {idx: verdict})
+    before, after = load_custom(params), load_custom(corrected_params(settings, corrections))
+    for split, rows_before in before.splits.items():
+        assert after.splits[split]["idx"].tolist() == rows_before["idx"].tolist()
 
 
 @pytest.mark.parametrize(
     ("verdict", "message"),
     [
-        ("yess", r'verdict: "yess" is not a label\. The labels are: no, yes\. Did you mean "yes"\?'),
-        ("1", r'verdict: "1" is not a label'),
+        ("yess", r'idx 3: the verdict "yess" is not a label\. The labels are: no, yes\. Did you mean "yes"\?'),
+        ("1", r'idx 3: the verdict "1" is not a label'),
     ],
 )
 def test_a_verdict_must_be_a_label(verdict: str, message: str) -> None:
     write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
     with pytest.raises(UserError, match=message):
-        applied(custom_params(), {3: verdict})
+        apply_verdicts(custom_params(), {3: verdict})
     assert not Path("data/corrected").exists()
 
 
@@ -308,15 +355,39 @@ def test_verdicts_about_other_rows_are_rejected() -> None:
     params = custom_params()
     path = suspects_file(load_source_rows(params).labeled.drop(columns="label"), {3: "no"})
     write_files({"train.csv": csv_text(rows(60, ["no", "yes"])[1:])})
-    with pytest.raises(UserError, match="the text in the file with the verdicts is not the text in your data"):
-        correct(params, read_verdicts(path), Path("data/corrected"))
+    with pytest.raises(UserError, match="idx 3: the text next to the verdict is not the text in your data"):
+        correct(params, read_verdicts(path, ["text"]), Path("data/corrected"))
 
 
-def test_the_copies_need_an_own_corpus_and_a_new_directory() -> None:
+def test_a_row_with_two_verdicts_is_rejected() -> None:
     write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
     params = custom_params()
-    applied(params, {3: "no"})
-    verdicts = read_verdicts(Path("suspects.csv"))
+    verdicts = load_source_rows(params).labeled.drop(columns="label").assign(verdict="no")
+    twice = verdicts.iloc[[1, 1]]
+    with pytest.raises(UserError, match="idx 1 has two verdicts"):
+        correct(params, twice, Path("data/corrected"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "header", "message"),
+    [
+        (["a=1", "b"], "text,label", 'cannot pass the label "a=1" to DVC'),
+        (["a", "b"], "split,label", 'writes a column "split", but your data have such a column'),
+    ],
+)
+def test_names_that_the_copies_cannot_have_are_rejected(labels: list[str], header: str, message: str) -> None:
+    write_files({"train.csv": csv_text(rows(60, labels), header)})
+    params = custom_params(text_column_names=[header.partition(",")[0]])
+    with pytest.raises(UserError, match=message):
+        apply_verdicts(params, {1: labels[0], 2: labels[1]})
+    assert not Path("data/corrected").exists()
+
+
+def test_the_copies_need_files_of_the_user_and_a_new_directory() -> None:
+    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
+    params = custom_params()
+    apply_verdicts(params, {3: "no"})
+    verdicts = read_verdicts(Path("suspects.csv"), ["text"])
     with pytest.raises(UserError, match=r"data/corrected exists\. Remove it"):
         correct(params, verdicts, Path("data/corrected"))
     with pytest.raises(UserError, match=r"--apply needs your own files, but data\.task is mrpc"):
@@ -338,12 +409,12 @@ def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:
 
 @pytest.mark.slow  # five runs with a tiny model
 def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMaker, tmp_path: Path) -> None:
-    """300 rows of which 12 have the wrong label, and the commands of docs/suspects.md."""
+    """300 rows, of which 12 have the wrong label, and the commands of docs/suspects.md."""
     (tmp_path / "project").mkdir()
     project = Project(tmp_path / "project", tiny(), tmp_path / "home")
     texts = [first for first, _, _ in demo.pairs(400)]
     labels = ["court" if "court" in text else "other" for text in texts]
-    flipped = set(range(5, 300, 25))
+    flipped = set(range(4, 300, 25))
     for name, numbers in (("train", range(300)), ("test", range(300, 400))):
         with (project.root / "data" / "custom" / f"{name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
@@ -367,7 +438,7 @@ def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMak
     assert re.search(r"^all +300 ", printed, re.M)
     path = project.root / "folds" / group / "suspects.csv"
     assert "data/custom/train.csv line" in path.with_suffix(".html").read_text()
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         suspects = list(csv.DictReader(file))
     assert len(flipped & {int(row["idx"]) for row in suspects[:16]}) >= 11
     for row in suspects:
@@ -382,7 +453,7 @@ def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMak
     assert sum(map(int, re.findall(r"\d+", changes[1]))) == 12
     for command in re.findall(r"^  (.*)$", printed, re.M):
         project.run("bash", "-c", f"{command} --name corrected" if command.startswith("dvc exp run") else command)
-    corrected = (project.root / "data" / "corrected" / "train.csv").read_text()
-    assert not re.search("court.*,other,", corrected)
+    corrected = (project.root / "data" / "corrected" / "train.jsonl").read_text()
+    assert not re.search('court.*"other"', corrected)
     comparison = project.run(python, "-m", "pipeline.compare", "main", "corrected")
     assert re.search(r"^test accuracy +\d+\.\d\d +\d+\.\d\d", comparison, re.M)

@@ -1,19 +1,21 @@
 """Write copies of the user's files with corrected labels."""
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from pipeline.cleaning.ranking import NO_LABELS, label_name
+from pipeline.cleaning.ranking import NO_LABELS
 from pipeline.cleaning.source_rows import SourceRows, load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.output import atomic_output
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import closest_match, listing, quoted
 from pipeline.params import DataParams
-from pipeline.sources.label_values import label_text
+from pipeline.sources.duplicates import hash_rows
 from pipeline.tabular.writing import writing_rows
 
 _LABEL, _SPLIT = "label", "split"  # columns of the copies
@@ -33,13 +35,14 @@ class Corrections(NamedTuple):
 
 
 def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corrections:
-    """Write a CSV for each of the user's files, with the columns that a run needs and the names of the classes.
+    """Write a JSON Lines file for each of the user's files, with the columns that a run needs.
 
-    Each row stays in its split. If the splits were made from train, its copy has a column with the split of each row.
+    The labels are the names of the classes, lists of names, or numbers. Each row stays in its split: if the splits
+    depend on the labels, the copy of train has a column with the split of each row.
 
     Args:
         verdicts: The rows of suspects.csv with a verdict, see `cleaning.report.read_verdicts`.
-        directory: It must not exist yet.
+        directory: A directory that does not exist yet.
 
     Raises:
         UserError: The data are not the user's own files or have changed, a verdict is not a label, or the directory
@@ -50,55 +53,63 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
     if directory.exists():
         raise UserError(f"{directory} exists. Remove it, or choose another directory with --out.")
     source = load_source_rows(params)
-    task = source.corpus.task
-    corrected = _labels_by_place(source, verdicts)
+    task, splits = source.corpus.task, source.corpus.splits
+    corrected = _corrected_labels(source, verdicts)
+    # Only this type of split looks at the labels, which will be different.
+    keep_splits = params.split.type == "stratify" and not params.split.column and len(splits) > len(source.files)
+    _require_free_names(params, [_LABEL, _SPLIT] if keep_splits else [_LABEL])
+    overrides = _overrides(params, task, directory, keep_splits)
     with atomic_output(directory) as draft:
-        draft.mkdir(parents=True)
+        draft.mkdir()
         for split in source.files:
-            with writing_rows(draft / f"{split}.csv") as write:
-                write(_columns(split, source, corrected), {})
-    labeled = source.labeled
-    changed = labeled[labeled["place"].isin(corrected)]
+            with writing_rows(draft / f"{split}.jsonl") as write:
+                write(_columns(split, source, corrected, keep_splits), {})
+    counts = {split: int(rows["place"].isin(corrected).sum()) for split, rows in splits.items()}
     return Corrections(
-        files=[directory / f"{split}.csv" for split in source.files],
-        counts={
-            split: count
-            for split, rows in source.corpus.splits.items()
-            if (count := int(rows["place"].isin(changed["place"]).sum()))
-        },
-        overrides=_overrides(params, task, directory, splits_are_made=len(source.corpus.splits) > len(source.files)),
+        files=[directory / f"{split}.jsonl" for split in source.files],
+        counts={split: count for split, count in counts.items() if count},
+        overrides=overrides,
     )
 
 
-def _labels_by_place(source: SourceRows, verdicts: pd.DataFrame) -> dict[str, str]:
-    """Return the corrected labels as they are written into a file, keyed by the place of the row.
+def _corrected_labels(source: SourceRows, verdicts: pd.DataFrame) -> dict[str, Any]:
+    """Return the labels that a verdict changes, keyed by the place of the row. They are encoded as in a corpus.
 
     Raises:
-        UserError: A verdict is not a label, or its row is not the same as in the data.
+        UserError: A verdict is not a label, a row has two verdicts, or its text is not the same as in the data.
     """
     task = source.corpus.task
     rows = source.labeled.set_index("idx")
-    corrected = {}
-    for suspect in verdicts.to_dict("records"):
-        row = rows.loc[suspect["idx"]] if suspect["idx"] in rows.index else None
-        if row is None or any(row[name] != suspect[name] for name in task.text_columns):
+    rows["hash"] = hash_rows(rows, task.text_columns)["row"]  # A spreadsheet may change line breaks.
+    corrected: dict[str, Any] = {}
+    for idx, verdict, text in zip(
+        verdicts["idx"], verdicts["verdict"], hash_rows(verdicts, task.text_columns)["row"], strict=True
+    ):
+        if idx not in rows.index or rows.loc[idx, "hash"] != text:
             raise UserError(
-                f"idx {suspect['idx']}: the text in the file with the verdicts is not the text in your data. If your "
-                "data have changed, run python -m pipeline.folds and python -m pipeline.suspects again."
+                f"idx {idx}: the text next to the verdict is not the text in your data. If your data have changed, run "
+                "python -m pipeline.folds and python -m pipeline.suspects again. If a spreadsheet has changed the "
+                "text, save the file as UTF-8."
             )
-        label = _checked(suspect["verdict"], task)
-        if label != _as_field(label_name(task, row["label"]), task):
-            corrected[row["place"]] = label
+        place = rows.loc[idx, "place"]
+        if place in corrected:
+            raise UserError(f"idx {idx} has two verdicts. Keep one.")
+        label = _parse_verdict(idx, verdict, task)
+        if not np.array_equal(label, rows.loc[idx, "label"]):
+            corrected[place] = label
     return corrected
 
 
-def _checked(verdict: str, task: Task) -> str:
-    """Return a verdict as it is written into a file. Raises UserError if it is not a label of the task."""
+def _parse_verdict(idx: int, verdict: str, task: Task) -> Any:
+    """Encode a verdict as a label of a corpus. Raises UserError if it is not a label of the task."""
     if task.problem_type == "regression":
         try:
-            return label_name(task, float(verdict))
+            number = float(verdict)
         except ValueError:
-            raise UserError(f"verdict: {quoted(verdict)} is not a number.") from None
+            number = np.nan
+        if not isfinite(number):
+            raise UserError(f"idx {idx}: the verdict {quoted(verdict)} is not a number.")
+        return number
     names = [verdict]
     if task.problem_type == "multi_label_classification":
         names = [] if verdict == NO_LABELS else [name.strip() for name in verdict.split("|")]
@@ -106,56 +117,78 @@ def _checked(verdict: str, task: Task) -> str:
         if name not in task.labels:
             match = closest_match(name, task.labels)
             hint = f" Did you mean {quoted(match)}?" if match else ""
-            raise UserError(f"verdict: {quoted(name)} is not a label. The labels are: {listing(task.labels)}.{hint}")
-    return _as_field("|".join(names) or NO_LABELS, task)
+            raise UserError(
+                f"idx {idx}: the verdict {quoted(name)} is not a label. The labels are: {listing(task.labels)}.{hint}"
+            )
+    if task.problem_type == "single_label_classification":
+        return task.labels.index(verdict)
+    return [int(label in names) for label in task.labels]
 
 
-def _as_field(label: str, task: Task) -> str:
-    """Return the name of a label as it is written into a file. Several labels are a list."""
-    if task.problem_type != "multi_label_classification" or label == NO_LABELS:
-        return label
-    return json.dumps(label.split("|"), ensure_ascii=False)
-
-
-def _columns(split: str, source: SourceRows, corrected: dict[str, str]) -> dict[str, list[Any]]:
+def _columns(split: str, source: SourceRows, corrected: dict[str, Any], keep_splits: bool) -> dict[str, list[Any]]:
     """Return the columns of the copy of a file, with all of its rows.
 
     Args:
-        corrected: The corrected labels, keyed by the place of the row.
+        corrected: See `_corrected_labels`.
+        keep_splits: Whether to add a column with the split of each row of train.
     """
-    corpus, file = source.corpus, source.files[split]
-    labels: dict[str, str] = {}
+    corpus, columns = source.corpus, source.files[split].columns
+    labels: dict[str, Any] = {}
     splits: dict[str, str] = {}
     for name, rows in corpus.splits.items():
         splits |= dict.fromkeys(rows["place"], name)
         if "label" in rows:
-            names = [_as_field(label_name(corpus.task, label), corpus.task) for label in rows["label"]]
-            labels |= dict(zip(rows["place"], names, strict=True))
+            labels |= dict(zip(rows["place"], rows["label"], strict=True))
     labels |= corrected
-    columns: dict[str, list[Any]] = {name: file.columns[name].tolist() for name in file.columns}
-    # A row that was dropped, because it has no text or no label, keeps what it has.
-    columns[_LABEL] = [labels.get(place) or label_text(label) or "" for place, label in file.labels.items()]
-    if split == TRAIN:
-        columns[_SPLIT] = [splits.get(place, TRAIN) for place in file.columns.index]
-    return columns
+    # A row that was dropped, because it has no text or no label, has no label, so that it is dropped again.
+    values = [_json_value(labels[place], corpus.task) if place in labels else None for place in columns.index]
+    copy = {**{name: columns[name].tolist() for name in columns}, _LABEL: values}
+    if keep_splits and split == TRAIN:
+        copy[_SPLIT] = [splits.get(place, TRAIN) for place in columns.index]
+    return copy
 
 
-def _overrides(params: DataParams, task: Task, directory: Path, splits_are_made: bool) -> list[str]:
+def _json_value(label: Any, task: Task) -> Any:
+    """Return the name of a class, the names of several labels, or a number."""
+    if task.problem_type == "regression":
+        return float(label)
+    if task.problem_type == "single_label_classification":
+        return task.labels[int(label)]
+    return [name for name, present in zip(task.labels, label, strict=True) if present]
+
+
+def _require_free_names(params: DataParams, names: list[str]) -> None:
+    """Raise UserError if a column that the copies need has a name that they use for something else."""
+    needed = [*params.text_column_names, *params.slice_columns, params.split.column]
+    for name in names:
+        if name in needed:
+            raise UserError(f'--apply writes a column "{name}", but your data have such a column. Rename yours.')
+
+
+def _overrides(params: DataParams, task: Task, directory: Path, keep_splits: bool) -> list[str]:
+    """Return the overrides with which a run uses the copies.
+
+    Raises:
+        UserError: DVC cannot read the name of a class in an override.
+    """
     values: dict[str, Any] = {
         "directory": str(directory),
         "label_column_name": _LABEL,
         "problem_type": task.problem_type,
-        "delimiter": None,
         "encoding": "utf-8",
-        "header": True,
     }
-    current = params.model_dump()
-    if task.labels:
-        values["id2label"] = [f"{name}={name}" for name in task.labels]
-    if splits_are_made:
+    if keep_splits:
         values |= {"split.type": "fixed", "split.column": _SPLIT}
-    return [
+    current = params.model_dump()
+    overrides = [
         f"data.{key}={json.dumps(value, ensure_ascii=False)}"
         for key, value in values.items()
         if current.get(key, ...) != value
     ]
+    if len(task.labels) > 1:
+        if odd := next((name for name in task.labels if any(sign in name for sign in '=\\\n"$')), None):
+            raise UserError(f'--apply cannot pass the label {quoted(odd)} to DVC. Use labels without = \\ $ or ".')
+        pairs = json.dumps([f"{name}={name}" for name in task.labels], ensure_ascii=False)
+        # DVC cannot replace a mapping by a list in one step.
+        overrides += ["data.id2label=null"] * bool(params.id2label) + [f"data.id2label={pairs}"]
+    return overrides

@@ -12,7 +12,7 @@ _SAMPLES = 200  # of the bootstrap
 
 
 class ErrorCount(NamedTuple):
-    """The estimated number of wrong labels, with a 95% confidence interval.
+    """The estimated number of wrong labels, with an interval for the choice of the rows.
 
     Attributes:
         name: The class that the rows are labeled as, or "all".
@@ -33,7 +33,7 @@ def count_errors(task: Task, predictions: Predictions) -> list[ErrorCount]:
     several classes, the row counts as the most probable one. In each class, the estimated proportion of wrong labels is
     the proportion of rows that count as another class, among those that count as any class ("confident joint",
     Northcutt, Jiang and Chuang 2021, https://doi.org/10.1613/jair.1.12125). Confident mistakes of the model count too,
-    so the estimate is usually too high. The interval is a bootstrap over the rows.
+    so the estimate is usually too high. The interval is a 95% bootstrap over the rows.
 
     Returns:
         The counts, with "all" first. Empty unless each example has exactly one class.
@@ -43,7 +43,7 @@ def count_errors(task: Task, predictions: Predictions) -> list[ErrorCount]:
     labels, probability = predictions.labels, predictions.probability
     assert probability is not None
     random = np.random.default_rng(0)
-    samples = [random.integers(len(labels), size=len(labels)) for _ in range(_SAMPLES)]
+    samples = (random.integers(len(labels), size=len(labels)) for _ in range(_SAMPLES))
     by_sample = np.array([_wrong_by_class(labels[sample], probability[sample]) for sample in samples])
     wrong = _wrong_by_class(labels, probability)
     counts = [_error_count("all", len(labels), wrong.sum(), by_sample.sum(axis=1))]
@@ -64,7 +64,7 @@ def _wrong_by_class(labels: Ints, probability: Values) -> Values:
     thresholds = np.full(len(wrong), np.inf)
     for c in np.unique(labels):
         thresholds[c] = probability[labels == c, c].mean()
-    confident = np.where(probability >= thresholds, probability, -1)
+    confident = np.where(probability >= thresholds - 1e-6, probability, -1)
     counts_as = np.where(confident.max(axis=1) >= 0, confident.argmax(axis=1), -1)
     for c in np.unique(labels):
         answers = counts_as[(labels == c) & (counts_as >= 0)]

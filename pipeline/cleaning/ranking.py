@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from pipeline.core.task import Task
-from pipeline.core.text import listing
 from pipeline.evaluation.metrics import Ints, Values, losses
 from pipeline.evaluation.predictions import Predictions
 from pipeline.sources.duplicates import hash_rows
 
-_LEAST, _MOST = 50, 1000  # rows to rank
-_PROPORTION = 0.1  # of all rows, within these bounds
+_PROPORTION = 0.1  # of all rows
+_FEWEST_ROWS, _MOST_ROWS = 50, 1000
 _FEATURES = 100_000
 _BATCH = 20  # rows whose similarity to all other rows is computed at once
-_DIFFERENT = 0.5  # standard deviations between two labels of a regression that count as different
+_SAME_TARGET = 0.5  # two labels of a regression differ if they are at least so many standard deviations apart
+_PLACES = 3  # of contradictory rows that are listed
 NO_LABELS = "[]"
 
 
 def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFrame:
-    """Return the most suspicious tenth of the rows, but 50 to 1,000 of them, the most suspicious one first.
+    """Return the most suspicious 10% of the rows (at least 50, at most 1,000), the most suspicious one first.
 
     A row is suspicious if the loss of its label is high for a model that was not trained on it (Chong, Hong and Manning
     2022, https://aclanthology.org/2022.findings-emnlp.330). For a regression, the loss is the squared error.
@@ -38,17 +38,20 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
         column.
     """
     loss = losses(task.problem_type, predictions.logits, predictions.labels).reshape(len(rows), -1).mean(axis=1)
-    count = min(max(round(_PROPORTION * len(rows)), _LEAST), _MOST)
+    count = min(max(round(_PROPORTION * len(rows)), _FEWEST_ROWS), _MOST_ROWS)
     worst = np.argsort(-loss, kind="stable")[:count]
-    nearest = _nearest_with_another_label(rows[task.text_columns], predictions.labels, worst)
+    encoded = predictions.labels
+    if task.problem_type == "regression":
+        encoded = encoded / encoded.std()
+    nearest = _nearest_with_another_label(rows[task.text_columns], encoded, worst)
     labels = np.array([label_name(task, label) for label in predictions.labels], dtype=object)
     columns = {"label": labels[worst], "prediction": [label_name(task, predictions.predicted[row]) for row in worst]}
     if predictions.probability is not None:
         columns["probability"] = _label_probability(predictions)[worst].round(4)
-    columns |= {"loss": loss[worst].round(4)}
+    columns |= {"loss": [float(f"{value:.4g}") for value in loss[worst]]}
     columns |= {name: rows[name].to_numpy()[worst] for name in task.text_columns}
     columns |= {"place": rows["place"].to_numpy()[worst], "idx": predictions.idx[worst]}
-    columns |= {"contradicts": _contradictions(rows, task)[worst]}
+    columns |= {"contradicts": _contradictions(rows, task, encoded, worst)}
     columns |= {"nearest_label": labels[nearest], "nearest_place": rows["place"].to_numpy()[nearest]}
     columns |= {f"nearest_{name}": rows[name].to_numpy()[nearest] for name in task.text_columns}
     return pd.DataFrame(columns)
@@ -72,14 +75,16 @@ def _label_probability(predictions: Predictions) -> Values:
     return np.take_along_axis(probability, labels[:, None], axis=1)[:, 0]
 
 
-def _contradictions(rows: pd.DataFrame, task: Task) -> NDArray[Any]:
-    """Return the places of the rows with the same texts and another label, or an empty text. Shape (n,)."""
-    hashes = hash_rows(rows, task.text_columns).set_axis(range(len(rows)))
+def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: Ints) -> list[str]:
+    """Return the places of the rows with the same texts and another label for each suspect. Most have none."""
+    hashes = hash_rows(rows, task.text_columns)["row"].to_numpy()
     places = rows["place"].to_numpy()
-    contradictions = np.full(len(rows), "", dtype=object)
-    for _, labels in hashes[hashes.duplicated("row", keep=False)].groupby("row")["label"]:
-        for row, label in labels.items():
-            contradictions[row] = listing(places[labels.index[labels != label]], 3)
+    contradictions = []
+    for suspect in suspects:
+        same_texts = np.flatnonzero(hashes == hashes[suspect])
+        others = same_texts[~_same_label(labels[same_texts], labels[[suspect]])[0]]
+        more = f" and {len(others) - _PLACES} more" if len(others) > _PLACES else ""
+        contradictions.append(", ".join(places[others[:_PLACES]]) + more)
     return contradictions
 
 
@@ -95,15 +100,15 @@ def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, suspects: I
     for start in range(0, len(suspects), _BATCH):
         batch = suspects[start : start + _BATCH]
         similarity = (features[batch] @ features.T).toarray()
-        similarity[_same_label(labels, batch)] = -1
+        similarity[_same_label(labels, labels[batch])] = -1
         nearest.append(similarity.argmax(axis=1))
     return np.concatenate(nearest)
 
 
-def _same_label(labels: Values, rows: Ints) -> NDArray[np.bool_]:
-    """Return which labels count as the same as those of some rows, shape (rows, n)."""
+def _same_label(labels: Values, references: Values) -> NDArray[np.bool_]:
+    """Return which labels count as the same as the references, shape (references, labels)."""
     if labels.ndim == 2:
-        return (labels[rows][:, None] == labels).all(axis=2)
+        return (references[:, None] == labels).all(axis=2)
     if np.issubdtype(labels.dtype, np.integer):
-        return labels[rows][:, None] == labels
-    return np.abs(labels[rows][:, None] - labels) < _DIFFERENT * labels.std()
+        return references[:, None] == labels
+    return np.abs(references[:, None] - labels) < _SAME_TARGET

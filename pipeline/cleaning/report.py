@@ -1,47 +1,60 @@
 """Write what `python -m pipeline.suspects` finds: suspects.csv, to be edited, and suspects.html, to be read."""
 
+import csv
 from pathlib import Path
 
 import pandas as pd
 
 from pipeline.cleaning.error_count import ErrorCount
 from pipeline.core.messages import UserError
+from pipeline.core.output import atomic_output
 from pipeline.core.task import Task
 from pipeline.core.text import quoted
 from pipeline.reporting.mistakes import pieces
 from pipeline.reporting.templates import SINGULAR, TEMPLATES
 from pipeline.tabular.reading import ColumnSelection, read_file
-from pipeline.tabular.writing import writing_rows
 
-_ON_PAGE = 50
+_ROWS_ON_PAGE = 50
 _VERDICT = "verdict"
+_COLUMNS = (_VERDICT, "label", "prediction", "probability", "loss", "place", "idx", "contradicts")
+
+
+def require_free_names(text_columns: list[str]) -> None:
+    """Raise UserError if a text column has the name of a column of suspects.csv."""
+    for name in text_columns:
+        if name in _COLUMNS or name.startswith("nearest_"):
+            raise UserError(f'suspects.csv has a column "{name}" of its own. Rename the text column in your data.')
+
+
+def require_no_verdicts(path: Path) -> None:
+    """Raise UserError if a file exists and has verdicts, which must not be overwritten."""
+    if path.exists() and len(read_verdicts(path, [])):
+        raise UserError(f"{path} has verdicts, which would be lost. Apply them with --apply, or move the file.")
 
 
 def write_suspects(path: Path, suspects: pd.DataFrame) -> None:
-    """Write the suspects with an empty column for the user's verdicts.
-
-    Raises:
-        UserError: The file exists and has verdicts.
-    """
-    if path.exists() and len(read_verdicts(path)):
-        raise UserError(f"{path} has verdicts, which would be lost. Apply them with --apply, or move the file.")
-    columns = {name: suspects[name].tolist() for name in suspects}
-    with writing_rows(path) as write:
-        write({_VERDICT: [""] * len(suspects), **columns}, {})
+    """Write the suspects with an empty column for the user's verdicts."""
+    rows = suspects.copy()
+    rows.insert(0, _VERDICT, "")
+    with atomic_output(path) as draft:
+        # Without the byte order mark, Excel reads UTF-8 as another encoding.
+        rows.to_csv(draft, index=False, encoding="utf-8-sig", quoting=csv.QUOTE_ALL, lineterminator="\n")
 
 
-def read_verdicts(path: Path) -> pd.DataFrame:
+def read_verdicts(path: Path, text_columns: list[str]) -> pd.DataFrame:
     """Return the rows with a verdict from a file that `write_suspects` has written and a person has edited.
 
-    The columns are "verdict", "idx" (a number), and the other columns as texts.
+    The columns are "verdict", "idx" (a number) and the text columns.
 
     Raises:
         UserError: The file cannot be read.
     """
     remedy = "Use a suspects.csv that python -m pipeline.suspects has written."
-    selection = ColumnSelection([_VERDICT, "idx"], keep_rest=True, remedy=remedy)
-    batches = [pd.DataFrame(batch.columns) for batch in read_file(path, selection)]
-    rows = pd.concat(batches)
+    names = [_VERDICT, "idx", *text_columns]
+    rows = pd.DataFrame(columns=names, dtype=str)
+    for batch in read_file(path, ColumnSelection(names, remedy=remedy)):
+        texts = {name: [batch.text(row, name) for row in range(len(batch.numbers))] for name in names}
+        rows = pd.concat([rows, pd.DataFrame(texts)])
     rows = rows[rows[_VERDICT].str.strip() != ""]
     if not (numbers := rows["idx"].str.fullmatch(r"\d+")).all():
         raise UserError(f"{path}: the idx {quoted(rows['idx'][~numbers].iloc[0])} is not a number. {remedy}")
@@ -56,7 +69,7 @@ def page(group: str, task: Task, suspects: pd.DataFrame, errors: list[ErrorCount
     """
     rows = [
         {**row, "texts": pieces([row[column] for column in task.text_columns])}
-        for row in suspects[:_ON_PAGE].to_dict("records")
+        for row in suspects[:_ROWS_ON_PAGE].to_dict("records")
     ]
     return TEMPLATES.get_template("suspects.html.jinja").render(
         group=group, task=task, singular=SINGULAR[task.noun], suspects=rows, errors=errors

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.messages import UserError
+from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
@@ -270,7 +270,7 @@ def compare(a: Side, b: Side) -> Comparison:
     _require_same_examples([*a.runs, *b.runs])
 
     task = a.runs[0].task
-    splits = sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
+    splits = _common_splits([*a.runs, *b.runs])
     return Comparison(
         a=a.title,
         b=b.title,
@@ -313,7 +313,7 @@ def _configuration(run: Run) -> dict[str, Any]:
 
 
 def _require_same_examples(runs: Sequence[Run]) -> None:
-    """Raise UserError if the runs were not scored on the same task and the same examples."""
+    """Raise UserError if the runs have different tasks, or different examples in the split of the verdict."""
     first, *rest = runs
     for run in rest:
         names = f"{first.name} and {run.name}"
@@ -321,15 +321,36 @@ def _require_same_examples(runs: Sequence[Run]) -> None:
             changes = _changes(asdict(first.task), asdict(run.task))
             differences = ", ".join(f"{key} ({left} and {right})" for key, (left, right) in changes.items())
             raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
-        for split in first.task.scored_splits:
-            left, right = first.predictions[split], run.predictions[split]
-            same_rows = np.array_equal(left.idx, right.idx) and np.array_equal(left.labels, right.labels)
-            if not same_rows or first.texts[split] != run.texts[split]:
-                noun = first.task.noun
-                raise UserError(
-                    f"{names} were scored on different {split} {noun} ({len(left.idx)} and {len(right.idx)}). Compare "
-                    f"runs on the same {noun}."
-                )
+        split, noun = _verdict_first(first.task)[0], first.task.noun
+        if not _have_same_examples(first, run, split):
+            raise UserError(
+                f"{names} were scored on different {split} {noun} ({len(first.texts[split])} and "
+                f"{len(run.texts[split])}). Compare runs on the same {noun}."
+            )
+
+
+def _have_same_examples(left: Run, right: Run, split: str) -> bool:
+    """Return whether the examples of a split have the same texts and the same labels in two runs."""
+    a, b = left.predictions[split], right.predictions[split]
+    same_labels = np.array_equal(a.idx, b.idx) and np.array_equal(a.labels, b.labels)
+    return same_labels and left.texts[split] == right.texts[split]
+
+
+def _verdict_first(task: Task) -> list[str]:
+    """Return the splits that can be compared. The split of the verdict comes first."""
+    return sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
+
+
+def _common_splits(runs: Sequence[Run]) -> list[str]:
+    """Return the splits whose examples are the same in all runs. The split of the verdict comes first."""
+    first, *rest = runs
+    splits = []
+    for split in _verdict_first(first.task):
+        if all(_have_same_examples(first, run, split) for run in rest):
+            splits.append(split)
+        else:
+            log.warning("%s is not compared, because its %s or their labels differ", split, first.task.noun)
+    return splits
 
 
 def _all_changes(a: Side, b: Side) -> dict[str, dict[str, tuple[Any, Any]]]:
