@@ -62,7 +62,7 @@ def label_name(task: Task, label: Any) -> str:
     if task.problem_type == "regression":
         return f"{label:.6g}"
     if task.problem_type == "single_label_classification":
-        return task.labels[label]
+        return task.labels[int(label)]
     return "|".join(name for name, present in zip(task.labels, label, strict=True) if present) or NO_LABELS
 
 
@@ -70,9 +70,10 @@ def _label_probability(predictions: Predictions) -> Values:
     """Return the probability of each row's label, or of its exact combination of labels, shape (n,)."""
     probability, labels = predictions.probability, predictions.labels
     assert probability is not None
-    if labels.ndim == 2:
-        return np.where(labels == 1, probability, 1 - probability).prod(axis=1)
-    return np.take_along_axis(probability, labels[:, None], axis=1)[:, 0]
+    if labels.ndim == 1:
+        return np.take_along_axis(probability, labels[:, None], axis=1)[:, 0]
+    combined: Values = np.where(labels == 1, probability, 1 - probability).prod(axis=1)
+    return combined
 
 
 def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: Ints) -> list[str]:
@@ -107,8 +108,9 @@ def _nearest_with_another_label(texts: pd.DataFrame, labels: Values, suspects: I
 
 def _same_label(labels: Values, references: Values) -> NDArray[np.bool_]:
     """Return which labels count as the same as the references, shape (references, labels)."""
+    same: NDArray[np.bool_] = references[:, None] == labels
     if labels.ndim == 2:
-        return (references[:, None] == labels).all(axis=2)
-    if np.issubdtype(labels.dtype, np.integer):
-        return references[:, None] == labels
-    return np.abs(references[:, None] - labels) < _SAME_TARGET
+        same = same.all(axis=2)
+    elif np.issubdtype(labels.dtype, np.floating):
+        same = np.abs(references[:, None] - labels) < _SAME_TARGET
+    return same
