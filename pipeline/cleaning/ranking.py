@@ -110,7 +110,7 @@ def _same_label(labels: Values, references: Values) -> NDArray[np.bool_]:
     """Return which labels count as the same as the references, shape (references, labels)."""
     same: NDArray[np.bool_] = references[:, None] == labels
     if labels.ndim == 2:
-        same = same.all(axis=2)
+        same = np.asarray(same.all(axis=2))
     elif np.issubdtype(labels.dtype, np.floating):
         same = np.abs(references[:, None] - labels) < _SAME_TARGET
     return same
