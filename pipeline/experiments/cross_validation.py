@@ -33,10 +33,10 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     if overridden(overrides, FOLD).predict.max_samples is not None:
         raise UserError("predict.max_samples must be null, so that the models predict all rows of their folds.")
     group = f"folds-{identity(overrides, FOLD)}-{k}"
-    experiments = {
-        number: Experiment(f"{group}-{number}", overrides, f"{FOLD}={number}/{k}", f"fold {number} of {k}")
+    experiments = [
+        Experiment(f"{group}-{number}", overrides, f"{FOLD}={number}/{k}", f"fold {number} of {k}")
         for number in range(1, k + 1)
-    }
+    ]
     run_group(group, experiments, jobs)
     side = read_side(group)
     directory = FOLDS / group

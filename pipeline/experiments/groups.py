@@ -11,6 +11,8 @@ from pipeline.experiments.render import SCORE_UNITS, by_title
 from pipeline.experiments.revisions import group_commits, read_metrics
 from pipeline.experiments.running import Experiment, run_group
 
+OPTIMISTIC = "The epoch was chosen on validation too, which makes these scores slightly optimistic."
+
 
 def group_name(overrides: list[str]) -> str:
     """Return `seeds-<identity>`. Raises UserError if `identity` does."""
@@ -24,10 +26,9 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
         UserError: A run failed. The other runs that have started end first.
     """
     group, params = group_name(overrides), overridden(overrides)
-    experiments = {
-        seed: Experiment(f"{group}-{seed}", overrides, f"{SEED}={seed}", f"seed {seed} of {n}")
-        for seed in range(1, n + 1)
-    }
+    experiments = [
+        Experiment(f"{group}-{seed}", overrides, f"{SEED}={seed}", f"seed {seed} of {n}") for seed in range(1, n + 1)
+    ]
     run_group(group, experiments, jobs)
     print("\n".join(_summary(group, n, params.train.keep)))
 
@@ -51,7 +52,7 @@ def _summary(group: str, n: int, keep: str) -> list[str]:
     if not any(title.startswith("test ") for title in evaluations[0]):
         caveats.append(ON_VALIDATION)
         if keep == "best":
-            caveats.append("The epoch was chosen on validation too, which makes these scores slightly optimistic.")
+            caveats.append(OPTIMISTIC)
     return [
         *aligned(rows, "right"),
         SCORE_UNITS,

@@ -4,16 +4,17 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.core.data_card import DATA_CARD, read_data_card
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import parse_details
 from pipeline.core.parquet import read_split
 from pipeline.core.paths import LINEAR, METRICS_DIR, PREDICTIONS, PROVENANCE, RAW
-from pipeline.core.task import TASK, Task, read_task
+from pipeline.core.task import TASK, TRAIN, Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.predictions import Predictions, load_predictions
 from pipeline.evaluation.signature import Signature, digest, signature
@@ -125,6 +126,16 @@ def read_metrics(commit: str, name: str) -> dict[str, Any]:
         ) from None
 
 
+def read_train_rows(name: str) -> int:
+    """Return how many training examples an experiment had, from the data card in its version of the data.
+
+    Raises:
+        UserError: The data is not in the cache.
+    """
+    with _opened(name, experiment_commits()[name]) as revision:
+        return read_data_card(revision.fetch(RAW, DATA_CARD)).splits[TRAIN].rows
+
+
 def _commit(name: str) -> str | None:
     """Return the commit of a name that git knows, or of the newest experiment with this name, or None."""
     experiment = experiment_commits().get(name)
@@ -154,6 +165,12 @@ def _read_run(name: str, commit: str | None) -> Run:
     Raises:
         UserError: The result is incomplete, mixes several runs, or is not in the cache.
     """
+    with _opened(name, commit) as revision:
+        return revision.run()
+
+
+@contextmanager
+def _opened(name: str, commit: str | None) -> "Iterator[_Revision]":
     from dvc.api import DVCFileSystem
     from dvc.repo import Repo
 
@@ -162,7 +179,7 @@ def _read_run(name: str, commit: str | None) -> Run:
     # Without a remote, DVC does not wait for files that are missing from the cache.
     config = {"core": {"remote": ""}, "cache": {"dir": cache}}
     with closing(DVCFileSystem(rev=commit, config=config)) as files, tempfile.TemporaryDirectory() as scratch:
-        return _Revision(name, commit, files, Path(scratch)).run()
+        yield _Revision(name, commit, files, Path(scratch))
 
 
 class _Revision(NamedTuple):
@@ -183,8 +200,8 @@ class _Revision(NamedTuple):
         self._warn_of_edits(parameters)
         if self.commit is None:
             self._require_recorded_outputs(hashes)
-        task = read_task(self._fetch(output, TASK), stages[-1])
-        directory = self._fetch(output, PROVENANCE, *(f"{split}.parquet" for split in task.scored_splits))
+        task = read_task(self.fetch(output, TASK), stages[-1])
+        directory = self.fetch(output, PROVENANCE, *(f"{split}.parquet" for split in task.scored_splits))
         provenance = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
         predictions = {split: load_predictions(directory, split, task, stages[-1]) for split in task.scored_splits}
         content = {
@@ -254,14 +271,14 @@ class _Revision(NamedTuple):
             )  # fmt: skip
 
     def _texts(self, output: Path, task: Task, split: str, predictions: Predictions) -> list[tuple[str, ...]]:
-        table = read_split(self._fetch(RAW, f"{split}.parquet"), split, "download")
+        table = read_split(self.fetch(RAW, f"{split}.parquet"), split, "download")
         # With predict.max_samples, only the first examples have predictions.
         columns = table.slice(0, len(predictions.idx)).to_pydict()
         if columns["idx"] != predictions.idx.tolist():
             raise self._error(f"{output} and {RAW} contain different {split} {task.noun}")
         return list(zip(*(columns[name] for name in task.text_columns), strict=True))
 
-    def _fetch(self, directory: Path, *names: str) -> Path:
+    def fetch(self, directory: Path, *names: str) -> Path:
         """Copy files from one of DVC's directories, and return the directory of the copies."""
         copies = self.scratch / directory
         copies.mkdir(parents=True, exist_ok=True)

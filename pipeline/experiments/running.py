@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from datetime import timedelta
@@ -18,7 +18,7 @@ from pipeline.core.run_directory import remove_run_directories
 from pipeline.core.yaml12 import read_yaml
 from pipeline.experiments.child_processes import DVC, ChildProcesses, dvc_environ, forwarding_signals
 from pipeline.experiments.identity import as_dvc_override, identity
-from pipeline.experiments.revisions import experiment_commits, group_commits
+from pipeline.experiments.revisions import experiment_commits
 from pipeline.params import LOCK
 
 _SETUP_LOCK = Path(".dvc", "tmp", "pipeline-setup.lock")  # DVC's own .gitignore covers this directory.
@@ -35,6 +35,7 @@ class Experiment(NamedTuple):
         varied: The override that differs between the runs of a group, such as "train.seed=2".
         title: The beginning of each log line about the experiment, such as "seed 2 of 5".
         stages: The stages to run, together with the stages that they need. Empty means all stages.
+        fraction: The proportion of the training examples that it learns from, to estimate its time.
     """
 
     name: str
@@ -42,40 +43,47 @@ class Experiment(NamedTuple):
     varied: str
     title: str
     stages: Sequence[str] = ()
+    fraction: float = 1.0
 
 
-def run_group(group: str, experiments: Mapping[int, Experiment], jobs: int) -> None:
-    """Run the experiments of a seed group or a fold group that are not finished, `jobs` at a time.
-
-    Args:
-        group: The name of the group.
-        experiments: Keyed by the number of the seed or the fold.
+def run_group(group: str, experiments: Sequence[Experiment], jobs: int) -> None:
+    """Run the experiments of a seed group, a fold group or a learning curve that are not finished, `jobs` at a time.
 
     Raises:
         UserError: A run failed. The other runs that have started end first.
     """
-    finished = group_commits(group)
-    missing = [experiment for number, experiment in experiments.items() if number not in finished]
+    finished = experiment_commits()
+    missing = [experiment for experiment in experiments if experiment.name not in finished]
     log.info("%s: %d of %d runs are finished", group, len(experiments) - len(missing), len(experiments))
     if missing:
-        log.info("%s", _cost(len(missing)))
-    with closing(run_all(missing, jobs, estimate=True)) as failures:
+        log.info("%s", cost([experiment.fraction for experiment in missing]))
+    require_success(missing, jobs)
+
+
+def require_success(experiments: Sequence[Experiment], jobs: int) -> None:
+    """Run experiments. Raises UserError if a run failed. The other runs that have started end first."""
+    with closing(run_all(experiments, jobs, estimate=True)) as failures:
         if failure := next(failures, None):
             raise UserError(failure)
 
 
-def _cost(runs: int) -> str:
-    """Say how much time and disk space some runs need, if each one needs as much as the run in dvc.lock."""
+def cost(fractions: Sequence[float]) -> str:
+    """Say how much time and disk space some runs need, compared with the run in dvc.lock.
+
+    Args:
+        fractions: See `Experiment.fraction`. The time for predictions and the disk space do not depend on it.
+    """
+    runs = len(fractions)
     try:
         timing = json.loads((METRICS_DIR / "timing.json").read_text(encoding="utf-8"))
-        seconds = timing["train"]["seconds"] + timing["predict"]["seconds"]
+        seconds = sum(fractions) * timing["train"]["seconds"] + runs * timing["predict"]["seconds"]
         outputs = read_yaml(LOCK)["stages"]["train"]["outs"]
         [size] = [output["size"] for output in outputs if output["path"] == CLASSIFIER.as_posix()]
     except (OSError, ValueError, TypeError, KeyError, UserError):
         return f"runs to go: {runs}. This directory has no result yet, so the time is not known."
     return (
-        f"runs to go: {runs}. One after the other, they take about {timedelta(seconds=round(runs * seconds))}, and "
-        f"{runs * size / 1e9:.1f} GB of DVC's cache, if each one is like the last run in this directory."
+        f"runs to go: {runs}. One after the other, they take about {timedelta(seconds=round(seconds))}, and "
+        f"{runs * size / 1e9:.1f} GB of DVC's cache, judging by the last run in this directory."
     )
 
 
@@ -95,26 +103,28 @@ def run_all(experiments: Sequence[Experiment], jobs: int, estimate: bool = False
     for key in ("user.name", "user.email"):
         if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
             raise UserError(f'git has no {key}, but DVC commits each experiment. Run: git config {key} "..."')
-    queue, running = list(experiments), set[Future[str | None]]()
-    began, finished = time.monotonic(), 0
+    queue, running = list(experiments), dict[Future[str | None], Experiment]()
+    began, finished = time.monotonic(), 0.0
     with forwarding_signals() as children, ThreadPoolExecutor(jobs) as pool:
         try:
             while queue or running:
                 # If all runs were submitted at once, the pool would start the next run after a failure, before the
                 # caller could stop.
                 while queue and len(running) < jobs:
-                    running.add(pool.submit(_run, queue.pop(0), children))
-                ended, running = wait(running, return_when=FIRST_COMPLETED)
-                for failure in [run.result() for run in ended]:
+                    experiment = queue.pop(0)
+                    running[pool.submit(_run, experiment, children)] = experiment
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                finished += sum(running.pop(future).fraction for future in ended)
+                for failure in [future.result() for future in ended]:
                     if children.signals:
                         return
                     if failure:
                         yield failure
-                finished += len(ended)
-                remaining = len(experiments) - finished
+                remaining = [*running.values(), *queue]
                 if estimate and remaining:
-                    seconds = (time.monotonic() - began) / finished * remaining
-                    log.info("runs to go: %d, about %s", remaining, timedelta(seconds=round(seconds)))
+                    work = sum(run.fraction for run in remaining)
+                    seconds = (time.monotonic() - began) / finished * work
+                    log.info("runs to go: %d, about %s", len(remaining), timedelta(seconds=round(seconds)))
         finally:  # This is also reached if the caller stops at a failure.
             if running and not children.signals:
                 log.info("waiting for the other runs to finish; press Ctrl-C to interrupt them")

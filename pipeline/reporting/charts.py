@@ -188,6 +188,32 @@ def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:
     return _layered(reference, intervals, points, height=26 * len(rows))
 
 
+def training_sizes(points: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[str, Any]], name: str) -> Spec:
+    """Draw a metric against the number of training rows: the points, the curve through them and its continuation.
+
+    Args:
+        points: Each has `rows`, `value`, `low` and `high`.
+        curve: The same, but without `low` and `high` before the last point.
+        name: The name of the metric.
+    """
+    largest, end = points[-1]["rows"], curve[-1]["rows"]
+    is_error = METRICS[name].scale == "error"
+    scale = alt.Scale(type="log", domain=[points[0]["rows"], end], nice=False, padding=12)
+    ticks = alt.Axis(values=[*(point["rows"] for point in points), end], format=",", grid=False)
+    x = alt.X("rows:Q", title="training rows", scale=scale, axis=ticks)
+    axis = alt.Axis(tickCount=5) if is_error else _PERCENT
+    y = alt.Y("value:Q", title=f"validation {METRICS[name].title}", axis=axis, scale=alt.Scale(zero=False))
+    line = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] <= largest])).mark_line().encode(x=x, y=y)
+    beyond = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] >= largest])).encode(x=x)
+    band = beyond.mark_area(opacity=0.2).encode(y="low:Q", y2="high:Q")
+    measured = alt.Chart(pd.DataFrame(points)).encode(x=x)
+    intervals = measured.mark_rule(style="interval").encode(y="low:Q", y2="high:Q")
+    marks = measured.mark_point(filled=True, size=70, opacity=1).encode(
+        y=y, tooltip=[alt.Tooltip("rows:Q", format=","), alt.Tooltip("value:Q", format=".3f" if is_error else ".1%")]
+    )
+    return _layered(band, line, beyond.mark_line(strokeDash=[6, 3]).encode(y=y), intervals, marks, height=320)
+
+
 def _names(field: str, names: Sequence[str]) -> alt.Y:
     axis = alt.Axis(labelLimit=170, ticks=False, domain=False)
     return alt.Y(f"{field}:N", sort=list(dict.fromkeys(names)), title=None, axis=axis)

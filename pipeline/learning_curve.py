@@ -1,0 +1,67 @@
+"""Train on samples of train of different sizes, and predict how much more labeled rows would help.
+
+The scores, the chart and the prediction are written to learning_curves/NAME OF THE CURVE.
+
+Examples:
+  # All rows, a half, a quarter, an eighth and a sixteenth of them, each with the seeds 1 to 3:
+  python -m pipeline.learning_curve
+  # Four sizes with five seeds each, two runs at a time, with another learning rate:
+  python -m pipeline.learning_curve --points 4 --seeds 5 --jobs 2 -S train.lr=1e-4
+  # After Ctrl-C or a kill, repeat the command to continue.
+
+More: docs/learning_curve.md
+"""
+
+from pathlib import Path
+
+from pipeline.cli import add_group_options, as_command, command_parser
+from pipeline.core.messages import UserError
+from pipeline.core.output import write_json, write_text
+from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
+from pipeline.experiments.learning_curve import as_text, describe_gains, run_learning_curve
+from pipeline.experiments.power_law import FEWEST_SIZES
+
+LEARNING_CURVES = Path("learning_curves")
+
+
+def learning_curve(points: int, seeds: int, overrides: list[str], jobs: int) -> None:
+    """Run the learning curve, write curve.json and curve.html, and print the table and the prediction.
+
+    Raises:
+        UserError: An argument is out of bounds, or `run_learning_curve` raises it.
+    """
+    if points < FEWEST_SIZES:
+        raise UserError(f"--points must be at least {FEWEST_SIZES}, got {points}. A curve has three parameters.")
+    if seeds < 2:
+        raise UserError(f"--seeds must be at least 2, got {seeds}. A single run does not show how scores vary.")
+    if jobs < 1:
+        raise UserError(f"--jobs must be at least 1, got {jobs}.")
+    from pipeline.reporting.training_sizes import training_sizes_page  # It takes half a second to import.
+
+    content = run_learning_curve(points, seeds, overrides, jobs)
+    directory = LEARNING_CURVES / content["name"]
+    write_json(directory / "curve.json", content)
+    write_text(directory / "curve.html", training_sizes_page(content, describe_gains(content)))
+    print("\n".join([*as_text(content), f"Chart: {directory / 'curve.html'}"]))
+
+
+def main() -> None:
+    parser = command_parser("learning_curve", __doc__)
+    parser.add_argument(
+        "--points", metavar="NUMBER", type=int, default=5,
+        help="number of sizes, at least 3; each one is half of the next larger one (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seeds", metavar="NUMBER", type=int, default=3,
+        help="run each size with the seeds 1 to NUMBER, at least 2 (default: %(default)s)",
+    )  # fmt: skip
+    add_group_options(parser)
+    arguments = parser.parse_args()
+    with as_command():
+        require_locked()
+        require_locked(REQUIREMENTS, REPORT_PACKAGES)
+        learning_curve(arguments.points, arguments.seeds, arguments.overrides, arguments.jobs)
+
+
+if __name__ == "__main__":
+    main()
