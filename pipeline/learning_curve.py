@@ -25,18 +25,14 @@ LEARNING_CURVES = Path("learning_curves")
 
 
 def learning_curve(points: int, seeds: int, overrides: list[str], jobs: int) -> None:
-    """Run the learning curve, write curve.json and curve.html, and print the table and the prediction.
-
-    Raises:
-        UserError: An argument is out of bounds, or `run_learning_curve` raises it.
-    """
+    """Run the learning curve, write its files, and print the table and the prediction."""
     if points < FEWEST_SIZES:
         raise UserError(f"--points must be at least {FEWEST_SIZES}, got {points}. A curve has three parameters.")
     if seeds < 2:
         raise UserError(f"--seeds must be at least 2, got {seeds}. A single run does not show how scores vary.")
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
-    from pipeline.reporting.training_sizes import training_sizes_page  # It takes half a second to import.
+    from pipeline.reporting.page import training_sizes_page  # Importing it takes longer than everything else.
 
     content = run_learning_curve(points, seeds, overrides, jobs)
     directory = LEARNING_CURVES / content["name"]

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -18,6 +18,8 @@ from pipeline.evaluation.uncertainty import (
     jackknife,
     score_intervals,
 )
+from pipeline.experiments import power_law as power_law_module
+from pipeline.experiments.power_law import plausible_curves, predicted_errors
 
 pytestmark = pytest.mark.slow
 
@@ -258,6 +260,74 @@ def test_equal_learners_on_the_same_folds_are_called_different_in_at_most_5_perc
         rows.append([n, k, alarms["accuracy"] / SIMULATIONS, alarms["f1"] / SIMULATIONS])
     table("Equal learners that are called different (%)", ["rows", "folds", "accuracy", "F1"], rows)
     assert max(rate for row in rows for rate in row[2:]) <= 0.055
+
+
+def power_law(low: float, high: float, exponent: float) -> Callable[[Floats], Floats]:
+    """Return a curve of the error by the proportion of rows, from `high` with 1/16 of the rows to `low` with all."""
+    factor = (high - low) / (1 - 16**-exponent)
+    return lambda part: high - factor + factor * (16 * part) ** -exponent
+
+
+def logistic(start: float, end: float, middle: float, slope: float) -> Callable[[Floats], Floats]:
+    """Return a curve of the error that falls fastest after `middle` doublings of 1/16 of the rows."""
+    return lambda part: end + (start - end) / (1 + np.exp(slope * (np.log2(16 * part) - middle)))
+
+
+LEARNING_CURVES = {
+    "power law, 60 to 90%, exponent 0.6": power_law(0.1, 0.4, 0.6),
+    "power law, 60 to 90%, exponent 1": power_law(0.1, 0.4, 1),
+    "power law, 70 to 85%, exponent 0.3": power_law(0.15, 0.3, 0.3),
+    "fast, then nearly flat": logistic(0.45, 0.1, 1, 1.2),
+    "flat at 88%": lambda part: 0.12 + 0 * part,
+    "accelerates until a quarter of the rows": logistic(0.43, 0.07, 2, 1.1),
+}
+
+
+def simulated_errors(
+    curve: Callable[[Floats], Floats], parts: Floats, n: int, seeds: int, random: np.random.Generator
+) -> Floats:
+    """Return the jackknives of the error of each run, with a proportion of the rows each, on the same n examples.
+
+    The standard deviation of the accuracy between seeds is 1.0 points with all rows and 2.6 points with a sixteenth.
+    """
+    mean_ease = stats.norm.ppf(1 - curve(parts))[:, None, None]
+    deviation = 0.01 * parts[:, None, None] ** -0.35 / stats.norm.pdf(mean_ease)
+    shapes = {TWO_CONFIGURATIONS: (n,), ONE_CONFIGURATION - TWO_CONFIGURATIONS: (len(parts), 1, n)}
+    shapes[1 - ONE_CONFIGURATION] = (len(parts), seeds, n)
+    ease = mean_ease + deviation * random.standard_normal((len(parts), seeds, 1))
+    ease = ease + sum(np.sqrt(variance) * random.standard_normal(shape) for variance, shape in shapes.items())
+    labels = np.arange(n) % 2
+    return 1 - class_jackknives(labels, np.where(ease > 0, labels, 1 - labels))["accuracy"]
+
+
+def test_the_intervals_of_a_learning_curve_cover_the_truth_in_about_80_percent_of_cases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(power_law_module, "_DRAWS", 400)
+    simulations, seeds, parts, random, rows = 300, 3, 0.5 ** np.arange(4, -1, -1), np.random.default_rng(0), []
+    for (name, curve), n in itertools.product(LEARNING_CURVES.items(), (300, 1000)):
+        measured, gains, bounds = 0, 0, np.zeros(2)
+        true_gain = float(curve(np.array(1.0)) - curve(np.array(2.0)))
+        for _ in range(simulations):
+            errors = simulated_errors(curve, parts, n, seeds, random)
+            # The mean score of the full size, which is measured too, from the sizes up to half of the rows.
+            curves = plausible_curves(2 * parts[:-1], errors[:-1])
+            noise = np.sqrt(errors[:-1, :, 0].var(axis=1, ddof=1).mean() / seeds) * random.standard_normal(400)
+            low, high = np.quantile(predicted_errors(curves, 2) + noise, [0.1, 0.9])
+            measured += low <= errors[-1, :, 0].mean() <= high
+            # The true gain from twice the rows, from all sizes.
+            curves = plausible_curves(parts, errors)
+            interval = np.quantile(predicted_errors(curves, 1) - predicted_errors(curves, 2), [0.1, 0.9])
+            gains += interval[0] - 1e-6 <= true_gain <= interval[1]
+            bounds += interval
+        interval_of_gain = "{:.1f} to {:.1f}".format(*100 * bounds / simulations)
+        rows.append([name, n, measured / simulations, gains / simulations, f"{100 * true_gain:.1f}", interval_of_gain])
+    header = ["curve", "examples", "full size covered", "gain covered", "true gain", "mean interval"]
+    table("80% intervals of learning curves (%), 3 seeds, 5 sizes", header, rows)
+    # No interval from the first half can foresee where a curve that still accelerates will bend.
+    for name, _, *coverage, _, _ in rows:
+        if "accelerates" not in str(name):
+            assert min(coverage) >= 0.77, name
 
 
 @pytest.mark.parametrize("n", [240, 1000])

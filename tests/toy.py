@@ -1,7 +1,8 @@
 """A toy pipeline with the outputs of the real one, to test the commands that read results.
 
 It has no model. A prediction is right if a random number, which depends on the seed and the pair, is below
-0.7 + 100 lr. In a regression, the random number sets the error, which gets smaller with a higher lr.
+0.7 + 100 lr. In a regression, the random number sets the error, which gets smaller with a higher lr. With more or fewer
+training examples than 64, the toy is a bit better or worse.
 """
 
 import copy
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.data_card import DataCard, SplitCard
 from pipeline.core.paths import LINEAR, PREDICTIONS, PROVENANCE, RAW
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
@@ -65,6 +67,7 @@ stages:
       - metrics/diagnostics.json: {cache: false}
       - metrics/evaluation.json: {cache: false}
 """
+TRAIN_ROWS = 512  # in the data card; there are no training examples
 HOSTILE = "| a <b>table</b> @everyone `code` [link](https://example.org) \x1b[31m\nand a line"
 
 
@@ -74,6 +77,7 @@ def download(root: Path, params: Params) -> None:
     (root / RAW).mkdir(parents=True, exist_ok=True)
     task = task_by_name(params.data.task)
     task.write(root / RAW)
+    DataCard(splits={"train": SplitCard(rows=TRAIN_ROWS)}, leakage=[], shifts={}, warnings=[]).write(root / RAW)
     for split, n in (("validation", 100), ("test", 300)):
         rows = [
             {"idx": 2 * i, "label": min(i % 3, 1), "sentence1": f"{split} pair {i}", "sentence2": HOSTILE}
@@ -147,20 +151,21 @@ def write_predictions(root: Path, directory: Path, params: Params, checkpoint: s
         "parameters": {"seed": train.seed},
     }
     (root / directory / PROVENANCE).write_text(json.dumps(provenance))
+    gain = 1 / 8 - (train.max_train_samples or TRAIN_ROWS) ** -0.5
     for split in ("validation", "test"):
         rows = []
         examples = pq.read_table(root / "data" / "raw" / f"{split}.parquet").to_pylist()
         for row in examples[: params.predict.max_samples]:
             die = random.Random(f"{train.seed} {row['idx']}").random()
             if task.labels:
-                prediction = row["label"] if die < 0.7 + 100 * train.lr else 1 - row["label"]
+                prediction = row["label"] if die < 0.7 + 100 * train.lr + gain else 1 - row["label"]
                 confidence = 0.5 + abs(die - 0.7) / 2
                 logits = {
                     "logit_0": 0.0,
                     "logit_1": math.log(confidence / (1 - confidence)) * (1 if prediction else -1),
                 }
             else:
-                prediction = row.get("label", 0) + (die - 0.5) / (1 + 1000 * train.lr)
+                prediction = row.get("label", 0) + (die - 0.5) * (1 - gain) / (1 + 1000 * train.lr)
                 logits = {"logit_0": prediction}
             known = {name: row[name] for name in ("idx", "label") if name in row}
             rows.append({**known, "prediction": prediction, **logits})

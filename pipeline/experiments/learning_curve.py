@@ -7,13 +7,13 @@ import numpy as np
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
-from pipeline.evaluation.metrics import METRICS, Floats
+from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import difference, jackknife
 from pipeline.experiments.comparison import Side, degenerate, judged_by
 from pipeline.experiments.groups import OPTIMISTIC, group_name
 from pipeline.experiments.identity import SEED, overridden
-from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves
+from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import experiment_commits, read_runs, read_train_rows
 from pipeline.experiments.running import Experiment, cost, require_success, run_group
@@ -22,7 +22,6 @@ SIZE = "train.max_train_samples"
 _SPLIT = "validation"
 _FEWEST_ROWS = 20  # in the smallest sample
 _BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, inf)}
-_DRAWN = 40  # points of the curve
 _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
     "The gains hold only for new rows from the same source as the rows of train.",
@@ -37,8 +36,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     run comes first, because the data card in its version of the data says how many rows there are.
 
     Raises:
-        UserError: A run failed, after the other runs that have started have ended; or train has too few rows, or
-            the sample size is already set.
+        UserError: The size is already set, train has too few rows, or a run failed.
     """
     params = overridden(overrides)
     if params.train.max_train_samples is not None:
@@ -52,9 +50,8 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
         log.info("%s", cost(fractions * seeds))
         require_success([first], 1)
 
-    all_rows = read_train_rows(first.name)
-    rows = [int(all_rows * fraction) for fraction in fractions]
-    _require_enough(all_rows, sizes)
+    rows = [int(read_train_rows(first.name) * fraction) for fraction in fractions]
+    _require_enough(rows)
     settings = [overrides, *([*overrides, f"{SIZE}={number}"] for number in rows[1:])]
     groups = [group_name(setting) for setting in settings]
     experiments = [
@@ -67,83 +64,63 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     ]  # fmt: skip
     run_group(name, experiments, jobs)
 
-    sides = []
-    for size in reversed(range(sizes)):
-        runs = [run for run in read_runs(groups[size]) if run.seed <= seeds]  # Another command may have run more.
-        sides.append(Side(groups[size], [judged_by(run, params.evaluate.metrics) for run in runs]))
+    sides = [
+        # Another command may have run more seeds.
+        Side(name, [judged_by(run, params.evaluate.metrics) for run in read_runs(name) if run.seed <= seeds])
+        for name in reversed(groups)
+    ]
     caveats = [OPTIMISTIC, *_CAVEATS] if params.train.keep == "best" else _CAVEATS
     return {"name": name, "caveats": caveats, **_content(sides, rows[::-1])}
 
 
-def _require_enough(rows: int, sizes: int) -> None:
-    """Raise UserError if the smallest sample would have too few rows."""
-    if rows // 2 ** (sizes - 1) >= _FEWEST_ROWS:
-        return
-    most = (rows // _FEWEST_ROWS).bit_length()
-    if most < FEWEST_SIZES:
-        needed = _FEWEST_ROWS * 2 ** (FEWEST_SIZES - 1)
-        raise UserError(f"train has {rows:,} rows, but a learning curve needs at least {needed}.")
-    raise UserError(
-        f"train has {rows:,} rows, so the smallest of {sizes} samples would have {rows // 2 ** (sizes - 1)}. The "
-        f"smallest one needs at least {_FEWEST_ROWS} rows. Type --points {most}."
-    )
+def _require_enough(rows: list[int]) -> None:
+    """Raise UserError if the smallest sample, the last one, has too few rows."""
+    if rows[-1] < _FEWEST_ROWS:
+        points = (rows[0] // _FEWEST_ROWS).bit_length()
+        remedy = f"Type --points {points}." if points >= FEWEST_SIZES else "That is too few for a learning curve."
+        raise UserError(
+            f"train has {rows[0]:,} rows, so the smallest of {len(rows)} samples would have {rows[-1]} rows, and it "
+            f"needs at least {_FEWEST_ROWS}. {remedy}"
+        )
 
 
 def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
-    """Compute the scores of each size, the curve through them, and what more rows would change.
-
-    Args:
-        sides: The seed groups, the one with the smallest sample first.
-        rows: The number of rows of each one.
-    """
-    last = sides[-1].runs[0]
-    metric, name, largest = METRICS[last.task.metrics[0]], last.task.metrics[0], rows[-1]
-    predictions = [[run.predictions[_SPLIT] for run in side.runs] for side in sides]
-    jackknives = np.array(
-        [[jackknife(name, run.labels, run.predicted, run.probability) for run in runs] for runs in predictions]
-    )
-    is_error = metric.scale == "error"
-    curves = plausible_curves(np.array(rows), jackknives if is_error else 1 - jackknives)
-
-    def predicted_scores(numbers: list[int]) -> Floats:
-        errors = curves.errors(numbers)
-        return errors if is_error else 1 - errors
-
-    now = predicted_scores([largest])
-
-    def changes(number: int) -> list[float]:
-        """Return the 10%, 50% and 90% quantiles of the score with this number of rows minus the score with all rows."""
-        quantiles: list[float] = np.quantile(predicted_scores([number]) - now, [0.1, 0.5, 0.9]).tolist()
-        return quantiles
-
-    points = []
-    for side, number, runs in zip(sides, rows, jackknives, strict=True):
-        mean = difference(np.zeros_like(runs), runs, same_seeds=True)
+    """Compute the scores, the curve through them, and what more rows would change, from the smallest sample on."""
+    task, largest = sides[-1].runs[0].task, rows[-1]
+    metric = METRICS[task.metrics[0]]
+    scores, points = [], []
+    for side, number in zip(sides, rows, strict=True):
+        runs = [run.predictions[_SPLIT] for run in side.runs]
+        values = np.array([jackknife(task.metrics[0], run.labels, run.predicted, run.probability) for run in runs])
+        mean = difference(np.zeros_like(values), values, same_seeds=True)
         low, high = np.clip([mean.low, mean.high], *_BOUNDS[metric.scale]).tolist()
+        scores.append(values)
         points.append({
-            "rows": number, "group": side.name, "scores": runs[:, 0].tolist(), "value": mean.value, "low": low,
+            "rows": number, "group": side.name, "scores": values[:, 0].tolist(), "value": mean.value, "low": low,
             "high": high, "warning": degenerate(side, _SPLIT),
         })  # fmt: skip
-    curve = []
-    for number in sorted({*rows, *np.geomspace(rows[0], 2 * largest, _DRAWN).astype(int).tolist(), 2 * largest}):
-        low, middle, high = np.clip(np.median(now) + changes(number), *_BOUNDS[metric.scale]).tolist()
-        # The band is the uncertainty of the change from here on. The points have intervals of their own.
-        band = {"low": low, "high": high} if number >= largest else {}
-        curve.append({"rows": number, "value": middle, **band})
-    gains = []
-    for more in (_round_down(largest // part) for part in (4, 2, 1)):
-        low, middle, high = changes(largest + more)
-        gains.append({"rows": more, "value": middle, "low": low, "high": high})
+    best = 0 if metric.scale == "error" else 1  # the score without an error
+    curves = plausible_curves(np.array(rows) / largest, np.abs(best - np.array(scores)))
+    now = predicted_errors(curves, 1)
+
+    def change(number: int, start: float = 0.0) -> dict[str, Any]:
+        """Return the median and the 80% interval of how much better or worse the score is than with all rows."""
+        changes = metric.sign * (now - predicted_errors(curves, number / largest))
+        low, value, high = (start + np.quantile(changes, [0.1, 0.5, 0.9])).tolist()
+        return {"rows": number, "value": value, "low": low, "high": high}
+
+    drawn = np.geomspace(rows[0], 2 * largest).astype(int).tolist()
+    level = float(best - metric.sign * np.median(now))
+    more = [part - part % 10 ** (len(f"{part}") - 2) for part in (largest // 4, largest // 2, largest)]  # two digits
     return {
-        "metric": name, "examples": len(predictions[0][0].labels), "noun": last.task.noun, "points": points,
-        "curve": curve, "gains": gains, "signature": as_line(sides[-1].signature),
-    }  # fmt: skip
-
-
-def _round_down(number: int) -> int:
-    """Keep the first two digits."""
-    unit = 10 ** max(len(str(number)) - 2, 0)
-    return number // unit * unit
+        "metric": task.metrics[0],
+        "examples": len(runs[0].idx),
+        "noun": task.noun,
+        "points": points,
+        "curve": [change(number, level) for number in sorted({*rows, *drawn, 2 * largest})],
+        "gains": [change(largest + number) | {"rows": number} for number in more],
+        "signature": as_line(sides[-1].signature),
+    }
 
 
 def describe_gains(content: dict[str, Any]) -> list[str]:
@@ -164,11 +141,11 @@ def as_text(content: dict[str, Any]) -> list[str]:
     for point in points:
         value, low, high = (metric.format(point[key], 2) for key in ("value", "low", "high"))
         table.append([point["group"], f"{point['rows']:,}", f"{len(point['scores'])}", value, f"{low} to {high}"])
+    examples = f"{content['examples']:,} {_SPLIT} {content['noun']}"
     return [
         *aligned(table, "right"),
         SCORE_UNITS,
-        f"The intervals reflect the choice of seeds and of examples ({content['examples']:,} {_SPLIT} "
-        f"{content['noun']}).",
+        f"The intervals reflect the choice of seeds and of examples ({examples}).",
         *(f"Warning: {point['warning']}." for point in points if point["warning"]),
         "",
         *describe_gains(content),

@@ -127,11 +127,7 @@ def read_metrics(commit: str, name: str) -> dict[str, Any]:
 
 
 def read_train_rows(name: str) -> int:
-    """Return how many training examples an experiment had, from the data card in its version of the data.
-
-    Raises:
-        UserError: The data is not in the cache.
-    """
+    """Return the number of training examples in an experiment's data. Raises UserError if it is not in the cache."""
     with _opened(name, experiment_commits()[name]) as revision:
         return read_data_card(revision.fetch(RAW, DATA_CARD)).splits[TRAIN].rows
 

@@ -68,11 +68,7 @@ def require_success(experiments: Sequence[Experiment], jobs: int) -> None:
 
 
 def cost(fractions: Sequence[float]) -> str:
-    """Say how much time and disk space some runs need, compared with the run in dvc.lock.
-
-    Args:
-        fractions: See `Experiment.fraction`. The time for predictions and the disk space do not depend on it.
-    """
+    """Say how much time and disk space runs with these fractions need, judging by the run in dvc.lock."""
     runs = len(fractions)
     try:
         timing = json.loads((METRICS_DIR / "timing.json").read_text(encoding="utf-8"))

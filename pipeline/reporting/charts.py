@@ -189,12 +189,9 @@ def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:
 
 
 def training_sizes(points: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[str, Any]], name: str) -> Spec:
-    """Draw a metric against the number of training rows: the points, the curve through them and its continuation.
+    """Draw a metric against the number of training rows: the points with intervals, and the curve through them.
 
-    Args:
-        points: Each has `rows`, `value`, `low` and `high`.
-        curve: The same, but without `low` and `high` before the last point.
-        name: The name of the metric.
+    The points and the curve are those of curve.json. The band of the curve is drawn after the last point.
     """
     largest, end = points[-1]["rows"], curve[-1]["rows"]
     is_error = METRICS[name].scale == "error"
@@ -205,13 +202,16 @@ def training_sizes(points: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[
     y = alt.Y("value:Q", title=f"validation {METRICS[name].title}", axis=axis, scale=alt.Scale(zero=False))
     line = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] <= largest])).mark_line().encode(x=x, y=y)
     beyond = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] >= largest])).encode(x=x)
-    band = beyond.mark_area(opacity=0.2).encode(y="low:Q", y2="high:Q")
-    measured = alt.Chart(pd.DataFrame(points)).encode(x=x)
-    intervals = measured.mark_rule(style="interval").encode(y="low:Q", y2="high:Q")
-    marks = measured.mark_point(filled=True, size=70, opacity=1).encode(
-        y=y, tooltip=[alt.Tooltip("rows:Q", format=","), alt.Tooltip("value:Q", format=".3f" if is_error else ".1%")]
+    scores = alt.Chart(pd.DataFrame(points)).encode(x=x)
+    tooltip = [alt.Tooltip("rows:Q", format=","), alt.Tooltip("value:Q", format=".3f" if is_error else ".1%")]
+    return _layered(
+        beyond.mark_area(opacity=0.2).encode(y="low:Q", y2="high:Q"),
+        line,
+        beyond.mark_line(strokeDash=_DASHES[1]).encode(y=y),
+        scores.mark_rule(style="interval").encode(y="low:Q", y2="high:Q"),
+        scores.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip),
+        height=320,
     )
-    return _layered(band, line, beyond.mark_line(strokeDash=[6, 3]).encode(y=y), intervals, marks, height=320)
 
 
 def _names(field: str, names: Sequence[str]) -> alt.Y:

@@ -1,7 +1,7 @@
-"""The report: one HTML page that needs no network."""
+"""The report, and the page of a learning curve: HTML pages that need no network."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import compress
 from typing import Any
@@ -76,6 +76,17 @@ def page(results: Results) -> str:
         },
         warnings=[*results.card.warnings, *_truncation_warnings(results)],
         worse_slices=_worse_slices(slices[main], task.metrics[0], results.evaluation[main][task.metrics[0]]),
+    )
+
+
+def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) -> str:
+    """Render the page of a learning curve from the content of curve.json, and the predictions in words."""
+    return TEMPLATES.get_template("training_sizes.html.jinja").render(
+        content,
+        chart=charts.training_sizes(content["points"], content["curve"], content["metric"]),
+        meaning=METRICS[content["metric"]].meaning,
+        script=charts.javascript(),
+        sentences=sentences,
     )
 
 
