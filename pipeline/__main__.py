@@ -16,10 +16,10 @@ def listing() -> list[str]:
     commands = {path.stem: path.read_text(encoding="utf-8").splitlines()[0].strip('".') for path in modules}
     return [
         'Stages, in order. "dvc repro" runs the ones that a change affects:',
-        *(f"  {name:13} {description}" for name, description in stages.items()),
+        *(f"  {name:15} {description}" for name, description in stages.items()),
         "",
         "Commands:",
-        *(f"  {name:13} {description}" for name, description in commands.items()),
+        *(f"  {name:15} {description}" for name, description in commands.items()),
         "",
         'Run one with "python -m pipeline.NAME". Add --help for options and examples.',
     ]

@@ -1,4 +1,4 @@
-"""Train on samples of train of different sizes, and predict how much more labeled rows would help.
+"""Predict how much more labeled rows would help, by training on samples of different sizes.
 
 The scores, the chart and the prediction are written to learning_curves/NAME OF THE CURVE.
 
