@@ -28,6 +28,7 @@ from pipeline.evaluate import evaluate
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.params import load_params
 from pipeline.report import data_title
+from pipeline.reporting.page import training_sizes_page
 
 TASK = TASKS["pairs"]
 PAIRS = {split: SIZES[split] for split in TASK.splits}
@@ -899,3 +900,41 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     mistake = page.locator(".mistake").first
     expect(mistake).to_contain_text("Row 0: the model is 99.9% sure of “equivalent”.")
     expect(page.locator(".mistake mark").first).to_be_visible()
+
+
+def learning_curve_content() -> dict[str, Any]:
+    """Return the content of a curve.json."""
+
+    def entry(rows: int, value: float) -> dict[str, Any]:
+        return {"rows": rows, "value": value, "low": value - 0.02, "high": value + 0.03}
+
+    points = [
+        entry(rows, value) | {"group": f"seeds-{rows}", "scores": [value - 0.01, value + 0.01], "warning": ""}
+        for rows, value in ((160, 0.6), (320, 0.7), (640, 0.754))
+    ]
+    points[0]["warning"] = "seeds-160 is <degenerate>"
+    return {
+        "name": "curve-0-3x2", "caveats": ["The form is <assumed>."], "metric": "f1", "examples": 120, "noun": "texts",
+        "points": points, "curve": [entry(rows, rows**0.1 / 2.5) for rows in (160, 300, 640, 900, 1280)],
+        "gains": [], "signature": "task:<mine>",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_the_page_of_a_learning_curve_needs_no_network_and_fits_a_phone(
+    width: int, scheme: str, browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "curve.html"
+    file.write_text(training_sizes_page(learning_curve_content(), ["320 more rows: <a lot>"]))
+    page, requests, messages = open_page(browser, file, width, scheme)
+    assert (requests, messages) == ([file.as_uri()], [])
+    for name in ("symbol", "line", "area", "rule"):
+        assert page.locator(f"svg .mark-{name} path, svg .mark-{name} line").count() > 0, name
+    assert page.locator("svg .mark-symbol path").count() == 3
+    ticks = page.locator("svg .role-axis-label text").all_text_contents()
+    assert {"160", "320", "640", "1,280"} <= set(ticks)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for text in ("320 more rows: <a lot>", "seeds-160 is <degenerate>", "The form is <assumed>.", "task:<mine>"):
+        expect(page.get_by_text(text)).to_be_visible()
+    expect(page.get_by_role("row", name="640 75.4 73.4 to 78.4 74.4, 76.4 seeds-640")).to_be_visible()
+    page.close()
