@@ -21,8 +21,6 @@ from pipeline.core.packages import REPORT_PACKAGES, REQUIREMENTS, require_locked
 from pipeline.experiments.learning_curve import as_text, describe_gains, run_learning_curve
 from pipeline.experiments.power_law import FEWEST_SIZES
 
-LEARNING_CURVES = Path("learning_curves")
-
 
 def learning_curve(points: int, seeds: int, overrides: list[str], jobs: int) -> None:
     """Run the learning curve, write its files, and print the table and the prediction."""
@@ -35,7 +33,7 @@ def learning_curve(points: int, seeds: int, overrides: list[str], jobs: int) -> 
     from pipeline.reporting.page import training_sizes_page  # Importing it takes longer than everything else.
 
     content = run_learning_curve(points, seeds, overrides, jobs)
-    directory = LEARNING_CURVES / content["name"]
+    directory = Path("learning_curves", content["name"])
     write_json(directory / "curve.json", content)
     write_text(directory / "curve.html", training_sizes_page(content, describe_gains(content)))
     print("\n".join([*as_text(content), f"Chart: {directory / 'curve.html'}"]))

@@ -4,6 +4,8 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,14 +16,24 @@ from toy import TRAIN_ROWS, experiment, restore
 
 from pipeline.core.messages import UserError
 from pipeline.evaluation.metrics import Floats
+from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments import running
+from pipeline.experiments.comparison import Side
 from pipeline.experiments.groups import group_name
-from pipeline.experiments.learning_curve import SIZE, _require_enough, as_text, describe_gains, run_learning_curve
+from pipeline.experiments.learning_curve import (
+    SIZE,
+    _content,
+    _require_enough,
+    as_text,
+    describe_gains,
+    run_learning_curve,
+)
 from pipeline.experiments.power_law import fit, plausible_curves, predicted_errors
-from pipeline.experiments.revisions import experiment_commits, group_commits, read_runs
+from pipeline.experiments.revisions import Run, experiment_commits, group_commits, read_runs
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.learning_curve import learning_curve
 from pipeline.reporting.charts import training_sizes
+from pipeline.sources.demo import DEMO
 
 MULTIPLES = np.array([1 / 16, 1 / 8, 1 / 4, 1 / 2, 1])
 OVERRIDES = ["train.max_train_samples=null"]  # tests/params.yaml has a limit
@@ -229,24 +241,60 @@ def test_degenerate_runs_are_reported(toy: Project) -> None:
     counts = [int((re.findall(r"degenerate in (\d) of 3", point["warning"]) or [0])[0]) for point in content["points"]]
     assert counts == expected
     assert max(counts) > 0
-    assert "\n".join(as_text(content)).count("Warning: seeds-") == np.count_nonzero(counts)
+    text = "\n".join(as_text(content))
+    assert text.count("Warning: seeds-") == np.count_nonzero(counts)
+    assert content["curve"] == content["gains"] == []
+    assert "No prediction: at least 3 sizes, including all rows, must have no degenerate run." in text
+
+
+@pytest.mark.parametrize("degenerate_size", [160, 1280])
+def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: int) -> None:
+    """It could pull the curve down, although the model has only failed to learn."""
+    labels, luck = np.arange(400) % 2, np.random.default_rng(0).random(400)
+
+    def side(rows: int, *, collapsed: bool) -> Side:
+        random, runs = np.random.default_rng(rows), []
+        for seed in (1, 2):
+            right = luck < 0.95 - 3 * rows**-0.5 + 0.01 * random.standard_normal()
+            predicted = np.zeros(400, dtype=int) if collapsed else np.where(right, labels, 1 - labels)
+            logits = np.zeros((400, 2))
+            predictions = Predictions(np.arange(400), labels, predicted, logits, logits + 0.5, None)
+            names = {name: name for name in ("task", "metrics", "validation", "checkpoint", "code")}
+            values = {"name": f"{rows}-{seed}", "task": DEMO, "signature": names | {"seed": f"{seed}"}}
+            runs.append(SimpleNamespace(predictions={"validation": predictions}, **values))
+        return Side(f"{rows}", cast("list[Run]", runs))
+
+    rows = [160, 320, 640, 1280]
+    clean = _content([side(number, collapsed=False) for number in rows[1:]], rows[1:])
+    assert clean["gains"][-1]["high"] > 0.005
+    content = _content([side(number, collapsed=number == degenerate_size) for number in rows], rows)
+    assert [bool(point["warning"]) for point in content["points"]] == [number == degenerate_size for number in rows]
+    if degenerate_size == 160:
+        assert content["gains"] == clean["gains"]
+    else:
+        assert content["gains"] == [], "without the score of all rows, nothing is predicted"
+    assert len(training_sizes(content["points"], content["curve"], "accuracy")["layer"]) == 5
 
 
 def test_smaller_samples_take_less_time_in_the_estimate(
     toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
+    record(toy, [512], 1, train__epochs="6")
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     for output in lock["stages"]["train"]["outs"]:
         output["size"] = 3 * 10**8
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
     Path("metrics", "timing.json").write_text('{"train": {"seconds": 100.0}, "predict": {"seconds": 20.0}}')
     monkeypatch.setattr(running, "_run", lambda experiment, children: f"{experiment.title} failed")
-    with pytest.raises(UserError, match="run 1 of 6 failed"):
+    with pytest.raises(UserError, match=r"^run 1 of 6 failed$"):
         run_learning_curve(3, 2, [*OVERRIDES, "train.epochs=5"], 1)
+    with pytest.raises(UserError, match=r"^run 2 of 6, 512 rows failed$"):
+        run_learning_curve(3, 2, [*OVERRIDES, "train.epochs=6"], 1)
     restore(toy)
-    # Six predictions of 20 seconds, and twice 100, 50 and 25 seconds of training.
-    assert any("runs to go: 6. One after the other, they take about 0:07:50, and 1.8 GB" in m for m in caplog.messages)
+    estimates = re.findall(r"runs to go: (\d)\. .* about ([\d:]+), and (\S+) GB", "\n".join(caplog.messages))
+    # Twice 100, 50 and 25 seconds of training, and six predictions of 20 seconds. Then one run is finished.
+    assert estimates == [("6", "0:07:50", "1.8"), ("5", "0:05:50", "1.5")]
 
 
 def test_smaller_samples_take_less_time_in_the_remaining_time(

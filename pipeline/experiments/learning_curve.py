@@ -1,6 +1,5 @@
 """Learning curves: train on nested samples of train, and extrapolate how much the score would gain from more rows."""
 
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,16 @@ from pipeline.experiments.running import Experiment, cost, require_success, run_
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
 _FEWEST_ROWS = 20  # in the smallest sample
-_BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, inf)}
+_BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, np.inf)}
 _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
     "The gains hold only for new rows from the same source as the rows of train.",
     "The form of the curve is an assumption, so there is no prediction beyond twice the number of rows.",
 ]
+_NO_PREDICTION = (
+    f"No prediction: at least {FEWEST_SIZES} sizes, including all rows, must have no degenerate run. Try more "
+    "train.epochs, another train.lr or fewer --points."
+)
 
 
 def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) -> dict[str, Any]:
@@ -50,7 +53,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
         log.info("%s", cost(fractions * seeds))
         require_success([first], 1)
 
-    rows = [int(read_train_rows(first.name) * fraction) for fraction in fractions]
+    rows = (read_train_rows(first.name) * np.array(fractions)).astype(int).tolist()
     _require_enough(rows)
     settings = [overrides, *([*overrides, f"{SIZE}={number}"] for number in rows[1:])]
     groups = [group_name(setting) for setting in settings]
@@ -66,8 +69,8 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
 
     sides = [
         # Another command may have run more seeds.
-        Side(name, [judged_by(run, params.evaluate.metrics) for run in read_runs(name) if run.seed <= seeds])
-        for name in reversed(groups)
+        Side(group, [judged_by(run, params.evaluate.metrics) for run in read_runs(group) if run.seed <= seeds])
+        for group in reversed(groups)
     ]
     caveats = [OPTIMISTIC, *_CAVEATS] if params.train.keep == "best" else _CAVEATS
     return {"name": name, "caveats": caveats, **_content(sides, rows[::-1])}
@@ -88,19 +91,26 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
     """Compute the scores, the curve through them, and what more rows would change, from the smallest sample on."""
     task, largest = sides[-1].runs[0].task, rows[-1]
     metric = METRICS[task.metrics[0]]
-    scores, points = [], []
+    scores, points = [], []  # A size with a degenerate run has a point but no scores, so the curve leaves it out.
     for side, number in zip(sides, rows, strict=True):
         runs = [run.predictions[_SPLIT] for run in side.runs]
         values = np.array([jackknife(task.metrics[0], run.labels, run.predicted, run.probability) for run in runs])
         mean = difference(np.zeros_like(values), values, same_seeds=True)
         low, high = np.clip([mean.low, mean.high], *_BOUNDS[metric.scale]).tolist()
-        scores.append(values)
         points.append({
             "rows": number, "group": side.name, "scores": values[:, 0].tolist(), "value": mean.value, "low": low,
             "high": high, "warning": degenerate(side, _SPLIT),
         })  # fmt: skip
+        scores += [] if points[-1]["warning"] else [values]
+    content = {
+        "metric": task.metrics[0], "examples": len(runs[0].idx), "noun": task.noun, "points": points,
+        "signature": as_line(sides[-1].signature),
+    }  # fmt: skip
+    if len(scores) < FEWEST_SIZES or points[-1]["warning"]:
+        return content | {"curve": [], "gains": []}
+    multiples = np.array([point["rows"] / largest for point in points if not point["warning"]])
     best = 0 if metric.scale == "error" else 1  # the score without an error
-    curves = plausible_curves(np.array(rows) / largest, np.abs(best - np.array(scores)))
+    curves = plausible_curves(multiples, np.abs(best - np.array(scores)))
     now = predicted_errors(curves, 1)
 
     def change(number: int, start: float = 0.0) -> dict[str, Any]:
@@ -112,26 +122,19 @@ def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
     drawn = np.geomspace(rows[0], 2 * largest).astype(int).tolist()
     level = float(best - metric.sign * np.median(now))
     more = [part - part % 10 ** (len(f"{part}") - 2) for part in (largest // 4, largest // 2, largest)]  # two digits
-    return {
-        "metric": task.metrics[0],
-        "examples": len(runs[0].idx),
-        "noun": task.noun,
-        "points": points,
-        "curve": [change(number, level) for number in sorted({*rows, *drawn, 2 * largest})],
-        "gains": [change(largest + number) | {"rows": number} for number in more],
-        "signature": as_line(sides[-1].signature),
-    }
+    curve = [change(number, level) for number in sorted({*rows, *drawn, 2 * largest})]
+    return content | {"curve": curve, "gains": [change(largest + extra) | {"rows": extra} for extra in more]}
 
 
 def describe_gains(content: dict[str, Any]) -> list[str]:
-    """Return a sentence about each of the gains in curve.json."""
+    """Return a sentence about each of the gains in curve.json, or about why there are none."""
     metric = METRICS[content["metric"]]
     unit = f"in {_SPLIT} {metric.title}" if metric.scale == "error" else f"points of {_SPLIT} {metric.title}"
     return [
         f"{gain['rows']:,} more rows: {metric.format_difference(gain['low'])} to "
         f"{metric.format_difference(gain['high'])} {unit} (80% interval)"
         for gain in content["gains"]
-    ]
+    ] or [_NO_PREDICTION]
 
 
 def as_text(content: dict[str, Any]) -> list[str]:

@@ -193,7 +193,7 @@ def training_sizes(points: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[
 
     The points and the curve are those of curve.json. The band of the curve is drawn after the last point.
     """
-    largest, end = points[-1]["rows"], curve[-1]["rows"]
+    largest, end = points[-1]["rows"], (curve or points)[-1]["rows"]
     is_error = METRICS[name].scale == "error"
     scale = alt.Scale(type="log", domain=[points[0]["rows"], end], nice=False, padding=12)
     ticks = alt.Axis(values=[*(point["rows"] for point in points), end], format=",", grid=False)
