@@ -28,7 +28,7 @@ _CAVEATS = [
 ]
 _NO_PREDICTION = (
     f"No prediction: at least {FEWEST_SIZES} sizes, including all rows, must have no degenerate run. Try more "
-    "train.epochs, another train.lr or fewer --points."
+    "train.epochs, a smaller train.batch_size or another train.lr."
 )
 
 

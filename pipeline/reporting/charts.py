@@ -204,10 +204,9 @@ def training_sizes(points: Sequence[Mapping[str, Any]], curve: Sequence[Mapping[
     beyond = alt.Chart(pd.DataFrame([row for row in curve if row["rows"] >= largest])).encode(x=x)
     scores = alt.Chart(pd.DataFrame(points)).encode(x=x)
     tooltip = [alt.Tooltip("rows:Q", format=","), alt.Tooltip("value:Q", format=".3f" if is_error else ".1%")]
+    band = beyond.mark_area(opacity=0.2).encode(y="low:Q", y2="high:Q")
     return _layered(
-        beyond.mark_area(opacity=0.2).encode(y="low:Q", y2="high:Q"),
-        line,
-        beyond.mark_line(strokeDash=_DASHES[1]).encode(y=y),
+        *([band, line, beyond.mark_line(strokeDash=_DASHES[1]).encode(y=y)] if curve else []),
         scores.mark_rule(style="interval").encode(y="low:Q", y2="high:Q"),
         scores.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip),
         height=320,
