@@ -39,7 +39,6 @@ SETTINGS = {
     "data.problem_type": "single_label_classification",
     "data.split.fractions": "[0.9,0.1,0]",
     "model.checkpoint": MINILM,
-    "train.epochs": "3",
     "train.metric_for_best_model": "null",
     "evaluate.metrics": "null",
 }
@@ -153,6 +152,8 @@ def table(results: dict[str, Any], tasks: list[str]) -> str:
     lines = [f"| task | runs | accuracy | {' | '.join(rankings)} |", f"|{'---|' * (len(rankings) + 3)}"]
     for task in tasks:
         runs = [result for name, result in results.items() if name.rpartition("-")[0] == task]
+        if not runs:
+            continue
         cells = [
             " / ".join(
                 f"{100 * np.mean([run[ranking][score] for run in runs]):.0f}" for score in ("precision", "auprc")

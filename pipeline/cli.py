@@ -61,7 +61,7 @@ def command_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
 
 
 def add_group_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a command that runs a seed group or a fold group."""
+    """Add the options of a command that runs a seed group, a fold group or a learning curve."""
     parser.add_argument(
         "-S", "--set-param", dest="overrides", metavar="KEY=VALUE", action="append", default=[],
         help='change a key of params.yaml in every run, as in "dvc exp run"; can be repeated (default: params.yaml as '

@@ -29,8 +29,6 @@ def main() -> None:
     with as_command():
         if arguments.k < 2:
             raise UserError(f"--k must be at least 2, got {arguments.k}.")
-        if arguments.jobs < 1:
-            raise UserError(f"--jobs must be at least 1, got {arguments.jobs}.")
         require_locked()
         run_folds(arguments.k, arguments.overrides, arguments.jobs)
 

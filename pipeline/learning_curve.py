@@ -28,8 +28,6 @@ def learning_curve(points: int, seeds: int, overrides: list[str], jobs: int) -> 
         raise UserError(f"--points must be at least {FEWEST_SIZES}, got {points}. A curve has three parameters.")
     if seeds < 2:
         raise UserError(f"--seeds must be at least 2, got {seeds}. A single run does not show how scores vary.")
-    if jobs < 1:
-        raise UserError(f"--jobs must be at least 1, got {jobs}.")
     from pipeline.reporting.page import training_sizes_page  # Importing it takes longer than everything else.
 
     content = run_learning_curve(points, seeds, overrides, jobs)

@@ -27,8 +27,6 @@ def main() -> None:
     with as_command():
         if arguments.n < 2:
             raise UserError(f"--n must be at least 2, got {arguments.n}. A single run has no standard deviation.")
-        if arguments.jobs < 1:
-            raise UserError(f"--jobs must be at least 1, got {arguments.jobs}.")
         require_locked()
         run_seeds(arguments.n, arguments.overrides, arguments.jobs)
 

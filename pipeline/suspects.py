@@ -37,8 +37,9 @@ import shlex
 
 import numpy as np
 import pandas as pd
+from pydantic import ValidationError
 
-from pipeline.cleaning.corrections import correct
+from pipeline.cleaning.corrections import correct, require_own_files
 from pipeline.cleaning.error_count import count_errors
 from pipeline.cleaning.ranking import rank
 from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
@@ -95,7 +96,11 @@ def _require_same_settings(side: Side, params: DataParams) -> None:
     recorded = {
         key.removeprefix("data."): value for key, value in side.folds[0].parameters.items() if key.startswith("data.")
     }
-    settings = DataParams.model_validate(recorded | {"split": recorded["split"] | {"fold": params.split.fold}})
+    try:
+        settings = DataParams.model_validate(recorded | {"split": recorded["split"] | {"fold": params.split.fold}})
+    except (KeyError, ValidationError):
+        message = f"{side.name} ran with a version of the pipeline that has other parameters. Run pipeline.folds again."
+        raise UserError(message) from None
     if differing := [key for key in DataParams.model_fields if getattr(settings, key) != getattr(params, key)]:
         keys = ", ".join(f"data.{key}" for key in differing)
         raise UserError(f"{side.name} ran with values of {keys} that differ from params.yaml. Set them there.")
@@ -114,9 +119,10 @@ def apply_verdicts(file: Path, out: Path) -> None:
     """Write copies of the user's files with the verdicts as labels, and print how to train with them.
 
     Raises:
-        UserError: `correct` does, or the file has no verdicts.
+        UserError: `require_own_files` or `correct` raises it, or the file has no verdicts.
     """
     params = load_params().data
+    require_own_files(params, out)
     verdicts = read_verdicts(file, params.text_column_names)
     if verdicts.empty:
         raise UserError(f"{file} has no verdicts. Write the right label of a row into its column verdict.")

@@ -328,7 +328,7 @@ def test_runs_on_different_data_are_rejected(column: str, sides: dict[str, Side]
         compare(sides["main"], Side("worse", [changed_run]))
 
 
-def test_a_split_with_other_labels_is_left_out_unless_the_verdict_is_about_it(
+def test_a_split_with_different_labels_is_left_out_unless_the_verdict_is_about_it(
     sides: dict[str, Side], caplog: pytest.LogCaptureFixture
 ) -> None:
     """After labels of train and validation were corrected, test is still the same."""
@@ -338,7 +338,7 @@ def test_a_split_with_other_labels_is_left_out_unless_the_verdict_is_about_it(
     corrected_run = run._replace(predictions=run.predictions | {"validation": corrected})
     comparison = compare(sides["main"], Side("worse", [corrected_run]))
     assert list(comparison.splits) == ["test"]
-    assert "validation is not compared, because its pairs or their labels differ" in caplog.messages
+    assert "validation is left out, because its pairs or their labels differ" in caplog.messages
     assert "test accuracy" in as_text(comparison)
 
 

@@ -23,7 +23,9 @@ from pipeline.experiments.groups import group_name
 from pipeline.experiments.learning_curve import (
     SIZE,
     _content,
+    _interval,
     _require_enough,
+    _warnings,
     as_text,
     describe_gains,
     run_learning_curve,
@@ -119,13 +121,13 @@ def test_the_smallest_sizes_do_not_decide_alone() -> None:
 
 
 def test_too_few_rows_are_rejected_with_the_number_of_points_that_is_possible() -> None:
-    _require_enough([320, 160, 80, 40, 20])
-    message = r"^train has 319 rows, .* 5 samples would have 19 rows, .* at least 20\. Type --points 4\.$"
+    _require_enough([160, 80, 40, 20, 10])
+    message = r"^train has 159 rows, .* 5 samples would have 9 rows, .* at least 10\. Use --points 4\.$"
     with pytest.raises(UserError, match=message):
-        _require_enough([319, 159, 79, 39, 19])
-    _require_enough([319, 159, 79, 39])
-    with pytest.raises(UserError, match=r"^train has 79 rows, .* too few for a learning curve\.$"):
-        _require_enough([79, 39, 19])
+        _require_enough([159, 79, 39, 19, 9])
+    _require_enough([159, 79, 39, 19])
+    with pytest.raises(UserError, match=r"^train has 39 rows, .* too few rows for a learning curve\.$"):
+        _require_enough([39, 19, 9])
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_the_curve_of_an_error_falls(toy: Project) -> None:
 
 
 def test_degenerate_runs_are_reported(toy: Project) -> None:
-    """Of two examples with different labels, a run that is wrong about one has the same prediction for both."""
+    """With two examples of different classes, a run that is wrong about one has the same prediction for both."""
     groups = record(toy, [512, 256, 128], 3, predict__max_samples="2", train__lr="1e-5")
     content = run_learning_curve(3, 3, [*OVERRIDES, "predict.max_samples=2", "train.lr=1e-5"], 1)
     expected = []
@@ -244,7 +246,7 @@ def test_degenerate_runs_are_reported(toy: Project) -> None:
     text = "\n".join(as_text(content))
     assert text.count("Warning: seeds-") == np.count_nonzero(counts)
     assert content["curve"] == content["gains"] == []
-    assert "No prediction: at least 3 sizes, including all rows, must have no degenerate run." in text
+    assert "This curve gives no prediction." in text
 
 
 @pytest.mark.parametrize("degenerate_size", [160, 1280])
@@ -273,10 +275,29 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
         assert content["gains"] == clean["gains"]
     else:
         assert content["gains"] == [], "without the score of all rows, nothing is predicted"
+    assert all(entry["rows"] >= 320 and 0 <= entry["value"] <= 1 for entry in content["curve"])
     layers = training_sizes(content["points"], content["curve"], "accuracy")["layer"]
     assert len(layers) == (5 if content["curve"] else 2), (
         "without a curve, only the points and their intervals are drawn"
     )
+
+
+def test_a_score_that_falls_with_more_rows_gives_a_warning() -> None:
+    points = [{"value": value, "warning": ""} for value in (0.8, 0.9, 0.85)]
+    content = {"metric": "accuracy", "points": points, "gains": [{}]}
+    assert _warnings(content) == [
+        "Warning: The score with all rows is not the best one, so the curve does not fit well."
+    ]
+    assert not _warnings({**content, "points": points[:2]})
+    assert not _warnings({**content, "metric": "rmse", "points": [points[1], points[0]]})
+
+
+def test_a_perfect_score_has_an_interval() -> None:
+    labels = np.arange(100) % 2
+    run = Predictions(np.arange(100), labels, labels, np.zeros((100, 2)), np.full((100, 2), 0.5), None)
+    low, high = _interval("accuracy", np.ones((3, 101)), run)
+    assert 0.95 < low < 0.98
+    assert high == 1
 
 
 def test_smaller_samples_take_less_time_in_the_estimate(

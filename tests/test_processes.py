@@ -157,7 +157,7 @@ def read_table(file: Path) -> pd.DataFrame:
 
 
 def history(directory: Path) -> list[dict[str, float]]:
-    """Return the numbers in the learning curves, except for the epoch, which the Trainer counts in forward passes."""
+    """Return the numbers in the training curves, except for the epoch, which the Trainer counts in forward passes."""
     with (directory / "metrics/plots/history.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [{key: float(row[key]) for key in ("step", "loss", "score", "lr") if row[key]} for row in rows]

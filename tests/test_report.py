@@ -909,12 +909,12 @@ def learning_curve_content() -> dict[str, Any]:
         return {"rows": rows, "value": value, "low": value - 0.02, "high": value + 0.03}
 
     points = [
-        entry(rows, value) | {"group": f"seeds-{rows}", "scores": [value - 0.01, value + 0.01], "warning": ""}
+        entry(rows, value) | {"group": f"seeds-{rows}", "scores": [value - 0.01, value + 0.01]}
         for rows, value in ((160, 0.6), (320, 0.7), (640, 0.754))
     ]
-    points[0]["warning"] = "seeds-160 is <degenerate>"
     return {
-        "name": "curve-0-3x2", "caveats": ["The form is <assumed>."], "metric": "f1", "examples": 120, "noun": "texts",
+        "name": "curve-0-3x2", "caveats": ["The form is <assumed>."], "warnings": ["seeds-160 is <degenerate>"],
+        "metric": "f1", "examples": 120, "noun": "texts",
         "points": points, "curve": [entry(rows, rows**0.1 / 2.5) for rows in (160, 300, 640, 900, 1280)],
         "gains": [], "signature": "task:<mine>",
     }  # fmt: skip

@@ -15,7 +15,7 @@ from conftest import Project, TinyMaker, params_file
 from custom_files import csv as csv_text
 from custom_files import custom_params, jsonl, rows, write_files
 
-from pipeline.cleaning.corrections import Corrections, correct
+from pipeline.cleaning.corrections import Corrections, correct, require_own_files
 from pipeline.cleaning.error_count import count_errors
 from pipeline.cleaning.ranking import label_name, rank
 from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
@@ -386,12 +386,12 @@ def test_names_that_the_copies_cannot_have_are_rejected(labels: list[str], heade
 def test_the_copies_need_files_of_the_user_and_a_new_directory() -> None:
     write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
     params = custom_params()
+    require_own_files(params, Path("data/corrected"))
     apply_verdicts(params, {3: "no"})
-    verdicts = read_verdicts(Path("suspects.csv"), ["text"])
     with pytest.raises(UserError, match=r"data/corrected exists\. Remove it"):
-        correct(params, verdicts, Path("data/corrected"))
+        require_own_files(params, Path("data/corrected"))
     with pytest.raises(UserError, match=r"--apply needs your own files, but data\.task is mrpc"):
-        correct(params.model_copy(update={"task": "mrpc"}), verdicts, Path("data/other"))
+        require_own_files(params.model_copy(update={"task": "mrpc"}), Path("data/other"))
 
 
 def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:

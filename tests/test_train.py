@@ -132,7 +132,7 @@ def test_every_epoch_has_its_own_order(trained: Trained, monkeypatch: pytest.Mon
     assert first != second != third != first
 
 
-def test_the_learning_curves_contain_every_step_and_epoch(trained: Trained) -> None:
+def test_the_training_curves_contain_every_step_and_epoch(trained: Trained) -> None:
     rows = history(trained(epochs=2, logging_steps=1, warmup_ratio=0.5))
     steps = [row for row in rows if row["split"] == "train"]
     assert [int(row["step"]) for row in steps] == list(range(1, 9))
@@ -260,7 +260,7 @@ def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(trained: 
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
-def test_the_learning_curves_grow_by_whole_lines_while_training_runs(
+def test_the_training_curves_grow_by_whole_lines_while_training_runs(
     engine: str, trained: Trained, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The file is appended to and never replaced, so "tail --follow" works and each point costs one line."""

@@ -34,6 +34,14 @@ class Corrections(NamedTuple):
     overrides: list[str]
 
 
+def require_own_files(params: DataParams, directory: Path) -> None:
+    """Raise UserError if the data are not the user's own files, or if the directory for the copies exists."""
+    if params.task != "custom":
+        raise UserError(f"--apply needs your own files, but data.task is {params.task}.")
+    if directory.exists():
+        raise UserError(f"{directory} exists. Remove it, or choose another directory with --out.")
+
+
 def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corrections:
     """Write a JSON Lines file for each of the user's files, with the columns that a run needs.
 
@@ -45,13 +53,9 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
         directory: A directory that does not exist yet.
 
     Raises:
-        UserError: The data are not the user's own files or have changed, a verdict is not a label, or the directory
-            exists.
+        UserError: The data have changed, a verdict is not a label, or the copies cannot have the name of a column or a
+            class.
     """
-    if params.task != "custom":
-        raise UserError(f"--apply needs your own files, but data.task is {params.task}.")
-    if directory.exists():
-        raise UserError(f"{directory} exists. Remove it, or choose another directory with --out.")
     source = load_source_rows(params)
     task, splits = source.corpus.task, source.corpus.splits
     corrected = _corrected_labels(source, verdicts)

@@ -83,9 +83,9 @@ def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: In
     contradictions = []
     for suspect in suspects:
         same_texts = np.flatnonzero(hashes == hashes[suspect])
-        others = same_texts[~_same_label(labels[same_texts], labels[[suspect]])[0]]
-        more = f" and {len(others) - _PLACES} more" if len(others) > _PLACES else ""
-        contradictions.append(", ".join(places[others[:_PLACES]]) + more)
+        differing = same_texts[~_same_label(labels[same_texts], labels[[suspect]])[0]]
+        rest = f" and {len(differing) - _PLACES} more" if len(differing) > _PLACES else ""
+        contradictions.append(", ".join(places[differing[:_PLACES]]) + rest)
     return contradictions
 
 

@@ -349,7 +349,7 @@ def _common_splits(runs: Sequence[Run]) -> list[str]:
         if all(_have_same_examples(first, run, split) for run in rest):
             splits.append(split)
         else:
-            log.warning("%s is not compared, because its %s or their labels differ", split, first.task.noun)
+            log.warning("%s is left out, because its %s or their labels differ", split, first.task.noun)
     return splits
 
 

@@ -6,9 +6,10 @@ import numpy as np
 
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import aligned
-from pipeline.evaluation.metrics import METRICS
+from pipeline.evaluation.metrics import METRICS, Floats
+from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
-from pipeline.evaluation.uncertainty import difference, jackknife
+from pipeline.evaluation.uncertainty import difference, jackknife, score_intervals
 from pipeline.experiments.comparison import Side, degenerate, judged_by
 from pipeline.experiments.groups import OPTIMISTIC, group_name
 from pipeline.experiments.identity import SEED, overridden
@@ -19,17 +20,19 @@ from pipeline.experiments.running import Experiment, cost, require_success, run_
 
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
-_FEWEST_ROWS = 20  # in the smallest sample
+_FEWEST_ROWS = 10  # in the smallest sample
 _BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, np.inf)}
 _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
     "The gains hold only for new rows from the same source as the rows of train.",
-    "The form of the curve is an assumption, so there is no prediction beyond twice the number of rows.",
+    "The form of the curve is an assumption, so the prediction ends at twice the number of rows.",
+    "The fitted curves never get worse with more rows, so a predicted gain is never negative.",
 ]
 _NO_PREDICTION = (
-    f"No prediction: at least {FEWEST_SIZES} sizes, including all rows, must have no degenerate run. Try more "
-    "train.epochs, a smaller train.batch_size or another train.lr."
+    f"This curve gives no prediction. It needs {FEWEST_SIZES} sizes without a degenerate run, and the size with all "
+    "rows must be one of them. Try more train.epochs, a smaller train.batch_size or another train.lr."
 )
+_NOT_THE_BEST = "The score with all rows is not the best one, so the curve does not fit well."
 
 
 def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) -> dict[str, Any]:
@@ -51,12 +54,17 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     if first.name not in experiment_commits():
         log.info("%s: the first run has all rows of train. Their number determines the other sizes.", name)
         log.info("%s", cost(fractions * seeds))
-        require_success([first], 1)
+        require_success([first], jobs)
 
     rows = (read_train_rows(first.name) * np.array(fractions)).astype(int).tolist()
     _require_enough(rows)
     settings = [overrides, *([*overrides, f"{SIZE}={number}"] for number in rows[1:])]
     groups = [group_name(setting) for setting in settings]
+    if groups[0] != group:
+        raise UserError(
+            "params.yaml, the code or the data has changed since this command began. Run the command again. "
+            "Finished runs are kept."
+        )
     experiments = [
         Experiment(
             f"{groups[size]}-{seed}", settings[size], f"{SEED}={seed}",
@@ -72,15 +80,18 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
         Side(group, [judged_by(run, params.evaluate.metrics) for run in read_runs(group) if run.seed <= seeds])
         for group in reversed(groups)
     ]
+    if len(sides[0].runs[0].predictions[_SPLIT].idx) < 2:
+        raise UserError(f"a learning curve needs at least 2 examples in {_SPLIT}, see predict.max_samples.")
     caveats = [OPTIMISTIC, *_CAVEATS] if params.train.keep == "best" else _CAVEATS
-    return {"name": name, "caveats": caveats, **_content(sides, rows[::-1])}
+    content = _content(sides, rows[::-1])
+    return {"name": name, "caveats": caveats, "warnings": _warnings(content), **content}
 
 
 def _require_enough(rows: list[int]) -> None:
     """Raise UserError if the smallest sample, the last one, has too few rows."""
     if rows[-1] < _FEWEST_ROWS:
         points = (rows[0] // _FEWEST_ROWS).bit_length()
-        remedy = f"Type --points {points}." if points >= FEWEST_SIZES else "That is too few for a learning curve."
+        remedy = f"Use --points {points}." if points >= FEWEST_SIZES else "That is too few rows for a learning curve."
         raise UserError(
             f"train has {rows[0]:,} rows, so the smallest of {len(rows)} samples would have {rows[-1]} rows, and it "
             f"needs at least {_FEWEST_ROWS}. {remedy}"
@@ -88,42 +99,88 @@ def _require_enough(rows: list[int]) -> None:
 
 
 def _content(sides: list[Side], rows: list[int]) -> dict[str, Any]:
-    """Compute the scores, the curve through them, and what more rows would change, from the smallest sample on."""
-    task, largest = sides[-1].runs[0].task, rows[-1]
-    metric = METRICS[task.metrics[0]]
-    scores, points = [], []  # A size with a degenerate run has a point but no scores, so the curve leaves it out.
+    """Return the scores, the curve through them, and what more rows would change, from the smallest sample on."""
+    task = sides[-1].runs[0].task
+    name = task.metrics[0]
+    points, fitted = [], {}
     for side, number in zip(sides, rows, strict=True):
         runs = [run.predictions[_SPLIT] for run in side.runs]
-        values = np.array([jackknife(task.metrics[0], run.labels, run.predicted, run.probability) for run in runs])
-        mean = difference(np.zeros_like(values), values, same_seeds=True)
-        low, high = np.clip([mean.low, mean.high], *_BOUNDS[metric.scale]).tolist()
+        scores = np.array([jackknife(name, run.labels, run.predicted, run.probability) for run in runs])
+        low, high = _interval(name, scores, runs[0])
+        warning = degenerate(side, _SPLIT)
         points.append({
-            "rows": number, "group": side.name, "scores": values[:, 0].tolist(), "value": mean.value, "low": low,
-            "high": high, "warning": degenerate(side, _SPLIT),
+            "rows": number, "group": side.name, "scores": scores[:, 0].tolist(), "value": float(scores[:, 0].mean()),
+            "low": low, "high": high, "warning": warning,
         })  # fmt: skip
-        scores += [] if points[-1]["warning"] else [values]
-    content = {
-        "metric": task.metrics[0], "examples": len(runs[0].idx), "noun": task.noun, "points": points,
+        if not warning:  # A model that has learned nothing says nothing about the curve.
+            fitted[number] = scores
+    prediction: dict[str, Any] = {"curve": [], "gains": []}
+    if len(fitted) >= FEWEST_SIZES and rows[-1] in fitted:
+        prediction = _prediction(name, fitted)
+    return {
+        "metric": name, "examples": len(runs[0].idx), "noun": task.noun, "points": points, **prediction,
         "signature": as_line(sides[-1].signature),
     }  # fmt: skip
-    if len(scores) < FEWEST_SIZES or points[-1]["warning"]:
-        return content | {"curve": [], "gains": []}
-    multiples = np.array([point["rows"] / largest for point in points if not point["warning"]])
-    best = 0 if metric.scale == "error" else 1  # the score without an error
-    curves = plausible_curves(multiples, np.abs(best - np.array(scores)))
-    now = predicted_errors(curves, 1)
 
-    def change(number: int, start: float = 0.0) -> dict[str, Any]:
-        """Return the median and the 80% interval of how much better or worse the score is than with all rows."""
-        changes = metric.sign * (now - predicted_errors(curves, number / largest))
-        low, value, high = (start + np.quantile(changes, [0.1, 0.5, 0.9])).tolist()
-        return {"rows": number, "value": value, "low": low, "high": high}
 
-    drawn = np.geomspace(rows[0], 2 * largest).astype(int).tolist()
-    level = float(best - metric.sign * np.median(now))
-    more = [part - part % 10 ** (len(f"{part}") - 2) for part in (largest // 4, largest // 2, largest)]  # two digits
-    curve = [change(number, level) for number in sorted({*rows, *drawn, 2 * largest})]
-    return content | {"curve": curve, "gains": [change(largest + extra) | {"rows": extra} for extra in more]}
+def _interval(name: str, scores: Floats, run: Predictions) -> tuple[float, float]:
+    """Return the 95% interval of the mean score over other seeds and other examples.
+
+    Args:
+        scores: The jackknife of each run, shape (seeds, 1 + groups).
+        run: The predictions of one of the runs.
+    """
+    mean = difference(np.zeros_like(scores), scores, same_seeds=True)
+    if mean.low == mean.high:  # All runs have the same perfect score.
+        return score_intervals([name], run.labels, run.predicted, run.probability)[name]
+    low, high = np.clip([mean.low, mean.high], *_BOUNDS[METRICS[name].scale]).tolist()
+    return low, high
+
+
+def _prediction(name: str, scores: dict[int, Floats]) -> dict[str, Any]:
+    """Return the fitted curve up to twice the number of rows, and the gains from more rows.
+
+    Args:
+        scores: The jackknife of each run, shape (seeds, 1 + groups), keyed by the number of rows in ascending order.
+    """
+    metric, rows = METRICS[name], list(scores)
+    largest, perfect = rows[-1], 0 if metric.scale == "error" else 1
+    curves = plausible_curves(np.array(rows) / largest, np.abs(perfect - np.array(list(scores.values()))))
+    errors_with_all_rows = predicted_errors(curves, 1)
+
+    def change(number: int) -> Floats:
+        """Return the 10%, 50% and 90% quantiles of the score with this number of rows minus the one with all rows."""
+        changes = metric.sign * (errors_with_all_rows - predicted_errors(curves, number / largest))
+        return np.quantile(changes, [0.1, 0.5, 0.9])
+
+    def entry(number: int, values: Floats) -> dict[str, Any]:
+        return {"rows": number, **dict(zip(("low", "value", "high"), values.tolist(), strict=True))}
+
+    score_with_all_rows = perfect - metric.sign * np.median(errors_with_all_rows)
+    sizes = {*rows, *np.geomspace(rows[0], 2 * largest).astype(int).tolist(), 2 * largest}
+    bounds = _BOUNDS[metric.scale]
+    return {
+        "curve": [entry(size, np.clip(score_with_all_rows + change(size), *bounds)) for size in sorted(sizes)],
+        "gains": [
+            entry(number, change(largest + number))
+            for number in map(_two_digits, (largest // 4, largest // 2, largest))
+        ],
+    }
+
+
+def _two_digits(number: int) -> int:
+    """Round down to two significant digits."""
+    unit: int = 10 ** max(len(str(number)) - 2, 0)
+    return number - number % unit
+
+
+def _warnings(content: dict[str, Any]) -> list[str]:
+    points = content["points"]
+    warnings = [f"Warning: {point['warning']}." for point in points if point["warning"]]
+    sign = METRICS[content["metric"]].sign
+    if content["gains"] and points[-1]["value"] != max((point["value"] for point in points), key=lambda v: sign * v):
+        warnings.append(f"Warning: {_NOT_THE_BEST}")
+    return warnings
 
 
 def describe_gains(content: dict[str, Any]) -> list[str]:
@@ -149,7 +206,7 @@ def as_text(content: dict[str, Any]) -> list[str]:
         *aligned(table, "right"),
         SCORE_UNITS,
         f"The intervals reflect the choice of seeds and of examples ({examples}).",
-        *(f"Warning: {point['warning']}." for point in points if point["warning"]),
+        *content["warnings"],
         "",
         *describe_gains(content),
         "",

@@ -61,7 +61,13 @@ def run_group(group: str, experiments: Sequence[Experiment], jobs: int) -> None:
 
 
 def require_success(experiments: Sequence[Experiment], jobs: int) -> None:
-    """Run experiments. Raises UserError if a run failed. The other runs that have started end first."""
+    """Run experiments, `jobs` at a time.
+
+    Raises:
+        UserError: A run failed, after the other runs that have started have ended; or `jobs` is less than 1.
+    """
+    if jobs < 1:
+        raise UserError(f"--jobs must be at least 1, got {jobs}.")
     with closing(run_all(experiments, jobs, estimate=True)) as failures:
         if failure := next(failures, None):
             raise UserError(failure)

@@ -15,8 +15,8 @@ import vl_convert
 
 from pipeline.core.output import rounded
 from pipeline.evaluation.metrics import METRICS
-from pipeline.reporting.learning_curves import Epoch
 from pipeline.reporting.slices import Slice
+from pipeline.reporting.training_curves import Epoch
 
 Spec = dict[str, Any]
 

@@ -6,9 +6,9 @@ from pipeline.core.messages import printable
 from pipeline.core.text import code, table
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.signature import as_line
-from pipeline.reporting.learning_curves import LOSSES
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.templates import TEMPLATES
+from pipeline.reporting.training_curves import LOSSES
 
 _MOST_LABELS = 20  # in a list
 

@@ -15,11 +15,11 @@ from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import baseline
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
-from pipeline.reporting import charts, learning_curves, mistakes
-from pipeline.reporting.learning_curves import Epoch
+from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import FEW, NEGATIONS, Slice, score_slices, slice_metrics
 from pipeline.reporting.templates import SINGULAR, TEMPLATES, format_number, is_shown_as_zero, verdict
+from pipeline.reporting.training_curves import Epoch
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
 _CONFUSIONS = 5  # listed
@@ -32,7 +32,7 @@ def page(results: Results) -> str:
     splits = sorted(task.scored_splits, key=lambda split: split != main)
     # Take the names from history.csv: its columns are in the order of the task's metrics during training.
     curve_names = [name for name in results.plots["history"].columns if name in METRICS]
-    epochs = learning_curves.epochs(results.plots["history"], curve_names)
+    epochs = training_curves.epochs(results.plots["history"], curve_names)
     slices = {split: score_slices(task, results.rows[split], predictions[split]) for split in splits}
     train_labels = results.card.splits[TRAIN].labels
     return TEMPLATES.get_template("page.html.jinja").render(
@@ -42,7 +42,7 @@ def page(results: Results) -> str:
         committed_differs=_committed_differs(results, main),
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
-        curve_verdicts=learning_curves.judge(
+        curve_verdicts=training_curves.judge(
             epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
         ),
         epochs=epochs,
@@ -121,7 +121,7 @@ def _charts(
     kept = history[history["split"] == "validation"].iloc[results.training["kept_epoch"] - 1]
     percentages = [name for name in curve_names if METRICS[name].scale != "error"]
     specifications = {
-        "losses": charts.losses(history, int(kept["step"]), learning_curves.LOSSES[task.problem_type]),
+        "losses": charts.losses(history, int(kept["step"]), training_curves.LOSSES[task.problem_type]),
         "scores": charts.scores(epochs, percentages),
         "slices": charts.slice_chart(slices, task.metrics[0], results.evaluation[main][task.metrics[0]]),
     }

@@ -1,4 +1,4 @@
-"""Synthetic learning curves get the right verdicts."""
+"""Synthetic training curves get the right verdicts."""
 
 import io
 import re
@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 
-from pipeline.reporting.learning_curves import Epoch, epochs, judge
+from pipeline.reporting.training_curves import Epoch, epochs, judge
 
 
 def curve(validation_loss: list[float], f1: list[float], train_loss: list[float | None] | None = None) -> list[Epoch]:

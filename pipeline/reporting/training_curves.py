@@ -1,4 +1,4 @@
-"""The learning curves: the losses and scores of each epoch, and findings about them in words."""
+"""The training curves: the losses and scores of each epoch, and findings about them in words."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
