@@ -20,7 +20,6 @@ import pytest
 import torch
 from conftest import ROOT, TinyMaker, data_params, edit, params_file, predict_splits, sections, train_model
 
-from pipeline import download as downloading
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.download import download
@@ -28,6 +27,7 @@ from pipeline.evaluate import evaluate
 from pipeline.params import ModelParams, Params
 from pipeline.predict import predict
 from pipeline.pretrained import pretrained
+from pipeline.sources import loading
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.demo import DEMO
 from pipeline.tokenize_data import tokenize
@@ -305,7 +305,7 @@ def test_any_text_passes_through_all_stages_in_order(
     raw: Path, params: Params, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [(first, TEXTS[0]) for first in TEXTS] + [(TEXTS[0], second) for second in TEXTS] + [(TEXTS[-1], TEXTS[-1])]
-    monkeypatch.setattr(downloading, "load_demo", lambda: make_corpus(pairs))
+    monkeypatch.setattr(loading, "load_demo", lambda: make_corpus(pairs))
     download(tmp_path / "raw", data_params(task="demo"))
     rows = pq.read_table(tmp_path / "raw" / "test.parquet").to_pylist()
     assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs

@@ -162,6 +162,7 @@ def record(project: Project, sizes: list[int], seeds: int, **overrides: str) -> 
     return groups
 
 
+@pytest.mark.slow  # takes 20 seconds
 def test_the_missing_runs_are_run_and_the_scores_come_from_validation(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
