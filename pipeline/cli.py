@@ -67,6 +67,11 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
         help='change a key of params.yaml in every run, as in "dvc exp run"; can be repeated (default: params.yaml as '
         "it is)",
     )  # fmt: skip
+    add_jobs_option(parser)
+
+
+def add_jobs_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the number of simultaneous runs."""
     parser.add_argument(
         "--jobs", metavar="NUMBER", type=int, default=1,
         help="number of runs to execute at the same time (default: %(default)s)",

@@ -15,7 +15,7 @@ More: docs/search.md
 import shlex
 from pathlib import Path
 
-from pipeline.cli import as_command, command_parser
+from pipeline.cli import add_jobs_option, as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
@@ -84,10 +84,7 @@ def main() -> None:
         help="how to choose values: tpe learns from earlier trials, random draws from a Sobol sequence, which covers "
         "the space evenly, grid tries all combinations in order (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument(
-        "--jobs", metavar="NUMBER", type=int, default=1,
-        help="number of runs to execute at the same time (default: %(default)s)",
-    )  # fmt: skip
+    add_jobs_option(parser)
     arguments = parser.parse_args()
     with as_command():
         require_locked()

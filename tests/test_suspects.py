@@ -409,7 +409,7 @@ def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:
 
 @pytest.mark.slow  # five runs with a tiny model
 def test_wrong_labels_are_found_corrected_and_the_gain_is_measured(tiny: TinyMaker, tmp_path: Path) -> None:
-    """300 rows, of which 12 have the wrong label, and the commands of docs/suspects.md."""
+    """Flip 12 of 300 labels, and run the commands of docs/suspects.md."""
     (tmp_path / "project").mkdir()
     project = Project(tmp_path / "project", tiny(), tmp_path / "home")
     texts = [first for first, _, _ in demo.pairs(400)]

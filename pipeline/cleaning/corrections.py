@@ -190,8 +190,8 @@ def _overrides(params: DataParams, task: Task, directory: Path, keep_splits: boo
         if current.get(key, ...) != value
     ]
     if len(task.labels) > 1:
-        if odd := next((name for name in task.labels if any(sign in name for sign in '=\\\n"$')), None):
-            raise UserError(f'--apply cannot pass the label {quoted(odd)} to DVC. Use labels without = \\ $ or ".')
+        if unusable := next((name for name in task.labels if any(sign in name for sign in '=\\\n"$')), None):
+            raise UserError(f'--apply cannot pass the label {quoted(unusable)} to DVC. Use labels without = \\ $ or ".')
         pairs = json.dumps([f"{name}={name}" for name in task.labels], ensure_ascii=False)
         # DVC cannot replace a mapping by a list in one step.
         overrides += ["data.id2label=null"] * bool(params.id2label) + [f"data.id2label={pairs}"]

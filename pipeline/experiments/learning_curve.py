@@ -16,7 +16,7 @@ from pipeline.experiments.identity import SEED, overridden
 from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import experiment_commits, read_runs, read_train_rows
-from pipeline.experiments.running import Experiment, cost, require_success, run_group
+from pipeline.experiments.running import CHANGED, Experiment, cost, require_success, run_group
 
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
@@ -61,10 +61,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     settings = [overrides, *([*overrides, f"{SIZE}={number}"] for number in rows[1:])]
     groups = [group_name(setting) for setting in settings]
     if groups[0] != group:
-        raise UserError(
-            "params.yaml, the code or the data has changed since this command began. Run the command again. "
-            "Finished runs are kept."
-        )
+        raise UserError(CHANGED)
     experiments = [
         Experiment(
             f"{groups[size]}-{seed}", settings[size], f"{SEED}={seed}",

@@ -25,6 +25,10 @@ _SETUP_LOCK = Path(".dvc", "tmp", "pipeline-setup.lock")  # DVC's own .gitignore
 _SET_UP = "Reproducing experiment"  # DVC prints this once the files of an experiment are in its temporary directory.
 _DVC_IS_LOCKED = ("Unable to acquire lock", "is busy, it is being blocked by")
 _RETRY_SECONDS = 2
+CHANGED = (
+    "params.yaml, the code or the data has changed since this command began. Run the command again. Finished runs are "
+    "kept."
+)
 
 
 class Experiment(NamedTuple):
@@ -193,7 +197,4 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
 def _require_unchanged(experiment: Experiment) -> None:
     """Raise UserError if the files that DVC would run now no longer match the name of the experiment."""
     if identity(experiment.overrides, experiment.varied.partition("=")[0]) not in experiment.name:
-        raise UserError(
-            "params.yaml, the code or the data has changed since this command began. Run the command again. "
-            "Finished runs are kept."
-        )
+        raise UserError(CHANGED)
