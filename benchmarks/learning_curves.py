@@ -1,0 +1,125 @@
+"""Predict the score with all rows from learning curves up to half of them, and compare it with the measured score.
+
+    PYTHONPATH=. python benchmarks/learning_curves.py --tasks sst2 cola stsb rte mrpc --clone ../curves
+
+For each GLUE task, `pipeline.learning_curve` trains MiniLM on five sizes with three seeds, in the clone. Finished runs
+there are not repeated.
+"""
+
+import argparse
+import csv
+import subprocess
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.bench import MINILM, ROOT
+from pipeline.evaluation.metrics import METRICS, Floats
+from pipeline.evaluation.uncertainty import jackknife
+from pipeline.experiments.comparison import degenerate, read_side
+from pipeline.experiments.learning_curve import run_learning_curve
+from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
+from pipeline.params import load_params
+from pipeline.sources.loading import load_corpus
+
+ROWS = 16_000  # at most
+POINTS, SEEDS = 5, 3
+CLASSES = "single_label_classification"
+PAIR = ["sentence1", "sentence2"]
+TASKS = {
+    "sst2": (["sentence"], CLASSES, "accuracy"),
+    "cola": (["sentence"], CLASSES, "matthews_correlation"),
+    "stsb": (PAIR, "regression", "pearson"),
+    "rte": (PAIR, CLASSES, "accuracy"),
+    "mrpc": (PAIR, CLASSES, "accuracy"),
+}
+SETTINGS = {
+    "data.task": "custom",
+    "data.name": "null",
+    "data.on_leakage": "drop",
+    "model.checkpoint": MINILM,
+    "train.lr": "1e-4",
+    "train.batch_size": "8",
+    "train.epochs": "3",
+    "train.keep": "last",
+    "train.metric_for_best_model": "null",
+    "predict.score_swapped_pairs": "false",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--clone", type=Path, required=True, help="a directory outside this repository")
+    parser.add_argument("--threads", default="null", help="train.num_threads (default: all)")
+    arguments = parser.parse_args()
+    if not arguments.clone.exists():
+        make_clone(arguments.clone)
+    with chdir(arguments.clone):
+        for task in arguments.tasks:
+            measure(task, arguments.threads)
+
+
+def make_clone(clone: Path) -> None:
+    """Clone HEAD, and commit a sample of train, and validation, of each task as custom files."""
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    for task, (columns, _, _) in TASKS.items():
+        corpus = load_corpus(load_params().data.model_copy(update={"task": task}))
+        directory = clone / "data" / task
+        directory.mkdir()
+        for split in ("train", "validation"):
+            rows = corpus.splits[split][[*columns, "label"]]
+            rows = rows.sample(min(len(rows), ROWS), random_state=0)
+            rows.to_csv(directory / f"{split}.csv", index=False, quoting=csv.QUOTE_NONNUMERIC)
+    for command in (
+        ["config", "user.name", "benchmark"],
+        ["config", "user.email", "b@example.org"],
+        ["add", "data"],
+        ["commit", "--quiet", "--message", "data"],
+    ):
+        subprocess.run(["git", *command], cwd=clone, check=True)
+
+
+def measure(task: str, threads: str) -> None:
+    """Run a learning curve, and print the scores and the intervals for the score with all rows."""
+    columns, problem_type, metric = TASKS[task]
+    settings = SETTINGS | {
+        "data.directory": f"data/{task}",
+        "data.text_column_names": f"[{', '.join(columns)}]",
+        "data.problem_type": problem_type,
+        "evaluate.metrics": f"[{metric}]",
+        "train.num_threads": threads,
+    }
+    content = run_learning_curve(POINTS, SEEDS, [f"{key}={value}" for key, value in settings.items()], jobs=1)
+    scores: dict[int, Floats] = {}
+    for point in content["points"]:
+        side = read_side(point["group"])
+        if not degenerate(side, "validation"):
+            runs = [run.predictions["validation"] for run in side.runs]
+            scores[point["rows"]] = np.array(
+                [jackknife(metric, run.labels, run.predicted, run.probability) for run in runs]
+            )
+    rows = content["points"][-1]["rows"]
+    print(f"{task}, {METRICS[metric].title}: " + ", ".join(f"{n} {100 * scores[n][:, 0].mean():.1f}" for n in scores))
+    if rows not in scores or len(scores) <= FEWEST_SIZES:
+        print(f"{task}: too many degenerate sizes")
+        return
+    full = scores.pop(rows)[:, 0]
+    errors = 1 - np.array(list(scores.values()))
+    predicted = 1 - predicted_errors(plausible_curves(np.array(list(scores)) / max(scores), errors), rows / max(scores))
+    # The score of a single run also depends on its seed.
+    noise = np.random.default_rng(0).standard_normal(len(predicted))
+    deviation = np.sqrt(errors[..., 0].var(axis=1, ddof=1).mean())
+    for name, values, measured in (
+        ("one run", predicted + deviation * noise, full),
+        ("mean of the runs", predicted + deviation / np.sqrt(SEEDS) * noise, full.mean(keepdims=True)),
+    ):
+        low, high = np.quantile(values, [0.1, 0.9])
+        covered = ((low <= measured) & (measured <= high)).sum()
+        text = ", ".join(f"{100 * score:.1f}" for score in measured)
+        print(f"{task}, {name}: 80% interval {100 * low:.1f} to {100 * high:.1f}, measured {text} ({covered} inside)")
+
+
+if __name__ == "__main__":
+    main()
