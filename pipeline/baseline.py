@@ -133,9 +133,10 @@ def _features(vectorizer: FeatureUnion, rows: pd.DataFrame, task: Task) -> csr_m
         return vectorizer.transform(texts[0])
     first, second = map(vectorizer.transform, texts)
     product = first.multiply(second)
-    similarity = csr_matrix(product.sum(axis=1))
-    overlap = csr_matrix([_overlap(*pair) for pair in zip(*texts, strict=True)])
-    return hstack([first, second, abs(first - second), product, similarity, overlap]).tocsr()
+    # A single block in float64 would turn the whole matrix into float64.
+    similarity = csr_matrix(product.sum(axis=1), dtype=np.float32)
+    overlap = csr_matrix([_overlap(*pair) for pair in zip(*texts, strict=True)], dtype=np.float32)
+    return hstack([first, second, abs(first - second), product, similarity, overlap], format="csr")
 
 
 def _overlap(first: str, second: str) -> list[float]:
