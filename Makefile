@@ -5,8 +5,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # "make setup TORCH=cpu" installs the CPU build of torch, and TORCH=installed uses the torch that PYTHON already has, as on
 # Colab: docs/colab_and_kaggle.md. The choice is kept in .venv/torch for later updates.
-TORCH ?= $(shell cat .venv/torch 2>/dev/null)
+TORCH_IN_VENV := $(shell cat .venv/torch 2>/dev/null)
+TORCH ?= $(TORCH_IN_VENV)
 $(if $(filter-out cpu installed,$(TORCH)),$(error TORCH must be "cpu", "installed" or unset, got "$(TORCH)"))
+ifneq ($(TORCH),$(TORCH_IN_VENV))
+$(if $(wildcard .venv/torch),$(error .venv was made with TORCH="$(TORCH_IN_VENV)", not "$(TORCH)". Remove it first: rm -rf .venv))
+endif
 
 MINILM := sentence-transformers/all-MiniLM-L6-v2
 

@@ -1,6 +1,7 @@
 """Check params.yaml and the packages, and remove the previous model's scores."""
 
 from pathlib import Path
+from typing import Any
 
 from pipeline.cli import run
 from pipeline.core.messages import log
@@ -15,6 +16,13 @@ from pipeline.sources.checkpoints import find_checkpoint
 from pipeline.sources.glue import glue_task
 from pipeline.training.arguments import check_training
 
+# The keys that only custom files and datasets of the Hub use, and their defaults.
+_OWN_DATA: dict[str, Any] = {
+    "directory": "data/custom", "text_column_names": ["text"], "label_column_name": "label", "problem_type": None,
+    "id2label": None, "slice_columns": [], "split.type": "stratify", "split.column": None,
+    "split.fractions": [0.8, 0.1, 0.1],
+}  # fmt: skip
+
 
 def check(params: Params) -> None:
     """Raise UserError for a value that a stage would reject.
@@ -28,11 +36,13 @@ def check(params: Params) -> None:
         task = glue_task("mrpc" if params.data.task == "demo" else params.data.task)
         with_selection_metric(task, params.train.metric_for_best_model)
         with_compared_metrics(task, params.evaluate.metrics)
-        if params.data.text_column_names != ["text"]:
+        values = vars(params.data) | {f"split.{key}": value for key, value in vars(params.data.split).items()}
+        ignored = [f"data.{key}" for key, default in _OWN_DATA.items() if values[key] != default]
+        if ignored and params.data.directory != "data/empty":  # which "make demo" sets, to run without the user's data
             log.warning(
-                "data.text_column_names is ignored, because data.task is %s. For your own files, set data.task=custom.",
-                params.data.task,
-            )
+                "data.task is %s, which ignores %s. For your own files, set data.task=custom.",
+                params.data.task, ", ".join(ignored),
+            )  # fmt: skip
     find_checkpoint(params.model.checkpoint)
     # With another launcher, other machines may train. Every device supports "auto" and "fp32".
     if params.runtime.launcher == LOCAL and params.train.precision not in ("auto", "fp32"):

@@ -62,7 +62,7 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     options_parser().parse_args()
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -149,6 +149,8 @@ def _read(source: list[str] | Path, names: list[str], on_error: OnError, file_fo
             needed = "two texts" if len(names) == 2 else "one text"
             raise UserError(f"The model needs {needed} ({' and '.join(names)}), but you gave {len(source)}.")
         row = {name: [text] for name, text in zip(names, source, strict=True)}
+        if empty := [name for name, [text] in row.items() if not text.strip()]:
+            raise UserError(f'The text for "{empty[0]}" is empty. Pass a text.')
         return [Batch(Path("command line"), "row", [0], row)]
     columns = ColumnSelection(names, keep_rest=True, remedy=f"The model reads {' and '.join(names)}. Rename a column.")
     if source == _STANDARD_INPUT:
@@ -219,6 +221,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if bool(arguments.texts) == bool(arguments.file):
         parser.error("Give either one or two texts, or --file.")
+    for text in arguments.texts:
+        with suppress(OSError):  # A long text cannot be a path.
+            if Path(text).is_file():
+                parser.error(f"{text} is a file. Use --file {text}.")
     if arguments.batch_size < 1:
         parser.error(f"--batch-size must be at least 1, got {arguments.batch_size}.")
     if arguments.file == _STANDARD_INPUT and distributed.world_size() > 1:

@@ -148,7 +148,11 @@ def _print_table(results: list[EngineResult], metric: Metric, labels: NDArray[An
 
 
 def _agreement(reference: EngineResult, result: EngineResult) -> float:
-    """Return the proportion of equal predictions. For numbers, return the explained variance of the reference."""
+    """Return the proportion of equal predictions.
+
+    For a regression, return the proportion of the variance of the reference's predictions that the other predictions
+    explain.
+    """
     expected, predictions = reference.predictions, result.predictions
     if expected.dtype.kind == "f":
         return float(1 - np.square(predictions - expected).mean() / np.square(expected - expected.mean()).mean())

@@ -152,14 +152,14 @@ class DataParams(Section):
 
     def _check_hub(self) -> None:
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?@[0-9a-f]{40}", self.dataset or ""):
-            form = (
+            requirement = (
                 'must be NAME@<40-hex commit> if data.task is "hub", as printed by '
                 '"python -m pipeline.pin --dataset NAME"'
             )
-            raise _mistake("data.dataset", form, self.dataset)
+            raise _mistake("data.dataset", requirement, self.dataset)
         if self.splits is not None and not {"train"} <= self.splits.keys() <= {"train", "validation", "test"}:
-            form = "must say which split of the dataset is train, and may do so for validation and test"
-            raise _mistake("data.splits", form, self.splits)
+            requirement = "must say which split of the dataset is train, and may do so for validation and test"
+            raise _mistake("data.splits", requirement, self.splits)
 
     def _check_columns(self) -> None:
         texts = self.text_column_names
@@ -173,21 +173,25 @@ class DataParams(Section):
         ):
             for name in names:
                 if name in _RESERVED_COLUMNS and key != "label_column_name":
-                    form = f"must not contain any of {', '.join(_RESERVED_COLUMNS)} (rename the column in your files)"
-                    raise _mistake(f"data.{key}", form, name)
+                    requirement = (
+                        f"must not contain any of {', '.join(_RESERVED_COLUMNS)} (rename the column in your files)"
+                    )
+                    raise _mistake(f"data.{key}", requirement, name)
                 if [*texts, *self.slice_columns, *labels].count(name) > 1:
-                    form = "must not repeat a column, or contain a column of another key of data"
-                    raise _mistake(f"data.{key}", form, name)
+                    requirement = "must not repeat a column, or contain a column of another key of data"
+                    raise _mistake(f"data.{key}", requirement, name)
 
     def _check_labels(self) -> None:
         columns, id2label = self.label_column_name, self.id2label
         if isinstance(columns, list):
             if len(columns) < 2:
-                form = "must be a single name without brackets, or a list of at least two columns that contain 0 or 1"
-                raise _mistake("data.label_column_name", form, columns)
+                requirement = (
+                    "must be a single name without brackets, or a list of at least two columns that contain 0 or 1"
+                )
+                raise _mistake("data.label_column_name", requirement, columns)
             if self.problem_type not in (None, "multi_label_classification"):
-                form = 'must be null or "multi_label_classification" if data.label_column_name is a list'
-                raise _mistake("data.problem_type", form, self.problem_type)
+                requirement = 'must be null or "multi_label_classification" if data.label_column_name is a list'
+                raise _mistake("data.problem_type", requirement, self.problem_type)
         if id2label is None:
             return
         names = id2label if isinstance(id2label, list) else list(id2label.values())
@@ -200,14 +204,16 @@ class DataParams(Section):
     def _check_split(self) -> None:
         fractions = self.split.fractions
         if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6 or fractions[0] == 0:
-            form = "must be fractions of train (above 0), validation and test that sum to 1, such as [0.8, 0.1, 0.1]"
-            raise _mistake("data.split.fractions", form, fractions)
+            requirement = (
+                "must be fractions of train (above 0), validation and test that sum to 1, such as [0.8, 0.1, 0.1]"
+            )
+            raise _mistake("data.split.fractions", requirement, fractions)
         if self.split.type == "datetime" and self.split.column is None:
-            form = 'must name the column with the times if data.split.type is "datetime"'
-            raise _mistake("data.split.column", form, None)
+            requirement = 'must name the column with the times if data.split.type is "datetime"'
+            raise _mistake("data.split.column", requirement, None)
         if self.split.type == "random" and self.split.column is not None:
-            form = 'must be null if data.split.type is "random" (to use a column, choose "stratify" or "group")'
-            raise _mistake("data.split.column", form, self.split.column)
+            requirement = 'must be null if data.split.type is "random" (to use a column, choose "stratify" or "group")'
+            raise _mistake("data.split.column", requirement, self.split.column)
 
 
 class ModelParams(Section):
@@ -309,7 +315,7 @@ def _explain(error: ValidationError) -> str:
     key = ".".join(keys)
     match mistake["type"]:
         case "missing":
-            return f"{key} is missing. Add it: the file must define every parameter."
+            return f"{key} is missing. Add it. docs/parameters.md has its default."
         case "extra_forbidden":
             return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
         case "value_error":  # A check in this module raised it.
@@ -405,5 +411,5 @@ def describe(schema: dict[str, Any], plural: bool = False) -> str:
     return " ".join([f"{noun}s" if plural else f"a {noun}", " and ".join(limits)]).rstrip()
 
 
-def _mistake(key: str, form: str, value: Any) -> ValueError:
-    return ValueError(f"{key} {form}, got {quoted(value)}.")
+def _mistake(key: str, requirement: str, value: Any) -> ValueError:
+    return ValueError(f"{key} {requirement}, got {quoted(value)}.")

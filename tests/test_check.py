@@ -127,9 +127,12 @@ def test_bad_params_are_rejected(valid_params: Params, section: str, values: dic
     assert str(error.value).startswith("params.yaml: ")
 
 
-def test_columns_without_custom_data_are_warned_about(valid_params: Params, caplog: pytest.LogCaptureFixture) -> None:
-    check(changed(valid_params, "data", text_column_names=["question"]))
-    assert "set data.task=custom" in caplog.text
+def test_changed_keys_that_the_task_ignores_are_named(valid_params: Params, caplog: pytest.LogCaptureFixture) -> None:
+    check(valid_params)
+    assert caplog.text == ""
+    split = {**valid_params.data.split.model_dump(), "seed": 1, "fold": "1/5", "fractions": [0.6, 0.2, 0.2]}
+    check(changed(valid_params, "data", directory="data/mine", text_column_names=["question"], split=split))
+    assert "demo, which ignores data.directory, data.text_column_names, data.split.fractions. For your" in caplog.text
 
 
 def test_a_metric_that_does_not_fit_the_task_is_rejected(valid_params: Params) -> None:

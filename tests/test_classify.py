@@ -296,7 +296,7 @@ INVALID: dict[str, tuple[tuple[str, str] | list[str], str, str]] = {
     ),
     "a missing file": (("nwe.csv", ""), "out.csv", r"nwe\.csv cannot be read: "),
     "no rows": (("in.csv", "text\n"), "out.csv", r"The input has no usable rows\. Add"),
-    "an empty text": ([" "], "out.csv", r'command line row 0 has no text in column "text"\. Fill it in'),
+    "an empty text": ([" "], "out.csv", r'The text for "text" is empty\. Pass a text'),
     "two texts": (["a", "b"], "out.csv", r"needs one text \(text\), but you gave 2"),
 }
 
@@ -383,6 +383,7 @@ def test_the_answers_do_not_overwrite_standard_input(trained: Trained, tmp_path:
     ("arguments", "message"),
     [
         (["--file", "in.csv", "--batch-size", "0"], "--batch-size must be at least 1, got 0."),
+        (["a text" * 1000, __file__], f"{__file__} is a file. Use --file {__file__}."),
         (["--file", "-"], "--file must name a file if several processes share its rows, got - (standard input)."),
     ],
 )

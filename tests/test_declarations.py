@@ -130,11 +130,6 @@ def test_every_imported_package_is_declared() -> None:
             assert {names.get(top, top) for top in tops} <= declared, f"pipeline.{module}"
 
 
-def test_every_package_is_installed() -> None:
-    packages = {".".join(path.parent.relative_to(ROOT).parts) for path in PIPELINE.rglob("__init__.py")}
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
-
-
 def test_no_command_shadows_a_standard_library_module() -> None:
     """`python pipeline/train.py` puts pipeline/ before the standard library on sys.path."""
     assert TOP_LEVEL.isdisjoint(sys.stdlib_module_names)
@@ -225,7 +220,7 @@ def without_defaults(page: str) -> str:
 
 def test_the_generated_parts_of_the_docs_are_up_to_date() -> None:
     """After an experiment, params.yaml has the experiment's values. The documented defaults are the ones at HEAD."""
-    if yaml.safe_load(committed("params.yaml"))["data"]["task"] == "custom":
+    if yaml.safe_load(committed("params.yaml"))["data"]["task"] in ("custom", "hub"):
         pytest.skip("params.yaml has the settings of your own data, not the documented defaults")
     pipeline = (ROOT / "dvc.yaml").read_text()
     expected, at_head = (TABLES["pages"](text, pipeline) for text in (PARAMS_YAML, committed("params.yaml")))

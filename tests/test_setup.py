@@ -116,6 +116,16 @@ def test_an_installed_torch_is_linked_again_after_the_lock_files_change(
     assert (checkout / ".venv" / "lent" / "torch").resolve() == site_packages(python_with_torch) / "torch"
 
 
+def test_the_torch_of_an_existing_environment_is_kept_and_cannot_be_replaced(checkout: Path) -> None:
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "torch").write_text("cpu\n")
+    (checkout / ".venv" / "ready").touch()
+    for arguments in ([], ["TORCH=cpu"]):
+        assert "pip" not in make_setup(checkout, *arguments)
+    for torch in ("", "installed"):
+        assert "Remove it first: rm -rf .venv" in make_setup(checkout, f"TORCH={torch}", ok=False)
+
+
 @pytest.mark.parametrize(
     ("torch", "message"),
     [

@@ -1,6 +1,7 @@
 """How pairs are assigned to slices, and how a slice is scored."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -200,28 +201,32 @@ def test_a_frequent_value_does_not_absorb_the_rare_values() -> None:
     assert sum(indices == 20) == 30 - 19
 
 
-def test_regressions_are_scored_in_each_slice() -> None:
+@pytest.mark.parametrize("metrics", [["pearson", "spearmanr", "rmse"], ["spearmanr", "rmse"]])
+def test_regressions_are_scored_in_each_slice(metrics: list[str]) -> None:
+    task = replace(TASKS["regression"], metrics=metrics)
     rng = np.random.default_rng(0)
     labels = rng.normal(size=90)
-    rows = make_rows(TASKS["regression"], ["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
+    rows = make_rows(task, ["It fell ."] * 90, ["It rose ."] * 90, source=["a", "b", "c"] * 30)
     sliced = [
         part
-        for part in score_slices(TASKS["regression"], rows, predictions_for(labels, labels + 0.5))
+        for part in score_slices(task, rows, predictions_for(labels, labels + 0.5))
         if part.criterion == "Column source"
     ]
     assert [part.name for part in sliced] == ["source: a", "source: b", "source: c"]
     for part in sliced:
-        assert part.scores == pytest.approx({"pearson": 1, "rmse": 0.5})
+        assert part.scores == pytest.approx({metrics[0]: 1, "rmse": 0.5})
         assert part.intervals["rmse"]["low"] <= 0.5 <= part.intervals["rmse"]["high"]
 
 
+@pytest.mark.parametrize("metric", ["pearson", "spearmanr"])
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_the_smallest_regression_slices_have_intervals(n: int) -> None:
+def test_the_smallest_regression_slices_have_intervals(n: int, metric: str) -> None:
     """With two rows, a correlation is 1 or -1, apart from rounding."""
+    task = replace(TASKS["regression"], metrics=[metric, "rmse"])
     rng = np.random.default_rng(0)
     for _ in range(30):
         labels, predictions = rng.normal(size=(2, n))
-        rows = make_rows(TASKS["regression"], ["a"] * n, ["b"] * n, source=["c"] * n)
-        for part in score_slices(TASKS["regression"], rows, predictions_for(labels, predictions)):
+        rows = make_rows(task, ["a"] * n, ["b"] * n, source=["c"] * n)
+        for part in score_slices(task, rows, predictions_for(labels, predictions)):
             for name, interval in part.intervals.items():
                 assert interval["low"] - 1e-9 <= part.scores[name] <= interval["high"] + 1e-9

@@ -1,4 +1,4 @@
-"""Synthetic training curves get the right verdicts."""
+"""Synthetic training curves get the right findings."""
 
 import io
 import re
@@ -48,25 +48,25 @@ CURVES = {
 
 
 @pytest.mark.parametrize("case", CURVES)
-def test_a_curve_gets_the_right_verdict(case: str) -> None:
+def test_a_curve_has_the_right_findings(case: str) -> None:
     run, names = CURVES[case]
     assert [name for name, _ in judge(run, "f1", len(run), degenerate=False)] == names
 
 
-def test_early_stopping_is_reported_next_to_the_verdict() -> None:
+def test_early_stopping_is_reported_next_to_the_other_finding() -> None:
     run, names = CURVES["loss climbs from its minimum"]
-    verdicts = judge(run, "f1", 10, degenerate=False)
-    assert [name for name, _ in verdicts] == [*names, "Stopped early"]
-    assert "after epoch 4 of 10" in verdicts[-1][1]
-    assert "not improved since epoch 2" in verdicts[-1][1]
+    findings = judge(run, "f1", 10, degenerate=False)
+    assert [name for name, _ in findings] == [*names, "Stopped early"]
+    assert "after epoch 4 of 10" in findings[-1][1]
+    assert "not improved since epoch 2" in findings[-1][1]
 
 
-def test_a_degenerate_model_gets_no_other_verdict() -> None:
+def test_a_degenerate_model_has_no_other_finding() -> None:
     run, _ = CURVES["improves to the end"]
     assert [name for name, _ in judge(run, "f1", 3, degenerate=True)] == ["One answer"]
 
 
-def test_a_verdict_quotes_its_numbers() -> None:
+def test_a_finding_quotes_its_numbers() -> None:
     run, _ = CURVES["loss climbs from its minimum"]
     [(_, text)] = judge(run, "f1", 4, degenerate=False)
     assert re.search(r"epoch 2, .*0\.400 to 0\.550, .*training loss .*0\.300 to 0\.150\.", text)
@@ -90,8 +90,8 @@ def test_epochs_are_read_from_the_history() -> None:
 
 @pytest.mark.parametrize(("name", "title"), [("rmse", "RMSE"), ("loss", "loss")])
 def test_lower_is_better_for_errors_and_for_the_loss(name: str, title: str) -> None:
-    [(verdict, text)] = judge(CURVES["improves to the end"][0], name, 3, degenerate=False)
-    assert verdict == "Still improving"
+    [(finding, text)] = judge(CURVES["improves to the end"][0], name, 3, degenerate=False)
+    assert finding == "Still improving"
     assert re.search(rf"best validation {title}, by 0\.\d{{3}}", text)
     *_, (_, stopped) = judge(CURVES["loss climbs from its minimum"][0], name, 9, degenerate=False)
     assert f"validation {title} had not improved since epoch 2" in stopped
@@ -102,4 +102,4 @@ def test_swings_of_an_error_are_relative_to_its_lowest_value() -> None:
         return [Epoch(number, 1 / number, {"loss": 0.5, "rmse": error}) for number, error in enumerate(errors, 1)]
 
     for errors, name in (((0.2, 0.23, 0.2), "Erratic"), ((2.0, 2.15, 2.0), "Leveled off")):
-        assert [verdict for verdict, _ in judge(run(*errors), "rmse", 3, degenerate=False)] == [name]
+        assert [finding for finding, _ in judge(run(*errors), "rmse", 3, degenerate=False)] == [name]

@@ -23,6 +23,7 @@ Spec = dict[str, Any]
 _MOST_POINTS = 400  # of a line. With every point of a large corpus, the page would not open.
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "square", "triangle-up", "diamond")
+_COLOR_ORDER = ("train", "validation", "test", "validation_mismatched")
 _SIZES = (90, 90, 90, 260)  # A committed run with the same score stays visible behind the point of the model.
 _PERCENT = alt.Axis(format=".0%", tickCount=5)
 alt.data_transformers.disable_max_rows()  # The limit of 5,000 rows would stop the report of a very long training.
@@ -43,8 +44,8 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
     legend = alt.Legend(orient="top", title=None, columns=1)  # A row would be wider than a phone.
-    on_top_last = pd.DataFrame(rows[::-1])
-    base = alt.Chart(on_top_last).encode(y=_names("score", [row["score"] for row in rows]))
+    reversed_rows = pd.DataFrame(rows[::-1])  # Vega draws later rows on top, so this model comes last.
+    base = alt.Chart(reversed_rows).encode(y=_names("score", [row["score"] for row in rows]))
     sizes = alt.Scale(type="ordinal", domain=models, range=list(_SIZES))
     points = base.mark_point(filled=True, opacity=1).encode(
         x=alt.X("value:Q", title=None, axis=_PERCENT, scale=alt.Scale(zero=False)),
@@ -225,19 +226,19 @@ def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str
         columns: The columns to keep.
         symbol: The symbols in the legend. Vega does not draw a "stroke" for points.
     """
-    # The splits have the order of the colors. The first color is for train, even if train is not drawn.
-    every = sorted({"train", *splits}, key=lambda split: (split != "train", split != "validation", split))
-    drawn = [split for split in every if split in splits]
+    # The first color is for train, even if train is not drawn.
+    colored = sorted({"train", *splits}, key=_COLOR_ORDER.index)
+    drawn = [split for split in colored if split in splits]
     lines = [_downsampled(rows.loc[rows["split"] == split, ["split", *columns]]) for split in drawn]
     points = pd.concat(lines).rename_axis("order").reset_index()
     legend = _legend(drawn, symbol)
-    dashes = alt.Scale(domain=every, range=list(_DASHES[: len(every)]))
+    dashes = alt.Scale(domain=colored, range=list(_DASHES[: len(colored)]))
     chart: alt.Chart = (
         alt.Chart(points)
         .mark_line()
         .encode(
             order="order:Q",
-            color=alt.Color("split:N", scale=alt.Scale(domain=every), legend=legend),
+            color=alt.Color("split:N", scale=alt.Scale(domain=colored), legend=legend),
             strokeDash=alt.StrokeDash("split:N", scale=dashes, legend=legend),
         )
     )
@@ -245,6 +246,7 @@ def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str
 
 
 def _downsampled(points: pd.DataFrame) -> pd.DataFrame:
+    """Return every k-th point and the last one, so that at most about _MOST_POINTS remain."""
     return pd.concat([points.iloc[: -1 : len(points) // _MOST_POINTS + 1], points.iloc[-1:]])
 
 

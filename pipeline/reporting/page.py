@@ -18,7 +18,7 @@ from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import FEW, NEGATIONS, Slice, score_slices, slice_metrics
-from pipeline.reporting.templates import SINGULAR, TEMPLATES, format_number, is_shown_as_zero, verdict
+from pipeline.reporting.templates import SINGULAR, TEMPLATES, better_or_worse, format_number, is_shown_as_zero
 from pipeline.reporting.training_curves import Epoch
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
@@ -28,8 +28,8 @@ _CONFUSIONS = 5  # listed
 def page(results: Results) -> str:
     """Render the page as HTML. It contains no date and no path, so the same results give the same text."""
     task, predictions, training = results.task, results.predictions, results.training
-    main = task.verdict_split
-    splits = sorted(task.scored_splits, key=lambda split: split != main)
+    verdict_split = task.verdict_split
+    splits = sorted(task.scored_splits, key=lambda split: split != verdict_split)
     # Take the names from history.csv: its columns are in the order of the task's metrics during training.
     curve_names = [name for name in results.plots["history"].columns if name in METRICS]
     epochs = training_curves.epochs(results.plots["history"], curve_names)
@@ -38,27 +38,26 @@ def page(results: Results) -> str:
     return TEMPLATES.get_template("page.html.jinja").render(
         **vars(results),
         baseline_names=BASELINES,
-        charts=_charts(results, splits, epochs, curve_names, slices[main]),
-        committed_differs=_committed_differs(results, main),
+        charts=_charts(results, splits, epochs, curve_names, slices[verdict_split]),
+        committed_differs=_committed_differs(results, verdict_split),
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
-        curve_verdicts=training_curves.judge(
+        curve_findings=training_curves.judge(
             epochs, training["metric_for_best_model"], training["epochs"], training["degenerate"]
         ),
         epochs=epochs,
         few=FEW,
         frequent=sorted(range(len(train_labels)), key=lambda label: -train_labels[label])[:_MOST_CLASSES],
-        guessing=_guessing(task, predictions[main]),
-        main=main,
+        guessing=_guessing(task, predictions[verdict_split]),
         meanings={name: metric.meaning for name, metric in METRICS.items()},
         mistakes=[
-            (group, [_mistake(results, main, position) for position in group.positions])
-            for group in mistakes.worst(task, predictions[main])
+            (group, [_mistake(results, verdict_split, position) for position in group.positions])
+            for group in mistakes.worst(task, predictions[verdict_split])
         ],
         most_classes=_MOST_CLASSES,
         negations=NEGATIONS,
-        never_predicted=never_predicted(results.diagnostics[main]),
-        proportion_right=float(np.mean(predictions[main].labels == predictions[main].predicted)),
+        never_predicted=never_predicted(results.diagnostics[verdict_split]),
+        proportion_right=float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted)),
         sample_size=results.sample_size,
         scores_missing=any(len(part.scores) < len(slice_metrics(task)) for split in splits for part in slices[split]),
         script=charts.javascript(),
@@ -67,6 +66,7 @@ def page(results: Results) -> str:
         slices=slices,
         splits=splits,
         unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
+        verdict_split=verdict_split,
         versions={
             "The data": results.provenance["data"],
             "The base model": results.provenance["checkpoint"],
@@ -75,7 +75,9 @@ def page(results: Results) -> str:
             "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
         },
         warnings=[*results.card.warnings, *_truncation_warnings(results)],
-        worse_slices=_worse_slices(slices[main], task.metrics[0], results.evaluation[main][task.metrics[0]]),
+        worse_slices=_worse_slices(
+            slices[verdict_split], task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]
+        ),
     )
 
 
@@ -101,7 +103,7 @@ def _committed_differs(results: Results, split: str) -> bool:
 def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
     """Return the slices in which a metric is clearly worse than its value on all rows."""
     scored = [part for part in slices if part.n >= FEW and name in part.scores]
-    return [part for part in scored if verdict(part.intervals[name], overall, name) == "worse"]
+    return [part for part in scored if better_or_worse(part.intervals[name], overall, name) == "worse"]
 
 
 def _charts(
@@ -116,20 +118,20 @@ def _charts(
     Args:
         slices: The slices of the first split.
     """
-    task, plots, main = results.task, results.plots, splits[0]
+    task, plots, verdict_split = results.task, results.plots, splits[0]
     history = plots["history"]
     kept = history[history["split"] == "validation"].iloc[results.training["kept_epoch"] - 1]
     percentages = [name for name in curve_names if METRICS[name].scale != "error"]
     specifications = {
         "losses": charts.losses(history, int(kept["step"]), training_curves.LOSSES[task.problem_type]),
         "scores": charts.scores(epochs, percentages),
-        "slices": charts.slice_chart(slices, task.metrics[0], results.evaluation[main][task.metrics[0]]),
+        "slices": charts.slice_chart(slices, task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]),
     }
     if headline := _headline(results, splits):
         specifications["headline"] = charts.headline(headline)
     if task.problem_type == "regression":
-        specifications["predictions"] = charts.predictions(plots["residuals"], main)
-        specifications["residuals"] = charts.residuals(plots["residuals"], main)
+        specifications["predictions"] = charts.predictions(plots["residuals"], verdict_split)
+        specifications["residuals"] = charts.residuals(plots["residuals"], verdict_split)
     else:
         lowest = 0.5 if task.binary or task.problem_type == "multi_label_classification" else 0
         specifications["reliability"] = charts.reliability(plots["reliability"], splits, lowest)

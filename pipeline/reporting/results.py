@@ -119,7 +119,8 @@ def _read_committed(path: Path, evaluation: dict[str, Any], task: Task) -> dict[
 
     An empty object means that nobody has committed a baseline yet.
     """
-    # If one of these entries differs, the data differ, or a metric is missing from the committed baseline.
+    # If one of these entries differs, the data differ, or a metric is missing from the committed baseline. The entries
+    # depend only on the labels, so other rows with the same number of each label go unnoticed.
     keys = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]
     try:
         committed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -53,8 +53,9 @@ class Slice(NamedTuple):
 
 
 def slice_metrics(task: Task) -> list[str]:
-    """Return the first two metrics of the task, without Spearman's correlation, which is similar to Pearson's."""
-    return [name for name in task.metrics if name != "spearmanr"][:2]
+    """Return the first metric, and the next one that is not Spearman's correlation, which is similar to Pearson's."""
+    first, *others = task.metrics
+    return [first, *(name for name in others if name != "spearmanr")][:2]
 
 
 def is_defined(name: str, task: Task, labels: Values) -> bool:
@@ -139,7 +140,7 @@ def by_numbers(texts: Sequence[Sequence[str]]) -> Assignment:
         return ("no numbers", "a number"), np.array([len(in_text) > 0 for in_text in numbers[0]], dtype=int)
     names = ("no numbers", "the same numbers", "different numbers")
     pairs = zip(*numbers, strict=True)
-    return names, np.array([2 if left != right else int(len(left) > 0) for left, right in pairs])
+    return names, np.array([0 if not left and not right else 1 if left == right else 2 for left, right in pairs])
 
 
 def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:

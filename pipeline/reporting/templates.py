@@ -20,7 +20,7 @@ def is_shown_as_zero(difference: float, name: str) -> bool:
     return float(METRICS[name].format_difference(difference)) == 0
 
 
-def verdict(interval: Mapping[str, float], value: float, name: str) -> str:
+def better_or_worse(interval: Mapping[str, float], value: float, name: str) -> str:
     """Return "better" or "worse" if an interval of a metric excludes a value, and an empty text if it includes it."""
     if interval["low"] <= value <= interval["high"]:
         return ""
@@ -77,13 +77,14 @@ def _sha256(text: str) -> str:
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
     # Text from the data cannot become markup of the page. The card is Markdown, where the filter `code` escapes it.
-    autoescape=lambda name: name is not None and name.endswith(".html.jinja"),
+    autoescape=jinja2.select_autoescape(["html.jinja"]),
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
 TEMPLATES.filters |= {
+    "better_or_worse": better_or_worse,
     "bias": _bias,
     "code": code,
     "difference": _difference,
@@ -98,5 +99,4 @@ TEMPLATES.filters |= {
     "signature_line": as_line,
     "thousands": "{:,}".format,
     "upper_first": lambda text: text[0].upper() + text[1:],
-    "verdict": verdict,
 }

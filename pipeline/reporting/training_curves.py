@@ -24,7 +24,17 @@ _GAIN_ERROR = 0.02
 _SWING_ERROR = 0.1
 _RISE_LOSS = 0.05
 
-Verdict = tuple[str, str]  # the name of a finding about the curves; and what was seen, what it means and what to do
+
+class Finding(NamedTuple):
+    """A finding about the curves.
+
+    Attributes:
+        name: The name of the finding, such as "Still improving".
+        text: Sentences with the evidence and the advice.
+    """
+
+    name: str
+    text: str
 
 
 class Epoch(NamedTuple):
@@ -55,7 +65,7 @@ def epochs(history: pd.DataFrame, names: Iterable[str]) -> list[Epoch]:
     return [Epoch(number, train_losses.get(number), row) for number, row in zip(numbers, scores, strict=True)]
 
 
-def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) -> list[Verdict]:
+def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) -> list[Finding]:
     """Return the findings about the curves.
 
     - One answer: The kept model gives the same prediction for every validation example. This finding is the only one.
@@ -82,23 +92,23 @@ def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) ->
             "The kept model gives the same prediction for every validation example, so its scores mean nothing. Try "
             "another learning rate, more epochs or another seed."
         )
-        verdicts = [("One answer", text)]
+        findings = [Finding("One answer", text)]
     elif len(epochs) == 1:
-        verdicts = [("Too short", "A single epoch shows no trend. Train for more epochs to see one.")]
+        findings = [Finding("Too short", "A single epoch shows no trend. Train for more epochs to see one.")]
     else:
         trends = (_overfitting(epochs), _still_improving(epochs, name), _erratic(epochs, name))
-        verdicts = [verdict for verdict in trends if verdict] or [_leveled_off(epochs, name)]
+        findings = [finding for finding in trends if finding] or [_leveled_off(epochs, name)]
     if len(epochs) < planned:
         text = (
             f"Early stopping ended the training after epoch {len(epochs)} of {planned}, because the validation "
             f"{SCORES[name].title} had not improved since epoch {_best(epochs, name).number}. To train longer, raise "
             "early_stopping_patience."
         )
-        verdicts.append(("Stopped early", text))
-    return verdicts
+        findings.append(Finding("Stopped early", text))
+    return findings
 
 
-def _overfitting(epochs: Sequence[Epoch]) -> Verdict | None:
+def _overfitting(epochs: Sequence[Epoch]) -> Finding | None:
     last, best = epochs[-1], _best(epochs, "loss")
     still_learning = best.train_loss is not None and last.train_loss is not None and last.train_loss < best.train_loss
     if not still_learning or last.scores["loss"] <= best.scores["loss"] * (1 + _RISE_LOSS):
@@ -108,10 +118,10 @@ def _overfitting(epochs: Sequence[Epoch]) -> Verdict | None:
         f"{last.scores['loss']:.3f}, while the training loss falls from {best.train_loss:.3f} to "
         f"{last.train_loss:.3f}. Train for fewer epochs, or add training data."
     )
-    return f"Overfitting from epoch {best.number + 1}", text
+    return Finding(f"Overfitting from epoch {best.number + 1}", text)
 
 
-def _still_improving(epochs: Sequence[Epoch], name: str) -> Verdict | None:
+def _still_improving(epochs: Sequence[Epoch], name: str) -> Finding | None:
     *earlier, last = epochs
     gain = SCORES[name].sign * (last.scores[name] - _best(earlier, name).scores[name])
     if gain <= _change(earlier, name, _GAIN, _GAIN_ERROR) or _best(epochs, "loss") is not last:
@@ -121,10 +131,10 @@ def _still_improving(epochs: Sequence[Epoch], name: str) -> Verdict | None:
         f"The last epoch ({last.number}) has the best validation {SCORES[name].title}, by {by}"
         f"{'' if name == 'loss' else ', and the lowest validation loss'}. More epochs may improve the model further."
     )
-    return "Still improving", text
+    return Finding("Still improving", text)
 
 
-def _erratic(epochs: Sequence[Epoch], name: str) -> Verdict | None:
+def _erratic(epochs: Sequence[Epoch], name: str) -> Finding | None:
     swings = []
     if name != "loss" and _swings(epochs, name):
         much = "10%" if _is_error(name) else "2 points"
@@ -133,7 +143,8 @@ def _erratic(epochs: Sequence[Epoch], name: str) -> Verdict | None:
         swings.append("the validation loss rises and then falls by more than 10%")
     if not swings:
         return None
-    return "Erratic", f"Between epochs, {' and '.join(swings)}. Try a lower learning rate or a longer warm-up."
+    text = f"Between epochs, {' and '.join(swings)}. Try a lower learning rate or a longer warm-up."
+    return Finding("Erratic", text)
 
 
 def _swings(epochs: Sequence[Epoch], name: str) -> bool:
@@ -144,7 +155,7 @@ def _swings(epochs: Sequence[Epoch], name: str) -> bool:
     return any(step > much for step in steps[first_fall:])
 
 
-def _leveled_off(epochs: Sequence[Epoch], name: str) -> Verdict:
+def _leveled_off(epochs: Sequence[Epoch], name: str) -> Finding:
     best, last = _best(epochs, name), epochs[-1]
     best_score, last_score = (SCORES[name].format(epoch.scores[name]) for epoch in (best, last))
     unit = "" if _is_error(name) else "%"
@@ -152,7 +163,7 @@ def _leveled_off(epochs: Sequence[Epoch], name: str) -> Verdict:
         f"The validation {SCORES[name].title} is best after epoch {best.number} of {last.number} ({best_score}{unit}), "
         f"and ends at {last_score}{unit}. More epochs will probably not help much."
     )
-    return "Leveled off", text
+    return Finding("Leveled off", text)
 
 
 def _best(epochs: Sequence[Epoch], name: str) -> Epoch:
