@@ -70,9 +70,9 @@ def _require_rows(corpus: Corpus, params: DataParams) -> None:
     for split in corpus.task.splits:
         if corpus.splits[split].empty:
             raise UserError(
-                f"{corpus.task.name}: {split} would have no rows. There are too few rows, or too few groups, for the "
-                f'current data.split.type "{params.split.type}", data.split.fractions, data.on_missing and '
-                "data.on_leakage. Change these keys, or add rows."
+                f"{split} would have no rows. There are too few rows, or too few groups, for the current "
+                f'data.split.type "{params.split.type}", data.split.fractions, data.on_missing and data.on_leakage. '
+                "Change these keys, or add rows."
             )
 
 
@@ -80,15 +80,14 @@ def _require_two_classes(corpus: Corpus) -> None:
     """Raise UserError if train has one class only, which is possible after splitting, and after dropping rows."""
     if corpus.task.problem_type == "single_label_classification" and corpus.splits[TRAIN]["label"].nunique() < 2:
         raise UserError(
-            f"{corpus.task.name}: train would have only one class. Change data.split, data.on_missing or "
-            "data.on_leakage, or add rows."
+            "train would have only one class. Change data.split, data.on_missing or data.on_leakage, or add rows."
         )
 
 
 def _drop_leaked(
     corpus: Corpus, hashes: dict[str, pd.DataFrame], params: DataParams
 ) -> tuple[Corpus, dict[str, pd.DataFrame]]:
-    """Drop the rows of train that are also in a later split from the corpus and from the hashes.
+    """Return the corpus and the hashes without the rows of train that are also in a later split.
 
     Raises:
         UserError: There are such rows, and `on_leakage` is "error", or train would have no rows without them.
@@ -101,7 +100,7 @@ def _drop_leaked(
     description = describe_rows(train["idx"], leaked)
     if params.on_leakage == "error":
         raise UserError(
-            f"{task.name}: train has rows that are also in validation or test: {description}. Remove them, or set "
+            f"train has rows that are also in validation or test: {description}. Remove them, or set "
             "data.on_leakage=drop."
         )
     warning = f"train: dropped rows that are also in validation or test: {description}"

@@ -82,11 +82,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.data_card import read_data_card
+from pipeline.core.data_card import DataCard, read_data_card
 from pipeline.core.messages import UserError, printable
 from pipeline.core.output import write_text
 from pipeline.core.paths import RAW
-from pipeline.core.task import TRAIN, Task, read_task
+from pipeline.core.task import Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
 from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
@@ -99,6 +99,11 @@ from pipeline.params import LOCK, PARAMS, Params, load_params, parse_params
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB = "hf://"
+# What a user can do if an error of the trial run suggests a key that init sets itself.
+_REMEDIES = {
+    "data.problem_type": "To set data.problem_type, use --kind.",
+    "data.id2label": 'init sets data.id2label to null. To use it, follow "Without init" in docs/your_data.md.',
+}
 
 
 def init(source: str, options: Namespace) -> None:
@@ -125,11 +130,15 @@ def init(source: str, options: Namespace) -> None:
     text = edit_values(original, {f"data.{key}": value for key, value in values.items()})
     parse_params(load_yaml(text))  # to report a value that is not allowed, such as a long --name
     with tempfile.TemporaryDirectory(prefix="init-") as temporary:
-        task = _trial_run(Path(temporary), data, text)
+        task, card = _trial_run(Path(temporary), data, edit_values(text, {"data.on_missing": "drop"}))
+        # The numbers of rows would not show this, because data.on_leakage can drop rows, too.
+        has_gaps = any(": dropped rows without a " in warning for warning in card.warnings)
+        if has_gaps:
+            _print("", "Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
         stale = _stale_keys(before, task)
         for key in stale:
             _print("", f"{key} names classes or metrics that the data does not have, so it is set to null.")
-        text = edit_values(text, dict.fromkeys(stale))
+        text = edit_values(text, {"data.on_missing": "drop" if has_gaps else "error", **dict.fromkeys(stale)})
         if options.estimate:
             from pipeline.onboarding.estimate import describe_costs  # This import takes seconds.
 
@@ -168,29 +177,26 @@ def _column_values(
         texts, labels: The columns that the user named, if any.
         kind: The kind of task that the user named.
     """
-    train = data.splits[TRAIN]
-    columns = [profile(str(name), train[name]) for name in train]
+    columns = [profile(str(name), data.train[name]) for name in data.train]
     _print("", *describe_columns(columns), "")
     try:
-        choices = choose_columns(columns, texts, labels)
+        text_choice, label_choice = choose_columns(columns, texts, labels)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-    for option, (names, reason) in zip(("text", "label"), choices, strict=True):
-        quoted = " and ".join(f'"{name}"' for name in names)
-        _print(f"{option.capitalize()}: {quoted}, because {reason}. To choose another one, use --{option}.")
-    (texts, _), (labels, _) = choices
-    chosen = [column for column in columns if column.name in (*texts, *labels)]
-    for column in chosen:
-        if column.name in labels and column.type == "date" and kind is None:
+    for option, choice in (("text", text_choice), ("label", label_choice)):
+        quoted = " and ".join(f'"{name}"' for name in choice.columns)
+        _print(f"{option.capitalize()}: {quoted}, because {choice.reason}. To choose another one, use --{option}.")
+    label_names = label_choice.columns
+    for column in columns:
+        if column.name in label_names and column.type == "date" and kind is None:
             raise UserError(
                 f'{source}: the label column "{column.name}" contains dates. Name another one with --label, or say how '
                 "to read the dates with --kind."
             )
-    values = {
-        "text_column_names": texts,
-        "label_column_name": labels[0] if len(labels) == 1 else labels,
+    return {
+        "text_column_names": text_choice.columns,
+        "label_column_name": label_names[0] if len(label_names) == 1 else label_names,
         "problem_type": kind,
-        "on_missing": "error",
         # These keys may name columns or classes of the earlier data.
         "id2label": None,
         "split.type": "stratify",
@@ -198,20 +204,10 @@ def _column_values(
         "split.fold": None,
         "slice_columns": [],
     }
-    if _has_gaps(data, [column.name for column in chosen]):
-        values["on_missing"] = "drop"
-        _print("Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
-    return values
 
 
-def _has_gaps(data: UserData, columns: Sequence[str]) -> bool:
-    """Return whether some rows of a split have no value in a column. The test split may have no labels at all."""
-    profiles = [profile(name, rows[name]) for rows in data.splits.values() for name in columns if name in rows]
-    return any(0 < column.missing < column.rows for column in profiles)
-
-
-def _trial_run(directory: Path, data: UserData, text: str) -> Task:
-    """Run the stage download on the data in a temporary directory, and describe the result.
+def _trial_run(directory: Path, data: UserData, text: str) -> tuple[Task, DataCard]:
+    """Run the stage download on the data in a temporary directory, and describe and return the result.
 
     Args:
         text: The new text of params.yaml.
@@ -230,11 +226,12 @@ def _trial_run(directory: Path, data: UserData, text: str) -> Task:
         # The path of a mirror may be relative to this directory.
         log = run_stage("download", directory, **({} if data.files else {"DVC_ROOT": str(Path.cwd())}))
     except UserError as error:
-        raise UserError(with_sources(str(error))) from None
+        remedies = [remedy for key, remedy in _REMEDIES.items() if key in str(error)]
+        raise UserError(" ".join([with_sources(str(error)), *remedies])) from None
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
     _print("", "The download stage of a run will say:", *(f"  {with_sources(line)}" for line in log))
-    _print("", describe_splits(list(data.splits), task), "", *describe_labels(task, card))
-    return task
+    _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
+    return task, card
 
 
 def _stale_keys(params: Params, task: Task) -> list[str]:

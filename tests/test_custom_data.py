@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
 from pipeline.core.task import read_task
 from pipeline.download import download
+from pipeline.sources.duplicates import hash_rows
 
 
 @pytest.fixture(autouse=True)
@@ -225,7 +227,7 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "NaN in JSON, which counts as missing": (
         {"train.jsonl": jsonl([*TEXTS, (float("nan"), "good"), ("a", float("nan"))])},
         {},
-        r"custom: train has rows without a text .*: 1 of 42 \(2\.4%\), idx 40, .* label: 1 of 42 \(2\.4%\), idx 41",
+        r"^train has rows without a text .*: 1 of 42 \(2\.4%\), idx 40, .* label: 1 of 42 \(2\.4%\), idx 41",
     ),
     "infinity": (
         {"train.jsonl": jsonl(rows(30, [1.5, 2.5, float("inf")]))},
@@ -280,12 +282,12 @@ INVALID: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
     "missing texts and labels": (
         {"train.csv": csv([*TEXTS, ("", "good"), (" ", "bad"), ("a", "")])},
         {},
-        r"custom: train has rows without a text .*: 2 of 43 \(4\.7%\), idx 40, 41, .* label: 1 .* 42\. .*missing=drop",
+        r"^train has rows without a text .*: 2 of 43 \(4\.7%\), idx 40, 41, .* label: 1 .* 42\. .*missing=drop",
     ),
     "leakage": (
         {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS[5:7])},
         {"on_leakage": "error", "split": {"type": "fixed"}},
-        r"custom: train has rows that are also in validation or test: 2 of 40 .*, idx 5, 6\. Remove.*on_leakage=drop",
+        r"^train has rows that are also in validation or test: 2 of 40 .*, idx 5, 6\. Remove.*on_leakage=drop",
     ),
 }
 
@@ -361,6 +363,11 @@ def test_duplicates_and_leakage_are_counted_and_the_log_has_the_warnings_of_the_
     assert "train has rows that duplicate an earlier row: 2 of 5 (40.0%), idx 2, 3" in card.warnings
     assert "validation has rows that share a text with train: 2 of 5 (40.0%), idx 1, 2" in card.warnings
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == card.warnings
+
+
+def test_texts_with_different_emoji_are_different() -> None:
+    hashes = hash_rows(pd.DataFrame({"text": ["Great 😍", "Great 😡", "Great!", "great"]}), ["text"])["row"]
+    assert pd.factorize(hashes)[0].tolist() == [0, 1, 2, 2]
 
 
 def count_duplicates(table: list[dict[str, Any]]) -> tuple[int, int]:
@@ -449,7 +456,7 @@ def test_regression_and_multi_label_rows_can_contradict_but_unlabeled_rows_canno
     ],
 )
 def test_a_split_that_would_be_empty_is_rejected(files: dict[str, str | bytes], changes: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"custom: train would have no rows\. .*data\.on_missing and data\.on_leakage"):
+    with pytest.raises(UserError, match=r"^train would have no rows\. .*data\.on_missing and data\.on_leakage"):
         download_custom(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
 
 

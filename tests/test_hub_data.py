@@ -94,12 +94,31 @@ def test_fields_of_csv_files_stay_as_they_are(hub: Hub) -> None:
     assert [row["text"] for row in examples(corpus, "validation")] == ["null", "1.0"]
 
 
+def test_an_empty_field_of_a_csv_file_means_none_of_the_labels(hub: Hub) -> None:
+    publish(hub, {"train.csv": csv(rows(40, ["a|b", ""]))})
+    assert {tuple(label) for rows in load().splits.values() for label in rows["label"]} == {(0, 0), (1, 1)}
+
+
+def test_the_encoding_of_csv_files_is_in_the_readme(hub: Hub) -> None:
+    readme = "---\nconfigs:\n- {config_name: a, data_files: train.csv, encoding: latin-1}\n---\n"
+    publish(hub, {"README.md": readme, "train.csv": csv([*TEXTS, ("früh", "pos")]).encode("latin-1")})
+    assert "früh" in [text for rows in load().splits.values() for text in rows["text"]]
+
+
+@pytest.mark.parametrize("setting", ["header: null", "column_names: [text, label]"])
+def test_csv_files_without_a_header_are_rejected(setting: str, hub: Hub) -> None:
+    readme = f"---\nconfigs:\n- {{config_name: a, data_files: train.csv, {setting}}}\n---\n"
+    publish(hub, {"README.md": readme, "train.csv": csv(TEXTS)})
+    with pytest.raises(UserError, match=rf"^{PINNED}: .*the first row of its CSV files.* data\.task=custom"):
+        load()
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ("one,pos,more", r"train\.csv line 42 must have as many fields as the header \(2\), got 3"),
         ("short", r"train\.csv line 42 must have as many fields as the header \(2\), got 1"),
-        (",pos", r"hub: train has rows without a text .* 1 of 41 \(2\.4%\), idx 40"),
+        (",pos", r"^train has rows without a text .* 1 of 41 \(2\.4%\), idx 40"),
     ],
 )
 def test_a_damaged_csv_file_is_an_error(hub: Hub, row: str, message: str) -> None:
@@ -158,10 +177,10 @@ def test_configurations_and_splits_are_chosen_by_name(hub: Hub, caplog: pytest.L
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, r"data\.config=null \(--config of init\) cannot be loaded: .*'stars', 'words'"),
+        ({}, r"cannot be loaded with data\.config=null \(in init, --config\): .*'stars', 'words'"),
         (
             {"config": "star"},
-            r"data\.config=\"star\" \(--config of init\) cannot be loaded: .*'star' not found.*'stars', 'words'",
+            r"cannot be loaded with data\.config=\"star\" \(in init, --config\): .*'star' not found.*'stars', 'words'",
         ),
         ({"config": "words"}, r"no split train\. .*data\.splits .*: unsupervised, training, test"),
         (
@@ -197,16 +216,16 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
     ),
     "another label in test": (
         {"train.jsonl": jsonl(rows(40, [0, 1])), "test.jsonl": jsonl(rows(3, [0, 1, -1], 1))},
-        r"hub: test has rows without a label: 1 of 3 \(33\.3%\), idx 2",
+        r"^test has rows without a label: 1 of 3 \(33\.3%\), idx 2",
     ),
     "a script": (
         {"reviews.py": "raise SystemExit('this code must not run')", "train.csv": csv(TEXTS)},
-        rf"{PINNED} .* cannot be loaded: .*scripts are no longer supported, but found reviews\.py",
+        rf"{PINNED} cannot be loaded .*: .*scripts are no longer supported, but found reviews\.py",
     ),
     "pictures": ({"train/a.png": "picture"}, r"is read as imagefolder\. Only csv, json, parquet, arrow files"),
     "a file elsewhere": (
         {"README.md": "---\nconfigs:\n- {config_name: a, data_files: 'hf://datasets/someone/else/train.csv'}\n---\n"},
-        r"cannot be loaded: Data files don't belong to someone/reviews",
+        r"cannot be loaded .*: Data files don't belong to someone/reviews",
     ),
     "not JSON": ({"train.jsonl": '{"text": "a"' * 20}, rf"{PINNED} cannot be loaded: .*JSON"),
 }

@@ -25,9 +25,10 @@ from pipeline.init import init, options_parser
 from pipeline.onboarding.estimate import describe_costs
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.profile import choose_columns, profile
-from pipeline.onboarding.user_data import CUSTOM, earlier_files, require_room
+from pipeline.onboarding.user_data import CUSTOM, earlier_files, read_files, require_room
 from pipeline.params import load_params
 from pipeline.sources import demo
+from pipeline.tabular.file_format import FileFormat
 
 NAMES = ["bad", "good"]
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -263,13 +264,13 @@ def repository(project: Project) -> Project:
 @pytest.mark.parametrize(
     ("content", "arguments", "error"),
     [
-        ("text,label\na,1\nb,x\nc,2\n", [], r"reviews\.csv line 3: .*\"label\" is 'x'"),
+        ("text,label\na,1\nb,x\nc,2\n", [], r"reviews\.csv line 3: .*\"label\" is 'x', .*Without init"),
         ("text,label\na\n", [], r"reviews\.csv line 2 must have as many fields"),
         ("text,label\na,b\nc,d\n", ["--text", "txt"], r'reviews\.csv has no column "txt".*Did you mean "text"'),
         ("text,label\n", [], r"reviews\.csv has no rows"),
         ("", [], r"reviews\.csv is empty"),
         ("text,day\na,2024-01-01\nb,2024-01-02\n", ["--label", "day"], r'"day" contains dates\. .*--kind'),
-        ("text,label\na,b\nc,d\n", ["--kind", "regression"], r"reviews\.csv line 2: .*\"label\" is 'b'"),
+        ("text,label\na,b\nc,d\n", ["--kind", "regression"], r"reviews\.csv line 2: .*\"label\" is 'b'.* use --kind"),
     ],
 )
 def test_bad_input_is_an_error_that_names_the_users_file_and_nothing_is_written(
@@ -323,17 +324,38 @@ def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) 
     write_reviews(source / "train" / "part-1.csv", 40)
     write_reviews(source / "dev.csv", 20)
     with (source / "dev.csv").open("a") as file:
-        file.write("20,a text,\n")
+        file.write("20,a text,-1\n")
     (source / "test.csv").write_text("id,review\n1,a text without a label\n")
     out = run_init(repository, source, "--link", "--no-estimate")
     assert "these splits: train, validation, test." in out
-    assert repository.params()["data"]["on_missing"] == "drop", "a row of validation has no label"
+    assert repository.params()["data"]["on_missing"] == "drop", "the label of a row of validation is not known"
     link = repository.root / "data/custom/train/part-1.csv"
     assert link.is_symlink() and link.samefile(source / "train" / "part-1.csv")
     assert not list((repository.root / "data/custom").glob("*.dvc")), "git tracks links"
     repository.git("add", "data/custom")
     assert repository.repro("download") == ["check", "download"]
     assert json.loads((repository.root / "data/raw/task.json").read_text())["unlabeled_splits"] == ["test"]
+
+
+@pytest.mark.parametrize(("on_leakage", "unlabeled"), [("warn", True), ("drop", False)])
+def test_on_missing_is_drop_only_if_rows_are_dropped_for_it(
+    on_leakage: str, unlabeled: bool, repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several labels, an empty field means none of them. Leaked rows are dropped for another reason."""
+    repository.set("data.on_leakage", on_leakage)
+    texts = [text for text, *_ in demo.pairs(60)]
+    if unlabeled:
+        source = tmp_path / "r.parquet"
+        features = Features({"text": Value("string"), "label": ClassLabel(names=NAMES)})
+        Dataset.from_dict({"text": texts, "label": [0, 1, -1] * 20}, features).to_parquet(source)
+    else:
+        source = tmp_path / "r.csv"
+        pd.DataFrame({"text": texts * 2, "label": ["toxic|insult", "toxic", ""] * 40}).to_csv(source, index=False)
+    out = run_init(repository, source, "--no-estimate")
+    assert repository.params()["data"]["on_missing"] == ("drop" if unlabeled else "error")
+    assert ("They will be dropped" in out) == unlabeled
+    assert ("rows that are also in validation or test" in out) == (on_leakage == "drop")
+    assert not unlabeled or re.search(r"^label +text +2 .*'bad'", out, re.M), "names of classes, not numbers"
 
 
 def test_a_copy_can_become_a_link_and_a_link_a_copy(repository: Project, tmp_path: Path) -> None:
@@ -371,6 +393,14 @@ def test_a_file_that_a_run_would_reject_must_be_moved(tmp_path: Path, monkeypatc
     with pytest.raises(UserError, match=r"data/custom has test\.md, .* Move it"):
         require_room({CUSTOM / "train.csv": tmp_path / "mine.csv"}, force=True)
     assert (CUSTOM / "test.md").exists()
+
+
+def test_a_file_in_data_custom_must_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the next commands would add it to git, next to its copy in train.csv."""
+    monkeypatch.chdir(tmp_path)
+    source = write_reviews(CUSTOM / "reviews.csv")
+    with pytest.raises(UserError, match=r"already in data/custom\. Move them"):
+        require_room({CUSTOM / "train.csv": source}, force=False)
 
 
 def test_settings_for_the_earlier_data_are_reset(repository: Project, tmp_path: Path) -> None:
@@ -433,6 +463,15 @@ def test_a_file_without_a_header_is_recognized(repository: Project, tmp_path: Pa
     assert re.search(r"^\+  text_column_names: \[column_2\]$", out, re.M)
     out = run_init(repository, source, "--dry-run", "--no-estimate", "--header")
     assert "header: false" not in out
+
+
+@pytest.mark.parametrize(("columns", "header"), [(["mail", "spam"], True), (["column_1"], False), ([], False)])
+def test_a_row_with_the_columns_that_the_user_names_is_a_header(
+    columns: list[str], header: bool, tmp_path: Path
+) -> None:
+    source = tmp_path / "mails.csv"
+    source.write_text("mail,spam\nBuy now,spam\nSee you soon,ham\n")  # The name "spam" is also a value.
+    assert read_files(source, FileFormat(), columns, infer_header=True).values["header"] == header
 
 
 def test_if_a_run_cannot_be_timed_init_says_why_and_goes_on(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import shutil
 import time
 from contextlib import suppress
@@ -66,7 +67,7 @@ def _measure(directory: Path, pretrained: Path, params: Params) -> str:
     train, model = params.train, sum(path.stat().st_size for path in pretrained.glob("model*.safetensors"))
     examples = min(card.splits[TRAIN].rows, train.max_train_samples or card.splits[TRAIN].rows)
     batch = train.batch_size * train.gradient_accumulation_steps
-    steps = -(-examples // batch) * train.epochs
+    steps = math.ceil(examples / batch) * train.epochs
     orders = 2 if task.pairs and params.predict.score_swapped_pairs else 1
     predicted = sum(card.splits[split].rows for split in task.predicted_splits)
     scored = train.epochs * card.splits["validation"].rows + orders * predicted
@@ -140,5 +141,5 @@ def _time_steps(directory: Path, tokenized: Path, pretrained: Path, task: Task, 
             fit(inputs, directory / "checkpoints", settings, runtime, record)
     finally:
         log.setLevel(level)
-    steps = np.diff(times)
-    return float(np.mean(steps[1:] if len(steps) > 1 else steps))  # The first step is slower.
+    durations = np.diff(times)
+    return float(np.mean(durations[1:] if len(durations) > 1 else durations))  # The first step is slower.

@@ -32,17 +32,17 @@ def write_data(text: str, files: dict[Path, Path], link: bool, fresh: bool) -> N
     earlier = earlier_files() if files else []
     entries = sorted({CUSTOM / target.relative_to(CUSTOM).parts[0] for target in files})
     # DVC would replace a link with a copy, and it rejects files that git tracks.
-    tracked = [entry for entry in entries if not (link or _files_in_git(entry))]
+    for_dvc = [] if link else [entry for entry in entries if not _files_in_git(entry)]
     with _dvc() as repository:
         results = _results(repository)  # If dvc.yaml is invalid, this fails before anything is written.
         if link:
             _untrack(repository, earlier)
         for entry in entries:
             _place(entry, files, link)
-        if tracked:
-            repository.add([str(entry) for entry in tracked])
+        if for_dvc:
+            repository.add([str(entry) for entry in for_dvc])
         write_text(PARAMS, text)
-        replaced = set(earlier) - {*entries, *(Path(f"{entry}.dvc") for entry in tracked)}
+        replaced = set(earlier) - {*entries, *(Path(f"{entry}.dvc") for entry in for_dvc)}
         _untrack(repository, replaced)
     if fresh:
         write_text(_BASELINE, "{}\n")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -38,7 +39,16 @@ class ColumnProfile:
     examples: list[str]
 
 
-Choice = tuple[list[str], str]  # the columns that were chosen for a purpose, and the reason, which completes "because"
+class Choice(NamedTuple):
+    """The columns that contain the texts, or the labels.
+
+    Attributes:
+        columns: The names of the columns.
+        reason: Why they were chosen. It completes "because".
+    """
+
+    columns: list[str]
+    reason: str
 
 
 def profile(name: str, column: pd.Series) -> ColumnProfile:
@@ -98,8 +108,8 @@ def choose_columns(
             match = closest_match(name, names)
             hint = f' Did you mean "{match}"?' if match else ""
             raise UserError(f'{option} names the column "{name}", but the columns are: {listing(names, 20)}.{hint}')
-    label = (list(labels), "you chose it") if labels else _choose_label(columns, texts)
-    text = (list(texts), "you chose it") if texts else _choose_texts(columns, label[0])
+    label = Choice(list(labels), "you chose it") if labels else _choose_label(columns, texts)
+    text = Choice(list(texts), "you chose it") if texts else _choose_texts(columns, label.columns)
     return text, label
 
 
@@ -125,7 +135,7 @@ def _choose_label(columns: Sequence[ColumnProfile], texts: Sequence[str]) -> Cho
         raise UserError(f"none of these columns looks like labels: {names}. Name the label column: --label NAME.")
     if len(few) > 1:
         raise _ambiguous("label", [column.name for column in few])
-    return [few[0].name], reason
+    return Choice([few[0].name], reason)
 
 
 def _has_few_values(column: ColumnProfile) -> bool:
@@ -147,7 +157,7 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
     by_lowercase = {column.name.lower(): column.name for column in candidates}
     for pair in PAIR_NAMES:
         if set(pair) <= by_lowercase.keys():
-            return [by_lowercase[name] for name in pair], "these are common names for the texts of pairs"
+            return Choice([by_lowercase[name] for name in pair], "these are common names for the texts of pairs")
     if chosen := _by_name(candidates, TEXT_NAMES, "text"):
         return chosen
     if not candidates:
@@ -156,7 +166,7 @@ def _choose_texts(columns: Sequence[ColumnProfile], labels: Sequence[str]) -> Ch
     longest, *others = sorted(candidates, key=lambda column: -column.length)
     if similar := [column.name for column in others if column.length > longest.length / 2]:
         raise _ambiguous("text", [longest.name, *similar])
-    return [longest.name], "it has the longest texts" if others else "it is the only column of texts"
+    return Choice([longest.name], "it has the longest texts" if others else "it is the only column of texts")
 
 
 def _by_name(candidates: Sequence[ColumnProfile], groups: Sequence[Sequence[str]], purpose: str) -> Choice | None:
@@ -165,7 +175,7 @@ def _by_name(candidates: Sequence[ColumnProfile], groups: Sequence[Sequence[str]
         if len(matches) > 1:
             raise _ambiguous(purpose, matches)
         if matches:
-            return matches, f"this is a common name for a {purpose} column"
+            return Choice(matches, f"this is a common name for a {purpose} column")
     return None
 
 

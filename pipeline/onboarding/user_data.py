@@ -1,22 +1,24 @@
 """Read the files or the dataset that a user names, and decide where files go."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from datasets import ClassLabel, Dataset
 
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.sources.fetch import mirror_directory, pin_dataset
 from pipeline.sources.files import find_files, split_from_name
-from pipeline.sources.hub_data import choose_splits, load_splits
+from pipeline.sources.hub_data import choose_splits, dataset_batches, load_splits
+from pipeline.sources.label_values import label_values
+from pipeline.sources.raw_rows import require_rows
 from pipeline.tabular.file_format import FileFormat, guess_header, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
-from pipeline.tabular.reading import FORMATS, ColumnSelection, check_file, read_file
+from pipeline.tabular.reading import FORMATS, Batch, ColumnSelection, check_file, read_file
 
 CUSTOM = Path("data/custom")
 _LONGEST_NAME = 80  # the limit of data.name
@@ -28,12 +30,14 @@ class UserData(NamedTuple):
     """The user's data before any choice of columns.
 
     Attributes:
-        splits: The rows of each split that exists, with all columns as they are in the files.
+        train: The rows of train, with all columns. Numbers of classes are replaced by the names of the classes.
+        splits: The splits that exist.
         files: Where each file goes, and where it comes from.
         values: Values of the section `data` of params.yaml that say where the data is.
     """
 
-    splits: dict[str, pd.DataFrame]
+    train: pd.DataFrame
+    splits: list[str]
     files: dict[Path, Path]
     values: dict[str, Any]
 
@@ -60,12 +64,13 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         suffix = data_suffix(source) + (".gz" if is_compressed(source) else "")
         files = {CUSTOM / f"{TRAIN}{suffix}": source}
     first = paths[TRAIN][0]
-    is_delimited = data_suffix(first) in (".csv", ".tsv")
-    if infer_header and is_delimited and not guess_header(read_head(first, file_format).rows()):
-        file_format = file_format._replace(header=False)
-    splits = {
-        split: _read_rows(shards, columns if split == TRAIN else [], file_format) for split, shards in paths.items()
-    }
+    if infer_header and data_suffix(first) in (".csv", ".tsv"):
+        rows = read_head(first, file_format).rows()
+        has_columns = bool(columns) and {*columns} <= {name.strip() for row in rows[:1] for name in row}
+        file_format = file_format._replace(header=has_columns or guess_header(rows))
+    selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
+    batches = chain.from_iterable(read_file(path, selection, file_format=file_format) for path in paths[TRAIN])
+    train = _flatten(_table(batches, first))
     name = source.absolute().name if source.is_dir() else data_stem(source)
     values = {
         "task": "custom",
@@ -78,17 +83,16 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         "encoding": file_format.encoding,
         "header": file_format.header,
     }
-    return UserData(splits, files, values)
+    return UserData(train, list(paths), files, values)
 
 
-def _read_rows(paths: Sequence[Path], columns: Sequence[str], file_format: FileFormat) -> pd.DataFrame:
-    """Read the files of a split. Raises UserError if they have no rows, or do not have the given columns."""
-    selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
-    batches = [batch for path in paths for batch in read_file(path, selection, file_format=file_format)]
-    if not batches:
-        raise UserError(f"{paths[0]} has no rows. Add some.")
-    rows = pd.concat([pd.DataFrame(dict(batch.columns), dtype=object) for batch in batches], ignore_index=True)
-    return _flatten(rows)
+def _table(batches: Iterable[Batch], source: Path | str) -> pd.DataFrame:
+    """Return the rows, with the names of classes instead of their numbers. Raises UserError if there are none."""
+    parts = [
+        pd.DataFrame({name: label_values(batch, [name]) for name in batch.columns}, dtype=object)
+        for batch in require_rows(batches, source)
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _flatten(rows: pd.DataFrame) -> pd.DataFrame:
@@ -122,22 +126,10 @@ def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) ->
     pinned = dataset if _COMMIT.search(dataset) else pin_dataset(dataset)
     available = load_splits(pinned, config)
     names = choose_splits(dataset, list(available), splits)
-    rows = {split: _read_columns(available[name]) for split, name in names.items()}
+    source = f"{dataset} {names[TRAIN]}"
+    train = _table(dataset_batches(source, available[names[TRAIN]], ColumnSelection([], keep_rest=True)), source)
     values = {"task": "hub", "name": None, "dataset": pinned, "config": config, "splits": splits}
-    return UserData(rows, {}, values)
-
-
-def _read_columns(rows: Dataset) -> pd.DataFrame:
-    return pd.DataFrame({name: _values(rows, name) for name in rows.column_names}, dtype=object)
-
-
-def _values(rows: Dataset, column: str) -> list[Any]:
-    """Return the values of a column, with the names of classes instead of their numbers."""
-    values = list(rows[column])
-    feature = rows.features[column]
-    if not isinstance(feature, ClassLabel):
-        return values
-    return [None if value is None or value < 0 else feature.names[value] for value in values]
+    return UserData(train, list(names), {}, values)
 
 
 def earlier_files() -> list[Path]:
@@ -162,10 +154,7 @@ def require_room(files: dict[Path, Path], force: bool) -> None:
     candidates = [path for path in sorted(CUSTOM.glob("*")) if path.suffix != ".dvc" and split_from_name(path)]
     if unreadable := [path.name for path in candidates if not _belongs_to_split(path)]:
         raise UserError(f"{CUSTOM} has {listing(unreadable)}, with the name of a split. Move it to another directory.")
-    earlier = earlier_files()
-    if not earlier:
-        return
     if any(CUSTOM.resolve() in source.resolve().parents for source in files.values()):
         raise UserError(f"The files are already in {CUSTOM}. Move them to another directory first.")
-    if not force:
+    if (earlier := earlier_files()) and not force:
         raise UserError(f"{CUSTOM} already has {listing(path.name for path in earlier)}. Use --force to replace them.")

@@ -112,8 +112,8 @@ def drop_incomplete(
         )
         if description and on_missing == "error":
             raise UserError(
-                f"{task.name}: {split} has {description}. Complete these rows, or set data.on_missing=drop to drop "
-                "them. The idx is the number of the row, counted from 0."
+                f"{split} has {description}. Complete these rows, or set data.on_missing=drop to drop them. The idx is "
+                "the number of the row, counted from 0."
             )
         if description:
             warnings.append(f"{split}: dropped {description}")

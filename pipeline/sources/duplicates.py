@@ -27,6 +27,7 @@ def hash_rows(rows: pd.DataFrame, text_columns: list[str]) -> pd.DataFrame:
     hashes["row"] = hashes["text_0"]
     if len(columns) == 2:
         first, second = np.sort(hashes[["text_0", "text_1"]].to_numpy(), axis=1).T
+        # Two odd constants mix the sorted hashes into one. Overflow wraps around, which is fine for a hash.
         hashes["row"] = first * np.uint64(0x9E3779B97F4A7C15) + second * np.uint64(0xC2B2AE3D27D4EB4F)
     if "label" in rows:
         hashes["label"] = hash_column(map(str, rows["label"]))
@@ -39,9 +40,9 @@ def hash_column(texts: Iterable[str]) -> Hashes:
 
 
 def _normalize(texts: pd.Series) -> list[str]:
-    """Lowercase, drop punctuation and collapse whitespace. A text without words keeps its punctuation."""
+    """Lowercase, drop punctuation and collapse whitespace. Keep emoji, and the punctuation of a text without words."""
     lower = pc.utf8_lower(pa.array(texts, pa.string()))
-    words = pc.utf8_trim(pc.replace_substring_regex(lower, r"[^\p{L}\p{M}\p{N}_]+", " "), " ")
+    words = pc.utf8_trim(pc.replace_substring_regex(lower, r"[^\p{L}\p{M}\p{N}\p{So}_]+", " "), " ")
     normalized: list[str] = pc.if_else(pc.equal(words, ""), pc.utf8_trim_whitespace(lower), words).to_pylist()
     return normalized
 
@@ -72,6 +73,7 @@ def flag_leakage(later: pd.DataFrame, earlier: pd.DataFrame) -> pd.DataFrame:
     flags["texts"] = later.filter(like="text_").isin(known).any(axis=1)
     if "label" in later and "label" in earlier:
         has_several = later["row"].map(earlier.groupby("row")["label"].nunique()) > 1
+        # XOR makes one number of a row and its label.
         has_same = (later["row"] ^ later["label"]).isin(earlier["row"] ^ earlier["label"])
         flags["contradictory"] = flags["rows"] & (has_several | ~has_same)
     return flags

@@ -23,7 +23,8 @@ SPLIT_ALIASES = {
 # What systems and editors leave behind, in lowercase. Files whose name starts with a dot are never visible, either.
 # .dvcignore has the same list, so that these files do not mark a run as outdated.
 _SYSTEM_FILES = ("thumbs.db", "desktop.ini", "~$*", "*~", "*.swp")
-# The files by split, and then by the name of the file, the directory, or the pattern of the shards that they belong to.
+# For each split, the files of each candidate. A candidate is a file, a directory, or shards with the same pattern, such
+# as train-*-of-00003.csv.
 Candidates = dict[str, dict[str, list[Path]]]
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import datasets
 from datasets import ClassLabel, Dataset, DatasetBuilder, Features, load_dataset_builder
@@ -17,6 +18,7 @@ from pipeline.sources.corpus import Corpus, make_corpus, published_origin
 from pipeline.sources.fetch import download_file, mirror_directory, repo_info, suggest_mirror
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
 from pipeline.sources.raw_rows import collect_rows, columns_to_read, require_rows
+from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
 from pipeline.tabular.reading import Batch, ColumnSelection, read_file
 
 _MIRROR = "HUB_MIRROR"
@@ -39,7 +41,7 @@ def load_hub(params: DataParams) -> Corpus:
     for split in SPLITS:
         if split in names:
             source = f"{name} {names[split]}"
-            batches = _dataset_batches(source, available[names[split]], columns_to_read(split, params))
+            batches = dataset_batches(source, available[names[split]], columns_to_read(split, params))
             rows[split] = collect_rows(require_rows(batches, source), split, params)
     corpus = make_corpus(rows, params)
     config = {} if params.config is None else {"config": params.config}
@@ -49,7 +51,7 @@ def load_hub(params: DataParams) -> Corpus:
 def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
     """Load all splits of a pinned dataset from the mirror if it is there, or else from the Hub.
 
-    All columns of CSV files are texts, and empty fields are None.
+    All columns of CSV files are texts, unless the metadata of the dataset has names for their classes.
 
     Args:
         dataset: The name and the commit, such as `dair-ai/emotion@<commit>`.
@@ -73,7 +75,7 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
     else:
         with suggest_mirror(name, _MIRROR, f"{name}/"):
             repo_info(name, revision, "dataset")
-    with _dataset_errors(f"{dataset} with data.config={quoted(config)} (--config of init)"):
+    with _dataset_errors(dataset, f" with data.config={quoted(config)} (in init, --config)"):
         builder = load_dataset_builder(str(directory or name), config, revision=None if directory else revision)
     # If the Hub does not answer, `datasets` uses any commit in its cache. It also prefers a local directory.
     if not directory and builder.hash != revision:
@@ -86,7 +88,11 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
     files = _fetch_data_files(builder, dataset, directory)
     log.info("loaded %s from %s", dataset, _MIRROR if directory else "the Hub")
     if builder.name == "csv":
-        return {split: _read_csv(f"{name} {split}", paths, builder.info.features) for split, paths in files.items()}
+        csv_format = _csv_format(dataset, builder.config)
+        return {
+            split: _read_csv(f"{name} {split}", paths, csv_format, builder.info.features)
+            for split, paths in files.items()
+        }
     with _dataset_errors(dataset):
         builder.download_and_prepare()
         return {split: builder.as_dataset(split) for split in files}
@@ -130,17 +136,27 @@ def _load_saved(dataset: str, directory: Path, config: str | None) -> dict[str, 
 
 
 @contextmanager
-def _dataset_errors(subject: str) -> Iterator[None]:
+def _dataset_errors(dataset: str, settings: str = "") -> Iterator[None]:
     """Turn any error of `datasets` into a UserError, because it passes on the errors of many other packages."""
     try:
         yield
     except Exception as error:
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
         reason = " ".join(str(cause or error).split()).rstrip(".")
-        raise UserError(f"{subject} cannot be loaded: {reason or type(error).__name__}.") from None
+        raise UserError(f"{dataset} cannot be loaded{settings}: {reason or type(error).__name__}.") from None
 
 
-def _read_csv(source: str, paths: list[Path], features: Features | None) -> Dataset:
+def _csv_format(dataset: str, config: Any) -> FileFormat:
+    """Return the format of CSV files in the metadata of a dataset. Raises UserError if they have no usable header."""
+    if config.names is not None or config.header not in ("infer", 0):
+        raise UserError(
+            f"{dataset}: according to its README.md, the first row of its CSV files does not name the columns. This is "
+            "not supported. Download the files, and use them with data.task=custom."
+        )
+    return FileFormat(encoding=config.encoding or DEFAULT_FORMAT.encoding)
+
+
+def _read_csv(source: str, paths: list[Path], csv_format: FileFormat, features: Features | None) -> Dataset:
     """Read CSV files with our strict reader.
 
     `load_dataset` takes "NA" and "None" for missing values, turns 007 into 7, and accepts rows with too few or too many
@@ -149,15 +165,20 @@ def _read_csv(source: str, paths: list[Path], features: Features | None) -> Data
     Args:
         features: The features in the metadata of the dataset. Only the class names are used.
     """
+    classes = {name: feature for name, feature in (features or {}).items() if isinstance(feature, ClassLabel)}
     parts = []
     for path in paths:
-        for batch in require_rows(read_file(path, ColumnSelection([], keep_rest=True)), path):
-            columns = {name: [value or None for value in values] for name, values in batch.columns.items()}
+        for batch in require_rows(read_file(path, ColumnSelection([], keep_rest=True), file_format=csv_format), path):
+            # An empty field is a missing class. In a list of labels, it means that a row has none of them.
+            columns = {
+                name: [value or None for value in values] if name in classes else values
+                for name, values in batch.columns.items()
+            }
             parts.append(Dataset.from_dict(columns, Features(dict.fromkeys(columns, datasets.Value("string")))))
     with _dataset_errors(source):
         dataset = datasets.concatenate_datasets(parts)
-        for name, feature in (features or {}).items():
-            if isinstance(feature, ClassLabel) and name in dataset.column_names:
+        for name, feature in classes.items():
+            if name in dataset.column_names:
                 dataset = dataset.cast_column(name, feature)
     return dataset
 
@@ -198,7 +219,7 @@ def choose_splits(name: str, available: Sequence[str], splits: dict[str, str] | 
     return names
 
 
-def _dataset_batches(source: str, rows: Dataset, columns: ColumnSelection) -> Iterator[Batch]:
+def dataset_batches(source: str, rows: Dataset, columns: ColumnSelection) -> Iterator[Batch]:
     """Yield the rows of a split in batches. Errors about a row name `source` and the number of the row."""
     path = Path(source)
     rows = rows.select_columns(columns.select(path, rows.column_names))

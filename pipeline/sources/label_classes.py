@@ -155,18 +155,17 @@ def vector_length(column: LabelColumn) -> int | None:
     """
     lists = [value for value in column.values if value.labels or isinstance(value.raw, list)]
     vectors = [value for value in lists if _is_vector(value)]
-    odd = next((value for value in lists if not _is_vector(value)), None)
+    non_vector = next((value for value in lists if not _is_vector(value)), None)
     lengths = {len(value.items) for value in vectors}
     length = max(lengths, default=0)
     has_repeats = any(len({as_bit(item) for item in value.items}) < len(value.items) for value in vectors)
-    are_vectors = length > 2 or (not odd and (has_repeats or lengths == {2}))
-    if not are_vectors:
+    if length <= 2 and (non_vector or not (has_repeats or lengths == {2})):
         return None
-    odd = odd or next((value for value in vectors if len(value.items) < length), None)
-    if odd:
+    mismatch = non_vector or next((value for value in vectors if len(value.items) < length), None)
+    if mismatch:
         vector = next(value for value in vectors if len(value.items) == length)
         raise UserError(
-            f"{odd.where}: {column.name} is {literal(odd.items)}, but in {vector.where} it is "
+            f"{mismatch.where}: {column.name} is {literal(mismatch.items)}, but in {vector.where} it is "
             f"{literal(vector.items)}, which has 0 or 1 for each of {length} labels. Write all labels in the same way."
         )
     return length

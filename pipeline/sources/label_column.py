@@ -126,23 +126,25 @@ def read_column(
     id2label = _id2label(params)
 
     column = pd.concat(splits)
-    codes, _ = pd.factorize(column.map(repr))  # `repr` keeps 1, 1.0 and "1" apart.
+    # Number the distinct values in the order of their first rows. Train comes first, so its values have the smallest
+    # numbers. `repr` keeps 1, 1.0 and "1" apart.
+    codes, _ = pd.factorize(column.map(repr))
     positions = pd.Series(codes, column.index)
-    distinct = column[~positions.duplicated()].droplevel(0)
-    train_size = positions.loc[TRAIN].max() + 1
+    first_occurrences = column[~positions.duplicated()].droplevel(0)
+    train_count = positions.loc[TRAIN].max() + 1
 
     # A class name in a schema is always a single label, even if it contains separators.
     may_list_labels = problem_type in (None, "multi_label_classification") and not class_names.get(TRAIN)
-    has_text_lists = may_list_labels and _has_text_lists(_quoted(names), distinct.iloc[:train_size])
+    has_text_lists = may_list_labels and _has_text_lists(_quoted(names), first_occurrences.iloc[:train_count])
     separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
     values = []
-    for where, value in distinct.items():
+    for where, value in first_occurrences.items():
         items = value if isinstance(value, list) else [value]
         if may_list_labels and isinstance(value, str):
             items = _split_text(value, separator, has_text_lists)
         values.append(LabelValue(value, where, items, label_texts(items)))
 
-    train_labels = list(dict.fromkeys(label for value in values[:train_size] for label in value.labels))
+    train_labels = list(dict.fromkeys(label for value in values[:train_count] for label in value.labels))
     if not any(has_value(label) and float(label) < 0 for label in [*train_labels, *(id2label or ())]):
         values = _without_minus_ones(_quoted(names), values)
     label_column = LabelColumn(

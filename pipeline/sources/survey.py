@@ -63,15 +63,17 @@ def survey(
         if shift.significant:
             warning = f"{split} has labels that are distributed differently from those of train (p = {shift.p:.2g})"
             if shift.label is not None:
-                in_split, in_train = (
-                    f"{counts[name][shift.label]:,} of {cards[name].rows:,} rows "
-                    f"({counts[name][shift.label] / cards[name].rows:.1%})"
-                    for name in (split, TRAIN)
-                )
+                in_split = _rows_with(shift.label, counts[split], cards[split])
+                in_train = _rows_with(shift.label, counts[TRAIN], cards[TRAIN])
                 label = literal(task.labels[shift.label])
                 warning += f". The clearest difference is for {label}: {in_split} in {split}, {in_train} in train"
             warnings.append(warning)
     return DataCard(splits=cards, leakage=leaks, shifts=shifts, warnings=warnings + duplicates)
+
+
+def _rows_with(label: int, counts: Counts, card: SplitCard) -> str:
+    """Format the number and the percentage of the rows of a split that have a label."""
+    return f"{counts[label]:,} of {card.rows:,} rows ({counts[label] / card.rows:.1%})"
 
 
 def _summarize(targets: pd.Series) -> dict[str, float]:

@@ -10,6 +10,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, guess_header, take_head
 from pipeline.tabular.opening import OnError, RowError, decoded_lines, open_text
 
+_REMEDY = 'enclose it in double quotes and double the quotes inside it: "He said ""yes""."'
+
 
 def csv_rows(
     path: Path, file_format: FileFormat, select: Callable[[list[str]], list[str]], on_error: OnError
@@ -22,7 +24,8 @@ def csv_rows(
         select: Returns the names of the columns to read, given all names.
 
     Raises:
-        UserError: A quote is wrong, after which it is not clear where the next row starts, so no row can be skipped.
+        UserError: A double quote is misplaced, or a field is too long. This is never passed to `on_error`, because it
+            is then unknown where the next row starts.
     """
     with open_text(path, file_format.encoding, newline="") as file:
         lines = decoded_lines(path, file, file_format.encoding)
@@ -61,17 +64,29 @@ def csv_rows(
 
 
 def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of each row, and the line on which the row starts."""
+    """Yield the fields of each row, and the line on which the row starts.
+
+    Many programs do not quote the fields of a TSV file. A text that starts with a double quote then takes all rows up
+    to a text that ends with one. So this logs a warning about the first row that may be such a case.
+    """
     reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
     line = head.skipped + 1
+    warns = head.delimiter == "\t"
     try:
         for fields in reader:
+            last_line = head.skipped + reader.line_num
+            if warns and last_line > line and any("\t" in field for field in fields):
+                log.warning(
+                    "%s lines %d to %d are read as one row, because double quotes enclose the line breaks. If they "
+                    "should be several rows, find the field that contains double quotes, %s",
+                    path, line, last_line, _REMEDY,
+                )  # fmt: skip
+                warns = False
             yield line, fields
-            line = head.skipped + reader.line_num + 1
+            line = last_line + 1
     except csv.Error as error:
         raise UserError(
-            f"{path} line {line} cannot be read ({error}). If a field contains double quotes, enclose it in double "
-            'quotes and double the quotes inside it: "He said ""yes""."'
+            f"{path} line {line} cannot be read ({error}). If a field contains double quotes, {_REMEDY}"
         ) from None
 
 

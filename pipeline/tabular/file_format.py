@@ -114,9 +114,10 @@ def detect_delimiter(lines: list[str], usual: str) -> str:
 def guess_header(rows: list[list[str]]) -> bool:
     """Guess from the first rows of a file whether the first one contains the names of the columns.
 
-    It does if one of the names is common for columns of texts, such as "text". Otherwise, it does not if a name is a
-    number, occurs again as a value of its column, or is a long text like the values. pandas numbers columns without
-    names from 0, so these numbers are names. Empty names say nothing.
+    A name that is common for text columns, such as "text", decides that it does. So do the numbers from 0, because
+    pandas writes them for columns without names. Otherwise, any of these decides that it does not: a name that is a
+    number, a name that is also a value of its column, or a name of more than 40 characters above values that are mostly
+    as long. Empty names say nothing.
     """
     names = [name.strip() for name in rows[0]] if rows else []
     if not any(names):
@@ -139,15 +140,10 @@ def _split(lines: list[str], delimiter: str) -> list[list[str]]:
 
 
 def _fit(rows: list[list[str]]) -> float:
-    """Return the proportion of the rows that have as many fields as the first row, or 0 if it has only one.
-
-    All rows may also have one field more: R writes the names of the rows without a name of their column.
-    """
+    """Return the proportion of the rows that have as many fields as the first row, or 0 if it has only one."""
     if not rows or len(rows[0]) < 2:
         return 0
     widths = [len(row) for row in rows]
-    if len(rows) > 1 and set(widths[1:]) == {widths[0] + 1}:
-        return 1
     return widths.count(widths[0]) / len(widths)
 
 
