@@ -24,7 +24,7 @@ from pipeline.experiments.comparison import compare, read_side
 from pipeline.experiments.groups import group_name, run_seeds
 from pipeline.experiments.identity import overridden
 from pipeline.experiments.render import as_text
-from pipeline.experiments.search import Study, require_comparable, trial_table
+from pipeline.experiments.search import STUDY, Study, require_comparable, trial_table
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
 
 _SEEDS = 5  # for the verdict
@@ -38,11 +38,14 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     seeds. The table is also written to trials.csv, in a directory with the name of the space file.
 
     Raises:
-        UserError: The space file, `n` or `jobs` is invalid, or all trials fail.
+        UserError: The space file, `n` or `jobs` is invalid, something else has the name of the directory, or all trials
+            fail.
     """
     if n < 2 or jobs < 1:
         raise UserError(f"--n must be at least 2 and --jobs at least 1, got {n} and {jobs}.")
     space, directory = read_space(space_file), space_file.with_suffix("")
+    if directory.exists() and not (directory / STUDY).exists():
+        raise UserError(f"{directory} already exists and is not the result of a search. Rename {space_file}.")
     require_comparable(space)
     for parameter in space:
         for text in parameter.values_to_check():

@@ -36,29 +36,27 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
 import shlex
 
 import numpy as np
-import pandas as pd
-from pydantic import ValidationError
 
 from pipeline.cleaning.corrections import correct, require_own_files
 from pipeline.cleaning.error_count import count_errors
 from pipeline.cleaning.ranking import rank
 from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
-from pipeline.cleaning.source_rows import load_source_rows
+from pipeline.cleaning.source_rows import SourceRows, load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.text import aligned
-from pipeline.experiments.comparison import Side, degenerate, read_side
+from pipeline.experiments.comparison import degenerate, read_side
 from pipeline.experiments.cross_validation import FOLDS
 from pipeline.experiments.folds import OUT_OF_FOLD
 from pipeline.experiments.revisions import Run
-from pipeline.params import DataParams, load_params
+from pipeline.params import load_params
 
 
 def find_suspects(group: str) -> None:
     """Write suspects.csv and suspects.html to the directory of a fold group, and print what to do next.
 
     Raises:
-        UserError: The group does not exist or is not a fold group, it ran with other data, a text column has the name
+        UserError: The group does not exist or is not a fold group, its data have changed, a text column has the name
             of a column of suspects.csv, or that file has verdicts.
     """
     side = read_side(group)
@@ -68,12 +66,13 @@ def find_suspects(group: str) -> None:
     task, predictions, directory = run.task, run.predictions[OUT_OF_FOLD], FOLDS / group
     require_free_names(task.text_columns)
     require_no_verdicts(directory / "suspects.csv")
-    params = load_params().data
-    _require_same_settings(side, params)
-    rows = load_source_rows(params).labeled
-    if not _match_run(rows, run):
-        raise UserError(f"the data have changed since {group} ran. Run python -m pipeline.folds again.")
-    suspects, errors = rank(task, rows, predictions), count_errors(task, predictions)
+    source = load_source_rows(load_params().data)
+    if not _match_run(source, run):
+        raise UserError(
+            f"the data or the section data of params.yaml have changed since {group} ran. If you set keys of data with "
+            "-S, set them in params.yaml. Otherwise, run python -m pipeline.folds again."
+        )
+    suspects, errors = rank(task, source.labeled, predictions), count_errors(task, predictions)
     write_suspects(directory / "suspects.csv", suspects)
     write_text(directory / "suspects.html", page(group, task, suspects, errors))
     if errors:
@@ -91,24 +90,11 @@ def find_suspects(group: str) -> None:
     print(f"  python -m pipeline.suspects --apply {directory / 'suspects.csv'}")
 
 
-def _require_same_settings(side: Side, params: DataParams) -> None:
-    """Raise UserError if a fold group ran with another section `data` than that of params.yaml."""
-    recorded = {
-        key.removeprefix("data."): value for key, value in side.folds[0].parameters.items() if key.startswith("data.")
-    }
-    try:
-        settings = DataParams.model_validate(recorded | {"split": recorded["split"] | {"fold": params.split.fold}})
-    except (KeyError, ValidationError):
-        message = f"{side.name} ran with a version of the pipeline that has other parameters. Run pipeline.folds again."
-        raise UserError(message) from None
-    if differing := [key for key in DataParams.model_fields if getattr(settings, key) != getattr(params, key)]:
-        keys = ", ".join(f"data.{key}" for key in differing)
-        raise UserError(f"{side.name} ran with values of {keys} that differ from params.yaml. Set them there.")
-
-
-def _match_run(rows: pd.DataFrame, run: Run) -> bool:
+def _match_run(source: SourceRows, run: Run) -> bool:
     """Return whether the out-of-fold predictions of a run are about these rows, with the same texts and labels."""
-    predictions = run.predictions[OUT_OF_FOLD]
+    task, rows, predictions = source.corpus.task, source.labeled, run.predictions[OUT_OF_FOLD]
+    if (task.text_columns, task.labels) != (run.task.text_columns, run.task.labels):
+        return False
     if rows["idx"].tolist() != predictions.idx.tolist():
         return False
     texts = list(rows[run.task.text_columns].itertuples(index=False, name=None))

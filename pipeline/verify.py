@@ -87,7 +87,8 @@ def verify(repository: Path) -> None:
         _require_recorded(clone, environ)
         command = [*DVC, "repro", "--force"]
         with forwarding_signals() as children:  # After a signal, no stage may outlive the clone.
-            status = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL).wait()
+            process = children.start(command, cwd=clone, env=environ, stdin=subprocess.DEVNULL)
+            status = process.wait() if process else None
         if status:
             raise UserError("dvc repro failed in a fresh clone of HEAD. See its message above.")
         compare_results(committed, read_result(clone))
@@ -212,9 +213,9 @@ def _compare_scores(committed: dict[str, Any], reproduced: dict[str, Any]) -> No
     print("\n".join(aligned([["", "committed", "reproduced", "difference"], *rows], "right")))
     if failures:
         raise UserError(
-            f"{', '.join(failures)}, but a different environment explains a difference of at most {TOLERANCE:g} points "
-            "(percent of an error). Verify the "
-            'result in the environment of the committed result, or run "dvc repro" and commit the result.'
+            f"{', '.join(failures)}. A different environment explains at most {TOLERANCE:g} points, or {TOLERANCE:g}% "
+            'of an error such as RMSE. Run verify in the environment of the committed result, or run "dvc repro" and '
+            "commit the result."
         )
     print(f"\nThe committed result is reproduced: no score differs by more than {TOLERANCE:g} points.")
 

@@ -23,9 +23,9 @@ from toy import HOSTILE, copy_of, experiment, restore
 
 from pipeline.core.messages import UserError
 from pipeline.evaluation.uncertainty import difference, jackknife
-from pipeline.experiments.comparison import Comparison, Side, compare, judged_by, read_side
+from pipeline.experiments.comparison import Comparison, Side, compare, read_side, with_metrics
 from pipeline.experiments.gate import decide
-from pipeline.experiments.render import as_gate, as_markdown, as_text
+from pipeline.experiments.render import as_gate, as_markdown, as_table, as_text
 from pipeline.experiments.revisions import Run, group_commits, read_runs
 
 MRPC = ("accuracy", "f1")
@@ -294,6 +294,10 @@ def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
         for text in (as_text(comparison), as_markdown(comparison)):
             assert re.search(caveat, text, re.M)
             assert "another" in text, "the table is still shown"
+    changed = Side("changed", [change(run) for run in high.runs])
+    comparisons = [compare(low, high), compare(low, changed)]
+    table = as_table(comparisons, [decide(comparison, 1) for comparison in comparisons])
+    assert f"\nchanged: A and B differ in {origin}," in table, "the other candidate has no such caveat"
 
 
 def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Side]) -> None:
@@ -323,7 +327,7 @@ def test_runs_on_different_data_are_rejected(column: str, sides: dict[str, Side]
         values[7] += 1
         changed_split = dataclasses.replace(test, **{column: values})
         changed_run = run._replace(predictions=run.predictions | {"test": changed_split})
-    message = r"^main and worse were scored on different test pairs \(\d+ and \d+\)\. Compare runs on the same "
+    message = r"^main and worse were scored on different test pairs: there are 300 in both, but .* Compare runs on the "
     with pytest.raises(UserError, match=message):
         compare(sides["main"], Side("worse", [changed_run]))
 
@@ -365,14 +369,17 @@ def test_missing_revisions_and_outputs_are_reported_in_one_line(
 def test_predictions_missing_from_the_cache_are_not_downloaded(
     toy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clone has the revisions but not the cache."""
+    """A clone has the revisions but not the cache. An experiment cannot be checked out by its name."""
     clone = tmp_path / "clone"
     toy.git("clone", "--quiet", ".", str(clone))
+    toy.git("-C", str(clone), "fetch", "--quiet", "origin", "refs/exps/*:refs/exps/*")
     remote = f"[core]\n    remote = near\n['remote \"near\"']\n    url = {toy.root}/.dvc/cache\n"
     (clone / ".dvc" / "config.local").write_text(remote)
     monkeypatch.chdir(clone)
     with pytest.raises(UserError, match=r'^main: data/predictions .*cache\. .*"dvc pull"'):
         compare_revisions("main", "main")
+    with pytest.raises(UserError, match=r'^worse: data/predictions .*cache\. Run "dvc exp remove worse"'):
+        compare_revisions("worse", "worse")
 
 
 def test_a_cache_in_another_directory_is_found(toy: Project) -> None:
@@ -540,4 +547,4 @@ def test_the_metrics_of_params_yaml_are_compared(toy: Project, sides: dict[str, 
     assert text.count("|metrics:roc_auc+f1_macro|") == 2
     assert "accuracy" not in text
     with pytest.raises(UserError, match='got "rmse"'):
-        judged_by(sides["main"].runs[0], ["rmse"])
+        with_metrics(sides["main"].runs[0], ["rmse"])

@@ -161,23 +161,6 @@ def test_seed_groups_can_be_compared_in_every_task_type(task_type: str, make_sid
     assert equal.verdict.startswith(f"no evidence of a difference in {task.verdict_split} ")
 
 
-@pytest.mark.parametrize(
-    ("keep_a", "keep_b", "optimistic"),
-    [("best", "best", "A and B"), ("last", "best", "B"), ("best", "last", "A"), ("last", "last", None)],
-)
-def test_validation_scores_are_called_optimistic_only_if_the_epoch_was_chosen_on_validation(
-    keep_a: str, keep_b: str, optimistic: str | None, make_side: Callable[..., Side]
-) -> None:
-    a, b = make_side(TASKS["binary"], "a", 1.4), make_side(TASKS["binary"], "b", 0.5, (2,))
-    for side, keep in ((a, keep_a), (b, keep_b)):
-        side.runs[0].parameters["train.keep"] = keep
-    caveats = " ".join(compare(a, b).caveats)
-    assert "validation scores are used instead" in caveats
-    assert ("chosen on validation" in caveats) == (optimistic is not None)
-    if optimistic:
-        assert f"The epoch of {optimistic} was chosen on validation" in caveats
-
-
 def test_a_single_example_is_not_evidence(make_side: Callable[..., Side], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("test_compare_kinds.N", 1)
     task = TASKS["multi-class"]

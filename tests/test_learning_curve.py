@@ -226,7 +226,6 @@ def test_the_curve_of_an_error_falls(toy: Project) -> None:
         assert change["low"] < change["value"] < change["high"] <= 0
     text = "\n".join(as_text(content))
     assert re.search(r"^510 more rows: -\d\.\d+ to [-+]\d\.\d+ in validation RMSE \(80% interval\)$", text, re.M)
-    assert "chosen on validation" not in text
     drawing = training_sizes(content["points"], content["curve"], content["metric"])
     assert "%" not in json.dumps(drawing), "an error is not in percent"
     drawn = [[row["rows"] for row in rows] for rows in drawing["datasets"].values()]
@@ -283,14 +282,17 @@ def test_a_size_with_a_degenerate_run_is_left_out_of_the_curve(degenerate_size: 
     )
 
 
-def test_a_score_that_falls_with_more_rows_gives_a_warning() -> None:
-    points = [{"value": value, "warning": ""} for value in (0.8, 0.9, 0.85)]
-    content = {"metric": "accuracy", "points": points, "gains": [{}]}
-    assert _warnings(content) == [
-        "Warning: The score with all rows is not the best one, so the curve does not fit well."
-    ]
-    assert not _warnings({**content, "points": points[:2]})
-    assert not _warnings({**content, "metric": "rmse", "points": [points[1], points[0]]})
+def test_a_score_that_clearly_falls_with_more_rows_gives_a_warning() -> None:
+    def warns(metric: str, *values: float) -> bool:
+        points = [{"value": value, "low": value - 0.02, "high": value + 0.02, "warning": ""} for value in values]
+        return bool(_warnings({"metric": metric, "points": points, "gains": [{}]}))
+
+    assert warns("accuracy", 0.8, 0.9, 0.85)
+    assert not warns("accuracy", 0.8, 0.88, 0.85), "the intervals overlap"
+    assert not warns("accuracy", 0.8, 0.9)
+    assert warns("rmse", 0.8, 0.9)
+    assert not warns("rmse", 0.8, 0.83)
+    assert not warns("rmse", 0.9, 0.8)
 
 
 def test_a_perfect_score_has_an_interval() -> None:

@@ -231,13 +231,21 @@ def test_a_study_is_not_continued_with_a_different_number_of_jobs_or_optuna_vers
     record.write_text(json.dumps(recorded))
     known = experiment_commits()
     try:
-        with pytest.raises(UserError, match=rf"study\.json: .*{message}.* remove study/study\.json") as error:
+        with pytest.raises(UserError, match=rf"study\.json: .*{message}.* remove study to begin") as error:
             search(Path("study.yaml"), 2, "tpe", 1)
         assert "\n" not in str(error.value)
         assert experiment_commits() == known
     finally:
         shutil.rmtree("study")
         Path("study.yaml").unlink()
+
+
+def test_a_directory_of_the_project_is_not_taken_for_the_results_of_a_search(toy: Project) -> None:
+    Path("models.yaml").write_text("train.lr: log(1e-4, 1e-2)\n")
+    ignored = Path("models", ".gitignore").read_text()
+    with pytest.raises(UserError, match=r"^models already exists .* Rename models\.yaml\.$"):
+        search(Path("models.yaml"), 2, "tpe", 1)
+    assert Path("models", ".gitignore").read_text() == ignored
 
 
 def kill_at_line(project: Project, command: list[str], line: str, *, children: bool) -> list[str]:

@@ -70,7 +70,7 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     assert n == 2
     assert [mean, lowest, highest] == pytest.approx([np.mean(scores), min(scores), max(scores)], abs=0.01)
     assert deviation == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5, abs=0.01)
-    assert high - mean == pytest.approx(mean - low, abs=0.02)
+    assert 0 <= low < mean < high <= 100
     assert (
         f"Degenerate runs (the same prediction for all of validation): 1 of 2 ({group}-2), included in the table"
         in table
@@ -79,19 +79,17 @@ def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     assert f"python -m pipeline.compare {group} OTHER" in table
 
 
-@pytest.mark.parametrize("keep", ["best", "last"])
 def test_a_regression_without_test_labels_is_summarized_by_validation_scores(
-    keep: str, toy: Project, capsys: pytest.CaptureFixture[str]
+    toy: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    overrides = ["data.task=stsb", f"train.keep={keep}"]
+    overrides = ["data.task=stsb"]
     for seed in "12":
-        experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__keep=keep, train__seed=seed)
+        experiment(toy, f"{group_name(overrides)}-{seed}", data__task="stsb", train__seed=seed)
     restore(toy)
     run_seeds(2, overrides, 1)
     table = capsys.readouterr().out
     assert numbers(table, "validation Spearman correlation")[0] == 2
     assert f"{SCORE_UNITS}\nNo test labels are available, so the validation scores are used instead" in table
-    assert ("chosen on validation" in table) == (keep == "best")
 
 
 def test_a_groups_name_depends_on_everything_that_determines_its_results_except_the_seed(
@@ -118,6 +116,9 @@ def test_a_groups_name_depends_on_everything_that_determines_its_results_except_
     assert len(changed - {name}) == 4
     Path("mine").mkdir()
     local = group_name(["model.checkpoint=./mine"])
+    Path("mine", ".git").mkdir()
+    Path("mine", ".git", "index").touch()
+    assert group_name(["model.checkpoint=./mine"]) == local, "git writes its files even if the base model is the same"
     Path("mine", "config.json").write_text("{}")
     assert group_name(["model.checkpoint=./mine"]) != local, "a file of the base model has changed"
     assert group_name([]) == name

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, TinyMaker, contents, params_file
 
+from pipeline.experiments.child_processes import ChildProcesses
+
 OUTPUTS = {
     "check": "data/params_checked",
     "download": "data/raw",
@@ -30,6 +32,12 @@ def restore_signal_handlers() -> None:
     """Restore the default handlers, because under nohup or in a shell's background job, some signals are ignored."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+
+
+def test_after_a_signal_no_child_process_starts() -> None:
+    children = ChildProcesses()
+    children.forward(signal.SIGINT, None)
+    assert children.start([sys.executable, "-c", ""]) is None
 
 
 @pytest.mark.slow

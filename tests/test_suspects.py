@@ -4,9 +4,10 @@ import codecs
 import csv
 import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -24,10 +25,13 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import ProblemType, Task
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.evaluation.predictions import Predictions
+from pipeline.experiments.folds import OUT_OF_FOLD
 from pipeline.experiments.identity import overridden
+from pipeline.experiments.revisions import Run
 from pipeline.params import DataParams
 from pipeline.sources import demo
 from pipeline.sources.custom import load_custom
+from pipeline.suspects import _match_run
 
 
 @pytest.fixture(autouse=True)
@@ -191,10 +195,11 @@ def test_verdicts_are_never_overwritten() -> None:
         ("verdict,text\nno,a\n", 'no column "idx"'),
         ("verdict,idx\nno,1\n", 'no column "text"'),
         ("verdict,idx,text\nno,1.5,a\n", 'the idx "1.5" is not a number'),
+        ("verdict,idx,text\nno,1,é\n", 'save it as "CSV UTF-8"'),  # Excel's "CSV"
     ],
 )
 def test_another_file_is_rejected(content: str, message: str) -> None:
-    Path("suspects.csv").write_text(content)
+    Path("suspects.csv").write_text(content, encoding="cp1252")
     with pytest.raises(UserError, match=message):
         read_verdicts(Path("suspects.csv"), ["text"])
 
@@ -203,6 +208,23 @@ def test_a_text_column_with_the_name_of_a_column_of_the_file_is_rejected() -> No
     require_free_names(["sentence1", "sentence2"])
     with pytest.raises(UserError, match='a column "verdict" of its own'):
         require_free_names(["text", "verdict"])
+
+
+@pytest.mark.parametrize("change", [{"id2label": {"no": "bad", "yes": "good"}}, {"text_column_names": ["note"]}])
+def test_a_fold_group_with_other_class_names_or_columns_is_not_ranked(change: dict[str, Any]) -> None:
+    """The ids and the encoded labels are the same."""
+    write_files(
+        {"train.csv": csv_text([(text, text, label) for text, label in rows(60, ["no", "yes"])], "text,note,label")}
+    )
+    source, changed = (load_source_rows(custom_params(**settings)) for settings in ({}, change))
+    task, labeled = source.corpus.task, source.labeled
+    out_of_fold = replace(
+        predictions(task, labeled["label"], np.zeros((len(labeled), 2))), idx=labeled["idx"].to_numpy()
+    )
+    texts = [(text,) for text in labeled["text"]]
+    run = SimpleNamespace(task=task, predictions={OUT_OF_FOLD: out_of_fold}, texts={OUT_OF_FOLD: texts})
+    assert _match_run(source, cast("Run", run))
+    assert not _match_run(changed, cast("Run", run))
 
 
 def apply_verdicts(params: DataParams, verdicts: dict[int, str]) -> Corrections:
@@ -388,8 +410,11 @@ def test_the_copies_need_files_of_the_user_and_a_new_directory() -> None:
     params = custom_params()
     require_own_files(params, Path("data/corrected"))
     apply_verdicts(params, {3: "no"})
-    with pytest.raises(UserError, match=r"data/corrected exists\. Remove it"):
+    with pytest.raises(UserError, match=r"data/corrected exists\. Choose another directory with --out"):
         require_own_files(params, Path("data/corrected"))
+    second_round = params.model_copy(update={"directory": "data/../data/corrected"})
+    with pytest.raises(UserError, match=r"contains your current data .* --out data/corrected-2$"):
+        require_own_files(second_round, Path("data/corrected"))
     with pytest.raises(UserError, match=r"--apply needs your own files, but data\.task is mrpc"):
         require_own_files(params.model_copy(update={"task": "mrpc"}), Path("data/other"))
 

@@ -39,7 +39,12 @@ def require_own_files(params: DataParams, directory: Path) -> None:
     if params.task != "custom":
         raise UserError(f"--apply needs your own files, but data.task is {params.task}.")
     if directory.exists():
-        raise UserError(f"{directory} exists. Remove it, or choose another directory with --out.")
+        if directory.resolve() == Path(params.directory).resolve():
+            raise UserError(
+                f"{directory} contains your current data (data.directory). Choose another directory: "
+                f"--out {directory}-2"
+            )
+        raise UserError(f"{directory} exists. Choose another directory with --out.")
 
 
 def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corrections:
@@ -191,7 +196,10 @@ def _overrides(params: DataParams, task: Task, directory: Path, keep_splits: boo
     ]
     if len(task.labels) > 1:
         if unusable := next((name for name in task.labels if any(sign in name for sign in '=\\\n"$')), None):
-            raise UserError(f'--apply cannot pass the label {quoted(unusable)} to DVC. Use labels without = \\ $ or ".')
+            raise UserError(
+                f'--apply cannot pass the label {quoted(unusable)} to DVC, because it contains one of = \\ $ " or a '
+                "line break. Give the class another name in data.id2label, or rename it in your data."
+            )
         pairs = json.dumps([f"{name}={name}" for name in task.labels], ensure_ascii=False)
         # DVC cannot replace a mapping by a list in one step.
         overrides += ["data.id2label=null"] * bool(params.id2label) + [f"data.id2label={pairs}"]

@@ -9,14 +9,15 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Ints, Values, losses
-from pipeline.evaluation.predictions import Predictions
+from pipeline.evaluation.predictions import Predictions, label_probability, label_text
 from pipeline.sources.duplicates import hash_rows
 
 _PROPORTION = 0.1  # of all rows
 _FEWEST_ROWS, _MOST_ROWS = 50, 1000
 _FEATURES = 100_000
 _BATCH = 20  # rows whose similarity to all other rows is computed at once
-_SAME_TARGET = 0.5  # two labels of a regression differ if they are at least so many standard deviations apart
+# Two labels of a regression count as different if they are at least half a standard deviation apart.
+_FEWEST_DEVIATIONS = 0.5
 _PLACES = 3  # of contradictory rows that are listed
 NO_LABELS = "[]"
 
@@ -47,7 +48,7 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
     labels = np.array([label_name(task, label) for label in predictions.labels], dtype=object)
     columns = {"label": labels[worst], "prediction": [label_name(task, predictions.predicted[row]) for row in worst]}
     if predictions.probability is not None:
-        columns["probability"] = _label_probability(predictions)[worst].round(4)
+        columns["probability"] = label_probability(predictions.probability, predictions.labels)[worst].round(4)
     columns |= {"loss": [float(f"{value:.4g}") for value in loss[worst]]}
     columns |= {name: rows[name].to_numpy()[worst] for name in task.text_columns}
     columns |= {"place": rows["place"].to_numpy()[worst], "idx": predictions.idx[worst]}
@@ -59,21 +60,7 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
 
 def label_name(task: Task, label: Any) -> str:
     """Return the name of a class, the names of several labels such as "a|b", or a number."""
-    if task.problem_type == "regression":
-        return f"{label:.6g}"
-    if task.problem_type == "single_label_classification":
-        return task.labels[int(label)]
-    return "|".join(name for name, present in zip(task.labels, label, strict=True) if present) or NO_LABELS
-
-
-def _label_probability(predictions: Predictions) -> Values:
-    """Return the probability of each row's label, or of its exact combination of labels, shape (n,)."""
-    probability, labels = predictions.probability, predictions.labels
-    assert probability is not None
-    if labels.ndim == 1:
-        return np.take_along_axis(probability, labels[:, None], axis=1)[:, 0]
-    combined: Values = np.where(labels == 1, probability, 1 - probability).prod(axis=1)
-    return combined
+    return label_text(task, label, separator="|", none=NO_LABELS)
 
 
 def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: Ints) -> list[str]:
@@ -112,5 +99,5 @@ def _same_label(labels: Values, references: Values) -> NDArray[np.bool_]:
     if labels.ndim == 2:
         same = np.asarray(same.all(axis=2))
     elif np.issubdtype(labels.dtype, np.floating):
-        same = np.abs(references[:, None] - labels) < _SAME_TARGET
+        same = np.abs(references[:, None] - labels) < _FEWEST_DEVIATIONS
     return same

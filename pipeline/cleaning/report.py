@@ -12,6 +12,7 @@ from pipeline.core.task import Task
 from pipeline.core.text import quoted
 from pipeline.reporting.mistakes import pieces
 from pipeline.reporting.templates import SINGULAR, TEMPLATES
+from pipeline.tabular.opening import open_bytes
 from pipeline.tabular.reading import ColumnSelection, read_file
 
 _ROWS_ON_PAGE = 50
@@ -49,6 +50,11 @@ def read_verdicts(path: Path, text_columns: list[str]) -> pd.DataFrame:
     Raises:
         UserError: The file cannot be read.
     """
+    try:
+        with open_bytes(path) as file:
+            file.read().decode()
+    except UnicodeDecodeError:
+        raise UserError(f'{path} is not UTF-8. In your spreadsheet program, save it as "CSV UTF-8".') from None
     remedy = "Use a suspects.csv that python -m pipeline.suspects has written."
     names = [_VERDICT, "idx", *text_columns]
     rows = pd.DataFrame(columns=names, dtype=str)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,23 @@ def load_predictions(directory: Path, split: str, task: Task, producer: str = "p
         probability=logits_to_probabilities(task.problem_type, logits),
         swapped=swapped,
     )
+
+
+def label_probability(probability: Floats, labels: Values) -> Floats:
+    """Return the probability of each example's label, or of its exact combination of labels, shape (n,)."""
+    if labels.ndim == 1:
+        return np.take_along_axis(probability, labels[:, None], axis=1)[:, 0]
+    combined: Floats = np.where(labels == 1, probability, 1 - probability).prod(axis=1)
+    return combined
+
+
+def label_text(task: Task, label: Any, separator: str, none: str) -> str:
+    """Return a number, the name of a class, or the names of several labels (`none` if an example has no labels)."""
+    if task.problem_type == "regression":
+        return f"{label:g}"
+    if task.problem_type == "single_label_classification":
+        return task.labels[int(label)]
+    return separator.join(name for name, present in zip(task.labels, label, strict=True) if present) or none
 
 
 def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:

@@ -16,6 +16,7 @@ _GROUPS = 200
 # narrow. See tests/test_uncertainty.py.
 FEWEST_CHANGED = 10
 _Z = NormalDist().inv_cdf(0.975)
+BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, inf)}  # of scores, keyed by `Metric.scale`
 
 
 class Interval(NamedTuple):
@@ -59,11 +60,12 @@ class Difference:
         """
         from scipy.special import stdtrit  # scipy.stats takes half a second longer to import
 
-        t_examples = float(stdtrit(self.groups - 1, quantile)) ** 2
-        t_seeds = float(stdtrit(self.degrees_of_freedom, quantile)) ** 2 if self.seed_variance else 0.0
-        configurations = t_examples * max(self.example_variance, 0) + t_seeds * self.seed_variance
-        # The bound must never be narrower than the one for exactly these models, without other seeds.
-        return sqrt(max(configurations, t_examples * self.model_variance))
+        t2_examples = float(stdtrit(self.groups - 1, quantile)) ** 2
+        t2_seeds = float(stdtrit(self.degrees_of_freedom, quantile)) ** 2 if self.seed_variance else 0.0
+        squared_for_other_seeds = t2_examples * max(self.example_variance, 0) + t2_seeds * self.seed_variance
+        squared_for_these_models = t2_examples * self.model_variance
+        # Other seeds must never make the bound narrower than the one for exactly these models.
+        return sqrt(max(squared_for_other_seeds, squared_for_these_models))
 
     @property
     def low(self) -> float:
@@ -126,18 +128,27 @@ def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
     sides = [b - a] if same_seeds else [b, -a]
     total = np.sum([side.mean(axis=0) for side in sides], axis=0)
     runs = np.array([len(side) for side in sides])
-    models = examples = float(_variance(total))
-    seeds, freedom = 0.0, inf
+    model_variance = example_variance = float(_variance(total))
+    seed_variance, degrees_of_freedom = 0.0, inf
     if runs.max() > 1:
         variances = np.array([side[:, 0].var(ddof=1) for side in sides]) / runs
-        seeds = float(variances.sum())
-        if seeds > 0:
-            freedom = seeds**2 / float((variances**2 / (runs - 1)).sum())
+        seed_variance = float(variances.sum())
+        if seed_variance > 0:
+            degrees_of_freedom = seed_variance**2 / float((variances**2 / (runs - 1)).sum())
         for side in sides:
-            # The variance between runs already contains the effect of an example on a single run.
-            single, mean = _variance(side).mean(), _variance(side.mean(axis=0))
-            examples -= float(single - mean) / (len(side) - 1)
-    return Difference(float(total[0]), int(runs.min()), models, examples, len(total) - 1, seeds, freedom)
+            # Part of an example's effect differs from run to run. The variance between runs already contains that part,
+            # so it is subtracted here.
+            of_single_runs, of_their_mean = _variance(side).mean(), _variance(side.mean(axis=0))
+            example_variance -= float(of_single_runs - of_their_mean) / (len(side) - 1)
+    return Difference(
+        value=float(total[0]),
+        runs=int(runs.min()),
+        model_variance=model_variance,
+        example_variance=example_variance,
+        groups=len(total) - 1,
+        seed_variance=seed_variance,
+        degrees_of_freedom=degrees_of_freedom,
+    )
 
 
 def fold_difference(a: Floats, b: Floats, fold_differences: Floats) -> Difference:
@@ -223,9 +234,9 @@ def _wilson(hits: int, n: int) -> Interval:
     return Interval(0 if hits == 0 else center - reach, 1 if hits == n else center + reach)
 
 
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Compute Student's t interval of the mean of two or more values."""
+def mean_interval(values: Sequence[float], scale: str) -> Interval:
+    """Compute Student's t interval of the mean of two or more scores, cut off at the bounds of their scale."""
     from scipy.special import stdtrit
 
     reach = float(stdtrit(len(values) - 1, 0.975)) * float(np.std(values, ddof=1)) / sqrt(len(values))
-    return Interval(float(np.mean(values)) - reach, float(np.mean(values)) + reach)
+    return Interval(*np.clip([np.mean(values) - reach, np.mean(values) + reach], *BOUNDS[scale]).tolist())

@@ -33,9 +33,15 @@ class ChildProcesses:
         self._processes: list[subprocess.Popen[Any]] = []
         self._lock = threading.RLock()  # Reentrant, because a signal may interrupt `start` in the main thread.
 
-    def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-        """Start a process in its own process group, which a terminal's Ctrl-C does not reach."""
+    def start(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any] | None":
+        """Start a process in its own process group, which a terminal's Ctrl-C does not reach.
+
+        Returns:
+            The process. None if a signal has already arrived, because it would not reach this process.
+        """
         with self._lock:
+            if self.signals:
+                return None
             process = subprocess.Popen(command, process_group=0, **options)
             self._processes.append(process)
         return process

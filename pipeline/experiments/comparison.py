@@ -11,7 +11,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
-from pipeline.evaluation.predictions import Predictions, count_changed
+from pipeline.evaluation.predictions import Predictions, count_changed, label_probability, label_text
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, difference, fold_difference, jackknife
 from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
@@ -19,7 +19,10 @@ from pipeline.experiments.identity import FOLD, SEED
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
 from pipeline.params import load_params
 
-ON_VALIDATION = "No test labels are available, so the validation scores are used instead."
+ON_VALIDATION = (
+    "No test labels are available, so the validation scores are used instead. With train.keep: best, they are slightly "
+    "optimistic, because validation also chose the epoch."
+)
 _LINEAR_MODEL = "The linear model does not depend on a seed, but the other model does."
 _TWO_RUNS = (
     "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
@@ -60,11 +63,6 @@ class Side(NamedTuple):
     @property
     def signature(self) -> Signature:
         return joined([run.signature for run in self.runs])
-
-    @property
-    def keeps_best_epoch(self) -> bool:
-        """Whether the epoch was chosen on validation, which makes the validation scores optimistic."""
-        return bool(self.runs[0].parameters.get("train.keep") == "best")
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,6 @@ class Comparison:
         splits: Keyed by split, starting with the one that the verdict is about.
         changes: The "parameters", and except for the linear model also the "environment" and the "code" that differ,
             with the values in A and in B.
-        optimistic: The sides, "A" or "B", whose epoch was chosen on validation.
         identical: Whether the models' outputs are equal to the last bit.
         degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
             examples.
@@ -134,7 +131,6 @@ class Comparison:
     folds: int | None
     splits: dict[str, SplitComparison]
     changes: dict[str, dict[str, tuple[Any, Any]]]
-    optimistic: list[str]
     identical: bool
     degenerate: list[str]
 
@@ -202,12 +198,6 @@ class Comparison:
         if not self.identical:
             if self.judged_split == "validation":
                 caveats.append(ON_VALIDATION)
-                if self.optimistic:
-                    sides = " and ".join(self.optimistic)
-                    caveats.append(
-                        f"The epoch of {sides} was chosen on validation too, which makes the validation scores of "
-                        f"{sides} slightly optimistic."
-                    )
             if self.single_runs:
                 caveats.append(_LINEAR_MODEL if BASELINE in (self.a, self.b) else _TWO_RUNS)
             if origins := [name for name in ("environment", "code") if self.changes.get(name)]:
@@ -222,16 +212,16 @@ def read_side(name: str) -> Side:
         UserError: The run does not exist, a result is incomplete, or a fold of a fold group is missing.
     """
     metrics = load_params().evaluate.metrics
-    runs = [judged_by(run, metrics) for run in read_runs(name)]
+    runs = [with_metrics(run, metrics) for run in read_runs(name)]
     is_group = runs[0].name != name  # The runs of a group have its name and a number.
     if is_group and runs[0].fold and (len(runs) == 1 or runs[0].fold != runs[1].fold):
         return Side(name, [pooled_run(name, runs)], runs)
     return Side(name, runs)
 
 
-def judged_by(run: Run, metrics: list[str] | None) -> Run:
+def with_metrics(run: Run, names: list[str] | None) -> Run:
     """Return the run with the metrics that it is to be compared by. See `metrics.with_compared_metrics`."""
-    task = with_compared_metrics(run.task, metrics)
+    task = with_compared_metrics(run.task, names)
     return run._replace(task=task, signature={**run.signature, "metrics": "+".join(task.metrics)})
 
 
@@ -280,7 +270,6 @@ def compare(a: Side, b: Side) -> Comparison:
         folds=len(a.folds) or None,
         splits={split: _compare_split(split, a, b) for split in splits},
         changes=_all_changes(a, b),
-        optimistic=[name for name, side in (("A", a), ("B", b)) if side.keeps_best_epoch],
         identical=_identical(a, b),
         degenerate=[phrase for side in (a, b) if (phrase := degenerate(side, splits[0]))],
     )
@@ -323,9 +312,12 @@ def _require_same_examples(runs: Sequence[Run]) -> None:
             raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
         split, noun = _verdict_first(first.task)[0], first.task.noun
         if not _have_same_examples(first, run, split):
+            counts = [f"{len(texts[split]):,}" for texts in (first.texts, run.texts)]
+            detail = " and ".join(counts)
+            if counts[0] == counts[1]:
+                detail = f"there are {counts[0]} in both, but their texts, labels or order differ"
             raise UserError(
-                f"{names} were scored on different {split} {noun} ({len(first.texts[split])} and "
-                f"{len(run.texts[split])}). Compare runs on the same {noun}."
+                f"{names} were scored on different {split} {noun}: {detail}. Compare runs on the same {noun}."
             )
 
 
@@ -411,7 +403,7 @@ def _fixed_and_broken(
         return [
             ChangedExample(
                 idx=int(examples.idx[row]),
-                label=_label(task, examples.labels[row]),
+                label=label_text(task, examples.labels[row], separator=", ", none="none"),
                 a=rounded(float(mean_a[row])),
                 b=rounded(float(mean_b[row])),
                 texts=texts[row],
@@ -437,20 +429,10 @@ def _mean_predictions(task: Task, runs: Sequence[Predictions]) -> tuple[Floats, 
         return -np.abs(predicted - labels), predicted
     mean = np.mean([run.probability for run in runs if run.probability is not None], axis=0)
     if task.problem_type == "single_label_classification":
-        label_probability = np.take_along_axis(mean, labels[:, None], axis=1)[:, 0]
         correct = mean.argmax(axis=1) == labels
     else:
-        label_probability = np.where(labels == 1, mean, 1 - mean).prod(axis=1)
         correct = ((mean > 0.5) == labels).all(axis=1)
-    return (runs[0].right if len(runs) == 1 else correct).astype(float), label_probability
-
-
-def _label(task: Task, label: Values) -> str:
-    if task.problem_type == "regression":
-        return f"{label:g}"
-    if task.problem_type == "single_label_classification":
-        return task.labels[label]
-    return ", ".join(name for name, present in zip(task.labels, label, strict=True) if present) or "none"
+    return (runs[0].right if len(runs) == 1 else correct).astype(float), label_probability(mean, labels)
 
 
 def degenerate(side: Side, split: str) -> str:

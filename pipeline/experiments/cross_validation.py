@@ -28,13 +28,18 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     predictions.parquet and scores.json are written to `folds/<name of the fold group>`.
 
     Raises:
-        UserError: A run failed, after the other runs that have started have ended; or predict.max_samples is set.
+        UserError: predict.max_samples is set, or a run failed. The runs that had already started are finished first.
     """
     if overridden(overrides, FOLD).predict.max_samples is not None:
         raise UserError("predict.max_samples must be null, so that the models predict all rows of their folds.")
     group = f"folds-{identity(overrides, FOLD)}-{k}"
     experiments = [
-        Experiment(f"{group}-{number}", overrides, f"{FOLD}={number}/{k}", f"fold {number} of {k}")
+        Experiment(
+            name=f"{group}-{number}",
+            overrides=overrides,
+            varied=f"{FOLD}={number}/{k}",
+            title=f"fold {number} of {k}",
+        )
         for number in range(1, k + 1)
     ]
     run_group(group, experiments, jobs)

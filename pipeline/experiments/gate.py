@@ -26,7 +26,7 @@ def decide(comparison: Comparison, margin: float) -> Decision:
     low, high = comparison.difference.low, comparison.difference.high
     if metric.sign < 0:  # Lower is better, so the gain is minus the difference.
         low, high = -high, -low
-    rejected = margin if metric.scale == "error" else margin / 100
+    smallest_rejected_drop = margin if metric.scale == "error" else margin / 100
     unit = "" if metric.scale == "error" else " point" if margin == 1 else " points"
     drop = f"{margin:g}{unit} or more"
     if comparison.identical:
@@ -34,7 +34,7 @@ def decide(comparison: Comparison, margin: float) -> Decision:
     if changed < FEWEST_CHANGED:
         counts = f"{changed}, but at least {FEWEST_CHANGED} are needed"
         return Decision("undecided", f"too few {comparison.task.noun} changed to judge it ({counts})")
-    if low > -rejected:
+    if low > -smallest_rejected_drop:
         return Decision("passes", "it is better" if low > 0 else f"it is not worse by {drop}")
     if high < 0:
         return Decision("fails", "it is worse")

@@ -6,12 +6,10 @@ from pipeline.core.text import aligned
 from pipeline.evaluation.signature import as_line, joined
 from pipeline.evaluation.uncertainty import mean_interval
 from pipeline.experiments.comparison import ON_VALIDATION
-from pipeline.experiments.identity import SEED, identity, overridden
+from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.render import SCORE_UNITS, by_title
 from pipeline.experiments.revisions import group_commits, read_metrics
 from pipeline.experiments.running import Experiment, run_group
-
-OPTIMISTIC = "The epoch was chosen on validation too, which makes these scores slightly optimistic."
 
 
 def group_name(overrides: list[str]) -> str:
@@ -25,15 +23,16 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
     Raises:
         UserError: A run failed. The other runs that have started end first.
     """
-    group, params = group_name(overrides), overridden(overrides)
+    group = group_name(overrides)
     experiments = [
-        Experiment(f"{group}-{seed}", overrides, f"{SEED}={seed}", f"seed {seed} of {n}") for seed in range(1, n + 1)
+        Experiment(name=f"{group}-{seed}", overrides=overrides, varied=f"{SEED}={seed}", title=f"seed {seed} of {n}")
+        for seed in range(1, n + 1)
     ]
     run_group(group, experiments, jobs)
-    print("\n".join(_summary(group, n, params.train.keep)))
+    print("\n".join(_summary(group, n)))
 
 
-def _summary(group: str, n: int, keep: str) -> list[str]:
+def _summary(group: str, n: int) -> list[str]:
     """Return the lines of the table over the seeds from 1 to n, and what to type next."""
     evaluations, degenerate, signatures = [], [], []
     for seed, commit in group_commits(group).items():
@@ -46,17 +45,13 @@ def _summary(group: str, n: int, keep: str) -> list[str]:
     for title, (metric, _) in evaluations[0].items():
         scores = [evaluation[title][1] for evaluation in evaluations]
         statistics = (mean(scores), stdev(scores), min(scores), max(scores))
-        interval = " to ".join(metric.format(limit, 2) for limit in mean_interval(scores))
+        interval = " to ".join(metric.format(limit, 2) for limit in mean_interval(scores, metric.scale))
         rows.append([title, str(n), *(metric.format(value, 2) for value in statistics), interval])
-    caveats = []
-    if not any(title.startswith("test ") for title in evaluations[0]):
-        caveats.append(ON_VALIDATION)
-        if keep == "best":
-            caveats.append(OPTIMISTIC)
+    has_test = any(title.startswith("test ") for title in evaluations[0])
     return [
         *aligned(rows, "right"),
         SCORE_UNITS,
-        *caveats,
+        *([] if has_test else [ON_VALIDATION]),
         f"Degenerate runs (the same prediction for all of validation): {len(degenerate)} of {n}"
         + (f" ({', '.join(degenerate)}), included in the table" if degenerate else ""),
         f"Signature: {as_line(joined(signatures))}",

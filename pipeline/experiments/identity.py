@@ -49,7 +49,7 @@ def identity(overrides: list[str], varied: str = SEED) -> str:
     files = _code()
     base_model = _visible_files(users_path(params["model"]["checkpoint"]))  # none if the model is on the Hub
     if base_model:  # DVC trains on its copy of these files until the stage pretrained runs again.
-        digest.update(_base_model_copy().encode())
+        digest.update(_recorded_base_model_hash().encode())
     files += base_model
     if params["data"]["task"] == "custom":
         files += _visible_files(Path(params["data"]["directory"]))
@@ -90,7 +90,9 @@ def overridden(overrides: list[str], varied: str = SEED) -> Params:
             options = " ".join(f"-S {override}" for override in overrides)
             reason = str(error.__cause__ or error).splitlines()[0].rstrip(".").replace("++", "")
             raise UserError(
-                f"{options}: {reason}. Use key=value with a key of {PARAMS}. Put quotes around unusual text."
+                f"{options}: {reason}. Use key=value with a key of {PARAMS}. To try several values, run the command "
+                "once for each of them, or use python -m pipeline.search. Put a text with commas or brackets in double "
+                "quotes: 'key=\"a, b\"'."
             ) from None
         try:
             return load_params(copy)
@@ -123,7 +125,7 @@ def _code() -> list[Path]:
     return sorted(files)
 
 
-def _base_model_copy() -> str:
+def _recorded_base_model_hash() -> str:
     """Return the hash of the base model that dvc.lock records, or nothing if it records none."""
     lock = (read_yaml(LOCK) if LOCK.exists() else None) or {}
     stage = (lock.get("stages") or {}).get("pretrained") or {}  # Incomplete if DVC was killed while it wrote the file.
@@ -131,6 +133,6 @@ def _base_model_copy() -> str:
 
 
 def _visible_files(directory: Path) -> list[Path]:
-    """List the files in a directory, except for the files of git and DVC."""
-    files = [file for file in directory.rglob("*") if file.is_file()]
-    return sorted(file for file in files if not file.name.startswith(".") and file.suffix != ".dvc")
+    """List the files in a directory, except for hidden ones, such as those in .git, and the files of DVC."""
+    files = [file for file in directory.rglob("*") if file.is_file() and file.suffix != ".dvc"]
+    return sorted(file for file in files if not any(part[0] == "." for part in file.relative_to(directory).parts))

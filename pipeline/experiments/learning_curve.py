@@ -9,30 +9,30 @@ from pipeline.core.text import aligned
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
-from pipeline.evaluation.uncertainty import difference, jackknife, score_intervals
-from pipeline.experiments.comparison import Side, degenerate, judged_by
-from pipeline.experiments.groups import OPTIMISTIC, group_name
+from pipeline.evaluation.uncertainty import BOUNDS, difference, jackknife, score_intervals
+from pipeline.experiments.comparison import Side, degenerate, with_metrics
+from pipeline.experiments.groups import group_name
 from pipeline.experiments.identity import SEED, overridden
 from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import experiment_commits, read_runs, read_train_rows
-from pipeline.experiments.running import CHANGED, Experiment, cost, require_success, run_group
+from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_group, run_or_fail
 
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
 _FEWEST_ROWS = 10  # in the smallest sample
-_BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, np.inf)}
 _CAVEATS = [
     "All sizes have the same number of epochs, so a smaller sample gets fewer optimizer steps.",
     "The gains hold only for new rows from the same source as the rows of train.",
     "The form of the curve is an assumption, so the prediction ends at twice the number of rows.",
     "The fitted curves never get worse with more rows, so a predicted gain is never negative.",
+    "With train.keep: best, the scores are slightly optimistic, because validation also chose the epoch.",
 ]
 _NO_PREDICTION = (
     f"This curve gives no prediction. It needs {FEWEST_SIZES} sizes without a degenerate run, and the size with all "
     "rows must be one of them. Try more train.epochs, a smaller train.batch_size or another train.lr."
 )
-_NOT_THE_BEST = "The score with all rows is not the best one, so the curve does not fit well."
+_WORSE = "The score with all rows is clearly worse than that of a smaller sample, so the curve does not fit well."
 
 
 def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) -> dict[str, Any]:
@@ -50,38 +50,40 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     group = group_name(overrides)
     name = f"{group.replace('seeds', 'curve')}-{sizes}x{seeds}"
     fractions = [0.5**halvings for halvings in range(sizes)]
-    first = Experiment(f"{group}-1", overrides, f"{SEED}=1", f"run 1 of {sizes * seeds}")
+    first = Experiment(name=f"{group}-1", overrides=overrides, varied=f"{SEED}=1", title=f"run 1 of {sizes * seeds}")
     if first.name not in experiment_commits():
         log.info("%s: the first run has all rows of train. Their number determines the other sizes.", name)
-        log.info("%s", cost(fractions * seeds))
-        require_success([first], jobs)
+        log.info("%s", describe_cost(fractions * seeds))
+        run_or_fail([first], jobs)
 
     rows = (read_train_rows(first.name) * np.array(fractions)).astype(int).tolist()
     _require_enough(rows)
     settings = [overrides, *([*overrides, f"{SIZE}={number}"] for number in rows[1:])]
     groups = [group_name(setting) for setting in settings]
     if groups[0] != group:
-        raise UserError(CHANGED)
+        raise UserError(INPUTS_CHANGED)
     experiments = [
         Experiment(
-            f"{groups[size]}-{seed}", settings[size], f"{SEED}={seed}",
-            f"run {size * seeds + seed} of {sizes * seeds}, {rows[size]:,} rows", fraction=fractions[size],
+            name=f"{groups[size]}-{seed}",
+            overrides=settings[size],
+            varied=f"{SEED}={seed}",
+            title=f"run {size * seeds + seed} of {sizes * seeds}, {rows[size]:,} rows",
+            fraction=fractions[size],
         )
         for size in range(sizes)
         for seed in range(1, seeds + 1)
-    ]  # fmt: skip
+    ]
     run_group(name, experiments, jobs)
 
     sides = [
         # Another command may have run more seeds.
-        Side(group, [judged_by(run, params.evaluate.metrics) for run in read_runs(group) if run.seed <= seeds])
+        Side(group, [with_metrics(run, params.evaluate.metrics) for run in read_runs(group) if run.seed <= seeds])
         for group in reversed(groups)
     ]
     if len(sides[0].runs[0].predictions[_SPLIT].idx) < 2:
         raise UserError(f"a learning curve needs at least 2 examples in {_SPLIT}, see predict.max_samples.")
-    caveats = [OPTIMISTIC, *_CAVEATS] if params.train.keep == "best" else _CAVEATS
     content = _content(sides, rows[::-1])
-    return {"name": name, "caveats": caveats, "warnings": _warnings(content), **content}
+    return {"name": name, "caveats": _CAVEATS, "warnings": _warnings(content), **content}
 
 
 def _require_enough(rows: list[int]) -> None:
@@ -128,9 +130,9 @@ def _interval(name: str, scores: Floats, run: Predictions) -> tuple[float, float
         run: The predictions of one of the runs.
     """
     mean = difference(np.zeros_like(scores), scores, same_seeds=True)
-    if mean.low == mean.high:  # All runs have the same perfect score.
+    if mean.low == mean.high:  # All runs have the same score at a bound, such as a perfect one.
         return score_intervals([name], run.labels, run.predicted, run.probability)[name]
-    low, high = np.clip([mean.low, mean.high], *_BOUNDS[METRICS[name].scale]).tolist()
+    low, high = np.clip([mean.low, mean.high], *BOUNDS[METRICS[name].scale]).tolist()
     return low, high
 
 
@@ -146,7 +148,11 @@ def _prediction(name: str, scores: dict[int, Floats]) -> dict[str, Any]:
     errors_with_all_rows = predicted_errors(curves, 1)
 
     def change(number: int) -> Floats:
-        """Return the 10%, 50% and 90% quantiles of the score with this number of rows minus the one with all rows."""
+        """Return how much the score changes from all rows to this number of rows.
+
+        Returns:
+            The 10%, 50% and 90% quantiles over the curves.
+        """
         changes = metric.sign * (errors_with_all_rows - predicted_errors(curves, number / largest))
         return np.quantile(changes, [0.1, 0.5, 0.9])
 
@@ -155,7 +161,7 @@ def _prediction(name: str, scores: dict[int, Floats]) -> dict[str, Any]:
 
     score_with_all_rows = perfect - metric.sign * np.median(errors_with_all_rows)
     sizes = {*rows, *np.geomspace(rows[0], 2 * largest).astype(int).tolist(), 2 * largest}
-    bounds = _BOUNDS[metric.scale]
+    bounds = BOUNDS[metric.scale]
     return {
         "curve": [entry(size, np.clip(score_with_all_rows + change(size), *bounds)) for size in sorted(sizes)],
         "gains": [
@@ -172,11 +178,12 @@ def _two_digits(number: int) -> int:
 
 
 def _warnings(content: dict[str, Any]) -> list[str]:
-    points = content["points"]
+    points, sign = content["points"], METRICS[content["metric"]].sign
     warnings = [f"Warning: {point['warning']}." for point in points if point["warning"]]
-    sign = METRICS[content["metric"]].sign
-    if content["gains"] and points[-1]["value"] != max((point["value"] for point in points), key=lambda v: sign * v):
-        warnings.append(f"Warning: {_NOT_THE_BEST}")
+    largest, best = points[-1], max(points, key=lambda point: sign * point["value"])
+    clearly_worse = largest["high"] < best["low"] if sign > 0 else largest["low"] > best["high"]
+    if content["gains"] and clearly_worse:
+        warnings.append(f"Warning: {_WORSE}")
     return warnings
 
 

@@ -99,6 +99,13 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         _, score, *difference = _score_cells(comparison.judged, name)
         detectable = "" if comparison.folds else metric.format(comparison.difference.detectable, 2)
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
+    shared = set.intersection(*(set(comparison.caveats) for comparison in comparisons))
+    caveats = [
+        # A warning names its side itself.
+        caveat if caveat in shared or caveat.startswith("Warning:") else f"{comparison.b}: {caveat}"
+        for comparison in comparisons
+        for caveat in comparison.caveats
+    ]
     signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
     lines = [
         f"Candidates (B) compared with A by {split} {metric.title}.",
@@ -109,7 +116,7 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         "",
         *([] if first.folds else [_DETECTABLE]),
         f"Each candidate is judged on its own, so the best of {len(comparisons)} may look better by chance.",
-        *dict.fromkeys(caveat for comparison in comparisons for caveat in comparison.caveats),
+        *dict.fromkeys(caveats),
     ]
     return "\n".join(map(printable, lines))
 
@@ -147,7 +154,8 @@ def _notes(comparison: Comparison) -> list[str]:
         notes = [
             UNITS,
             f"The intervals reflect the choice of examples ({examples}), for training and for scoring.",
-            f"Both sides were trained on the same {comparison.folds} folds, and always with the same train.seed.",
+            f"Both sides were trained on the same {comparison.folds} folds. Within a side, all folds have the same "
+            "train.seed.",
         ]
     else:
         notes = [

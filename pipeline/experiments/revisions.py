@@ -128,7 +128,7 @@ def read_metrics(commit: str, name: str) -> dict[str, Any]:
 
 def read_train_rows(name: str) -> int:
     """Return the number of training examples in an experiment's data. Raises UserError if it is not in the cache."""
-    with _opened(name, experiment_commits()[name]) as revision:
+    with _open_revision(name, experiment_commits()[name]) as revision:
         return read_data_card(revision.fetch(RAW, DATA_CARD)).splits[TRAIN].rows
 
 
@@ -161,12 +161,12 @@ def _read_run(name: str, commit: str | None) -> Run:
     Raises:
         UserError: The result is incomplete, mixes several runs, or is not in the cache.
     """
-    with _opened(name, commit) as revision:
+    with _open_revision(name, commit) as revision:
         return revision.run()
 
 
 @contextmanager
-def _opened(name: str, commit: str | None) -> "Iterator[_Revision]":
+def _open_revision(name: str, commit: str | None) -> "Iterator[_Revision]":
     from dvc.api import DVCFileSystem
     from dvc.repo import Repo
 
@@ -192,7 +192,7 @@ class _Revision(NamedTuple):
 
     def run(self) -> Run:
         stages, output = (_LINEAR_STAGES, LINEAR) if self.name == BASELINE else (_STAGES, PREDICTIONS)
-        parameters, hashes = self._recorded(stages, output)
+        parameters, hashes = self._read_lock(stages, output)
         self._warn_of_edits(parameters)
         if self.commit is None:
             self._require_recorded_outputs(hashes)
@@ -217,7 +217,7 @@ class _Revision(NamedTuple):
             texts={split: self._texts(output, task, split, predictions[split]) for split in task.scored_splits},
         )
 
-    def _recorded(self, names: Sequence[str], output: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    def _read_lock(self, names: Sequence[str], output: Path) -> tuple[dict[str, Any], dict[str, str]]:
         """Return what dvc.lock records: parameters with keys such as "train.lr", and the hashes of files, by path.
 
         Args:
@@ -232,7 +232,7 @@ class _Revision(NamedTuple):
         hashes: dict[str, str] = {}
         try:
             for stage in [stages[name] for name in names if name in stages]:
-                parameters |= _by_key(stage.get("params", {}).get(str(PARAMS), {}))
+                parameters |= _flatten(stage.get("params", {}).get(str(PARAMS), {}))
                 for entry in [*stage.get("deps", []), *stage["outs"]]:
                     if hashes.setdefault(entry["path"], entry["md5"]) != entry["md5"]:
                         reason = f"{LOCK} has two versions of {entry['path']}, so its stages did not run together"
@@ -259,7 +259,7 @@ class _Revision(NamedTuple):
                     raise self._error(f"{Path(path).as_posix()} differs from what {LOCK} records ({state})")
 
     def _warn_of_edits(self, parameters: dict[str, Any]) -> None:
-        current = _by_key(self._yaml(PARAMS))
+        current = _flatten(self._yaml(PARAMS))
         if edited := [key for key, value in parameters.items() if current.get(key) != value]:
             log.warning(
                 "%s: the predictions come from the run in %s, but %s now has other values for %s",
@@ -285,10 +285,13 @@ class _Revision(NamedTuple):
                     raise FileNotFoundError
                 self.files.get_file(path, str(copies / name))
             except FileNotFoundError:
-                raise UserError(
-                    f"{self.name}: {directory} is not in the DVC cache. Check out this revision, and run "
-                    '"dvc pull" if you have a remote, or "dvc repro".'
-                ) from None
+                remedy = 'Check out this revision, and run "dvc pull" if you have a remote, or "dvc repro".'
+                if self.name in experiment_commits():
+                    remedy = (
+                        f'Run "dvc exp remove {self.name}", and repeat the command that made this experiment. If '
+                        '"dvc gc" has deleted the results of a whole group, remove all of its runs first.'
+                    )
+                raise UserError(f"{self.name}: {directory} is not in the DVC cache. {remedy}") from None
         return copies
 
     def _yaml(self, path: Path) -> Any:
@@ -305,7 +308,7 @@ class _Revision(NamedTuple):
         return UserError(f"{self.name}: {reason}. {remedy}")
 
 
-def _by_key(sections: dict[str, Any]) -> dict[str, Any]:
+def _flatten(sections: dict[str, Any]) -> dict[str, Any]:
     """Flatten {"train": {"lr": 0.1}, "train.precision": "bf16"}. DVC records both sections and single keys."""
     values: dict[str, Any] = {}
     for key, value in sections.items():

@@ -25,7 +25,7 @@ _SETUP_LOCK = Path(".dvc", "tmp", "pipeline-setup.lock")  # DVC's own .gitignore
 _SET_UP = "Reproducing experiment"  # DVC prints this once the files of an experiment are in its temporary directory.
 _DVC_IS_LOCKED = ("Unable to acquire lock", "is busy, it is being blocked by")
 _RETRY_SECONDS = 2
-CHANGED = (
+INPUTS_CHANGED = (
     "params.yaml, the code or the data has changed since this command began. Run the command again. Finished runs are "
     "kept."
 )
@@ -60,15 +60,15 @@ def run_group(group: str, experiments: Sequence[Experiment], jobs: int) -> None:
     missing = [experiment for experiment in experiments if experiment.name not in finished]
     log.info("%s: %d of %d runs are finished", group, len(experiments) - len(missing), len(experiments))
     if missing:
-        log.info("%s", cost([experiment.fraction for experiment in missing]))
-    require_success(missing, jobs)
+        log.info("%s", describe_cost([experiment.fraction for experiment in missing]))
+    run_or_fail(missing, jobs)
 
 
-def require_success(experiments: Sequence[Experiment], jobs: int) -> None:
+def run_or_fail(experiments: Sequence[Experiment], jobs: int) -> None:
     """Run experiments, `jobs` at a time.
 
     Raises:
-        UserError: A run failed, after the other runs that have started have ended; or `jobs` is less than 1.
+        UserError: `jobs` is less than 1, or a run failed. The runs that had already started are finished first.
     """
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
@@ -77,8 +77,8 @@ def require_success(experiments: Sequence[Experiment], jobs: int) -> None:
             raise UserError(failure)
 
 
-def cost(fractions: Sequence[float]) -> str:
-    """Say how much time and disk space runs with these fractions need, judging by the run in dvc.lock."""
+def describe_cost(fractions: Sequence[float]) -> str:
+    """Say how much time and disk space runs with these fractions need, judging by the last recorded run."""
     runs = len(fractions)
     try:
         timing = json.loads((METRICS_DIR / "timing.json").read_text(encoding="utf-8"))
@@ -89,7 +89,8 @@ def cost(fractions: Sequence[float]) -> str:
         return f"runs to go: {runs}. This directory has no result yet, so the time is not known."
     return (
         f"runs to go: {runs}. One after the other, they take about {timedelta(seconds=round(seconds))}, and "
-        f"{runs * size / 1e9:.1f} GB of DVC's cache, judging by the last run in this directory."
+        f"{runs * size / 1e9:.1f} GB of DVC's cache, judging by the last recorded run (metrics/timing.json), which may "
+        "have used another model or another machine."
     )
 
 
@@ -180,6 +181,8 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dvc_environ(),
             text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
+        if process is None:
+            return []
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
@@ -197,4 +200,4 @@ def _attempt(experiment: Experiment, children: ChildProcesses) -> list[str]:
 def _require_unchanged(experiment: Experiment) -> None:
     """Raise UserError if the files that DVC would run now no longer match the name of the experiment."""
     if identity(experiment.overrides, experiment.varied.partition("=")[0]) not in experiment.name:
-        raise UserError(CHANGED)
+        raise UserError(INPUTS_CHANGED)

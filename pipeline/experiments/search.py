@@ -21,6 +21,7 @@ from pipeline.experiments.revisions import experiment_commits, read_metrics
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
+STUDY = "study.json"
 _FIRST_SEED, _SECOND_SEED = 101, 102  # The verdict uses the seeds 1 to 5.
 _METRIC, _ROWS = "train.metric_for_best_model", "predict.max_samples"
 
@@ -60,7 +61,7 @@ class Study:
     def __init__(self, directory: Path, sampler: Sampler, jobs: int) -> None:
         self.metric = ""
         self._trials: list[Trial] = []
-        self._record, self._sampler, self._jobs = directory / "study.json", sampler, jobs
+        self._record, self._sampler, self._jobs = directory / STUDY, sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
         """Run `n` trials, or all points of a smaller grid.
@@ -102,8 +103,8 @@ class Study:
             raise UserError(
                 f"{self._record}: the study began with --jobs {begun['jobs']} and optuna {begun['optuna']}. With "
                 f"--jobs {self._jobs} and optuna {optuna.__version__} the search may propose different trials. "
-                f"Continue with the original values, or remove {self._record} to begin a new study, which reuses the "
-                "finished trials."
+                f"Continue with the original values, or remove {self._record.parent} to begin a new study, which "
+                "reuses the finished trials."
             )
         write_json(self._record, current)
 
@@ -123,11 +124,14 @@ class Study:
         """Run the trials that have not been run with this seed, and read the scores of all trials."""
         experiments = [
             Experiment(
-                f"trial-{identity(trial.settings)}-{seed}", trial.settings, f"{SEED}={seed}",
-                f"trial {trial.number}, seed {seed}", ["train"],
+                name=f"trial-{identity(trial.settings)}-{seed}",
+                overrides=trial.settings,
+                varied=f"{SEED}={seed}",
+                title=f"trial {trial.number}, seed {seed}",
+                stages=["train"],
             )
             for trial in trials
-        ]  # fmt: skip
+        ]
         finished = experiment_commits()
         # A sampler may propose the same point twice.
         missing = {run.name: run for run in experiments if run.name not in finished}
