@@ -23,7 +23,7 @@ from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predi
 from pipeline.params import load_params
 from pipeline.sources.loading import load_corpus
 
-ROWS = 16_000  # at most
+MOST_ROWS = 16_000
 POINTS, SEEDS = 5, 3
 CLASSES = "single_label_classification"
 PAIR = ["sentence1", "sentence2"]
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def make_clone(clone: Path) -> None:
-    """Clone HEAD, and commit a sample of train, and validation, of each task as custom files."""
+    """Clone HEAD, and commit up to MOST_ROWS rows of train and of validation of each task as custom files."""
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     for task, (columns, _, _) in TASKS.items():
         corpus = load_corpus(load_params().data.model_copy(update={"task": task}))
@@ -70,7 +70,7 @@ def make_clone(clone: Path) -> None:
         directory.mkdir()
         for split in ("train", "validation"):
             rows = corpus.splits[split][[*columns, "label"]]
-            rows = rows.sample(min(len(rows), ROWS), random_state=0)
+            rows = rows.sample(min(len(rows), MOST_ROWS), random_state=0)
             rows.to_csv(directory / f"{split}.csv", index=False, quoting=csv.QUOTE_NONNUMERIC)
     for command in (
         ["config", "user.name", "benchmark"],

@@ -16,10 +16,11 @@ from pipeline.sources.checkpoints import find_checkpoint
 from pipeline.sources.glue import glue_task
 from pipeline.training.arguments import check_training
 
-# The keys that only custom files and datasets of the Hub use, and their defaults.
-_OWN_DATA: dict[str, Any] = {
-    "directory": "data/custom", "text_column_names": ["text"], "label_column_name": "label", "problem_type": None,
-    "id2label": None, "slice_columns": [], "split.type": "stratify", "split.column": None,
+# The keys that GLUE tasks and the demo ignore, and their defaults.
+_IGNORED_KEYS: dict[str, Any] = {
+    "dataset": None, "config": None, "splits": None, "directory": "data/custom", "delimiter": None,
+    "encoding": "utf-8", "header": True, "text_column_names": ["text"], "label_column_name": "label",
+    "problem_type": None, "id2label": None, "slice_columns": [], "split.type": "stratify", "split.column": None,
     "split.fractions": [0.8, 0.1, 0.1],
 }  # fmt: skip
 
@@ -37,8 +38,9 @@ def check(params: Params) -> None:
         with_selection_metric(task, params.train.metric_for_best_model)
         with_compared_metrics(task, params.evaluate.metrics)
         values = vars(params.data) | {f"split.{key}": value for key, value in vars(params.data.split).items()}
-        ignored = [f"data.{key}" for key, default in _OWN_DATA.items() if values[key] != default]
-        if ignored and params.data.directory != "data/empty":  # which "make demo" sets, to run without the user's data
+        ignored = [f"data.{key}" for key, default in _IGNORED_KEYS.items() if values[key] != default]
+        # "make demo" sets data/empty, because it must run without the user's data.
+        if ignored and params.data.directory != "data/empty":
             log.warning(
                 "data.task is %s, which ignores %s. For your own files, set data.task=custom.",
                 params.data.task, ", ".join(ignored),

@@ -61,6 +61,7 @@ def options_parser() -> ArgumentParser:
 if __name__ == "__main__":  # --help must not wait for the imports below.
     options_parser().parse_args()
 
+import shlex
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Literal
@@ -224,7 +225,7 @@ def main() -> None:
     for text in arguments.texts:
         with suppress(OSError):  # A long text cannot be a path.
             if Path(text).is_file():
-                parser.error(f"{text} is a file. Use --file {text}.")
+                parser.error(f"{text} is a file. Use --file {shlex.quote(text)}.")
     if arguments.batch_size < 1:
         parser.error(f"--batch-size must be at least 1, got {arguments.batch_size}.")
     if arguments.file == _STANDARD_INPUT and distributed.world_size() > 1:

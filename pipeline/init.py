@@ -96,6 +96,7 @@ from pipeline.onboarding.profile import choose_columns, profile
 from pipeline.onboarding.trial import run_stage
 from pipeline.onboarding.user_data import CUSTOM, UserData, earlier_files, read_files, read_hub, require_room
 from pipeline.params import LOCK, PARAMS, Params, load_params, parse_params
+from pipeline.sources.corpus import DROPPED
 
 _SMALL_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 _HUB = "hf://"
@@ -132,13 +133,13 @@ def init(source: str, options: Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="init-") as temporary:
         task, card = _trial_run(Path(temporary), data, edit_values(text, {"data.on_missing": "drop"}))
         # The numbers of rows would not show this, because data.on_leakage can drop rows, too.
-        has_gaps = any(": dropped rows without a " in warning for warning in card.warnings)
-        if has_gaps:
+        drops_rows = any(f": {DROPPED}" in warning for warning in card.warnings)
+        if drops_rows:
             _print("", "Some rows have no text or no label. They will be dropped (data.on_missing: drop).")
         stale = _stale_keys(before, task)
         for key in stale:
             _print("", f"{key} names classes or metrics that the data does not have, so it is set to null.")
-        text = edit_values(text, {"data.on_missing": "drop" if has_gaps else "error", **dict.fromkeys(stale)})
+        text = edit_values(text, {"data.on_missing": "drop" if drops_rows else "error", **dict.fromkeys(stale)})
         if options.estimate:
             from pipeline.onboarding.estimate import describe_costs  # This import takes seconds.
 

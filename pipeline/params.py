@@ -120,7 +120,11 @@ class SplitParams(Section):
 
 
 class DataParams(Section):
-    """All keys except `task`, `name`, `on_missing` and `on_leakage` describe custom files or a dataset of the Hub."""
+    """The section `data`.
+
+    `task`, `name`, `on_missing`, `on_leakage`, `split.seed` and `split.fold` are for every task. The other keys
+    describe custom files or a dataset of the Hub.
+    """
 
     task: Literal["custom", "hub", "demo", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"]
     name: Annotated[str, Field(min_length=1, max_length=80)] | None

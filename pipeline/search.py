@@ -51,7 +51,6 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
         for text in parameter.values_to_check():
             overridden([f"{parameter.key}={text}"])  # Raises UserError if params.yaml cannot have this value.
     study = Study(directory, Sampler(space, sampler), jobs)
-    write_text(directory / ".gitignore", "*\n")
     trials = study.run(n)
     table = trial_table(trials, f"validation {SCORES[study.metric].title}")
     write_text(directory / "trials.csv", table.to_csv(index=False, lineterminator="\n"))

@@ -36,14 +36,16 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
 import shlex
 
 import numpy as np
+import pandas as pd
 
 from pipeline.cleaning.corrections import correct, require_own_files
 from pipeline.cleaning.error_count import count_errors
 from pipeline.cleaning.ranking import rank
 from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
-from pipeline.cleaning.source_rows import SourceRows, load_source_rows
+from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
+from pipeline.core.task import Task
 from pipeline.core.text import aligned
 from pipeline.experiments.comparison import degenerate, read_side
 from pipeline.experiments.cross_validation import FOLDS
@@ -66,13 +68,18 @@ def find_suspects(group: str) -> None:
     task, predictions, directory = run.task, run.predictions[OUT_OF_FOLD], FOLDS / group
     require_free_names(task.text_columns)
     require_no_verdicts(directory / "suspects.csv")
-    source = load_source_rows(load_params().data)
-    if not _match_run(source, run):
+    remedy = f"If {group} ran with -S data.KEY=VALUE, set the key in params.yaml."
+    try:
+        source = load_source_rows(load_params().data)
+    except UserError as error:
+        raise UserError(f"{error} {remedy}") from None
+    rows = source.labeled
+    if not _matches(source.corpus.task, rows, run):
         raise UserError(
-            f"the data or the section data of params.yaml have changed since {group} ran. If you set keys of data with "
-            "-S, set them in params.yaml. Otherwise, run python -m pipeline.folds again."
+            f"the data or the section data of params.yaml have changed since {group} ran. {remedy} Otherwise, run "
+            "python -m pipeline.folds again."
         )
-    suspects, errors = rank(task, source.labeled, predictions), count_errors(task, predictions)
+    suspects, errors = rank(task, rows, predictions), count_errors(task, predictions)
     write_suspects(directory / "suspects.csv", suspects)
     write_text(directory / "suspects.html", page(group, task, suspects, errors))
     if errors:
@@ -90,9 +97,9 @@ def find_suspects(group: str) -> None:
     print(f"  python -m pipeline.suspects --apply {directory / 'suspects.csv'}")
 
 
-def _match_run(source: SourceRows, run: Run) -> bool:
+def _matches(task: Task, rows: pd.DataFrame, run: Run) -> bool:
     """Return whether the out-of-fold predictions of a run are about these rows, with the same texts and labels."""
-    task, rows, predictions = source.corpus.task, source.labeled, run.predictions[OUT_OF_FOLD]
+    predictions = run.predictions[OUT_OF_FOLD]
     if (task.text_columns, task.labels) != (run.task.text_columns, run.task.labels):
         return False
     if rows["idx"].tolist() != predictions.idx.tolist():

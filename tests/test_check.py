@@ -131,8 +131,8 @@ def test_changed_keys_that_the_task_ignores_are_named(valid_params: Params, capl
     check(valid_params)
     assert caplog.text == ""
     split = {**valid_params.data.split.model_dump(), "seed": 1, "fold": "1/5", "fractions": [0.6, 0.2, 0.2]}
-    check(changed(valid_params, "data", directory="data/mine", text_column_names=["question"], split=split))
-    assert "demo, which ignores data.directory, data.text_column_names, data.split.fractions. For your" in caplog.text
+    check(changed(valid_params, "data", directory="data/mine", encoding="cp1252", split=split))
+    assert "demo, which ignores data.directory, data.encoding, data.split.fractions. For your" in caplog.text
 
 
 def test_a_metric_that_does_not_fit_the_task_is_rejected(valid_params: Params) -> None:

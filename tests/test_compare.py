@@ -295,9 +295,12 @@ def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
             assert re.search(caveat, text, re.M)
             assert "another" in text, "the table is still shown"
     changed = Side("changed", [change(run) for run in high.runs])
-    comparisons = [compare(low, high), compare(low, changed)]
-    table = as_table(comparisons, [decide(comparison, 1) for comparison in comparisons])
-    assert f"\nchanged: A and B differ in {origin}," in table, "the other candidate has no such caveat"
+    for candidates, caveat in (
+        ([high, changed], f"\nchanged: A and B differ in {origin},"),  # The other candidate has no such caveat.
+        ([low, changed, changed], f"\nA and B differ in {origin},"),  # The first candidate is A itself.
+    ):
+        comparisons = [compare(low, candidate) for candidate in candidates]
+        assert caveat in as_table(comparisons, [decide(comparison, 1) for comparison in comparisons])
 
 
 def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Side]) -> None:

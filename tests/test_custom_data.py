@@ -366,8 +366,9 @@ def test_duplicates_and_leakage_are_counted_and_the_log_has_the_warnings_of_the_
 
 
 def test_texts_with_different_emoji_are_different() -> None:
-    hashes = hash_rows(pd.DataFrame({"text": ["Great 😍", "Great 😡", "Great!", "great"]}), ["text"])["row"]
-    assert pd.factorize(hashes)[0].tolist() == [0, 1, 2, 2]
+    texts = ["Great 😍", "great😍", "Great 😡", "Great!", "Great™", "great"]
+    hashes = hash_rows(pd.DataFrame({"text": texts}), ["text"])["row"]
+    assert pd.factorize(hashes)[0].tolist() == [0, 0, 1, 2, 2, 2]
 
 
 def count_duplicates(table: list[dict[str, Any]]) -> tuple[int, int]:

@@ -109,7 +109,7 @@ def test_the_encoding_of_csv_files_is_in_the_readme(hub: Hub) -> None:
 def test_csv_files_without_a_header_are_rejected(setting: str, hub: Hub) -> None:
     readme = f"---\nconfigs:\n- {{config_name: a, data_files: train.csv, {setting}}}\n---\n"
     publish(hub, {"README.md": readme, "train.csv": csv(TEXTS)})
-    with pytest.raises(UserError, match=rf"^{PINNED}: .*the first row of its CSV files.* data\.task=custom"):
+    with pytest.raises(UserError, match=rf"^{PINNED}: .*column_names or header.* data\.task=custom"):
         load()
 
 

@@ -337,9 +337,16 @@ def test_a_directory_with_splits_is_linked(repository: Project, tmp_path: Path) 
     assert json.loads((repository.root / "data/raw/task.json").read_text())["unlabeled_splits"] == ["test"]
 
 
+def test_a_file_without_any_labels_is_named(repository: Project, tmp_path: Path) -> None:
+    write_reviews(tmp_path / "data" / "train.csv")
+    (tmp_path / "data" / "dev.csv").write_text("id,review,stars\n1,a text,\n2,a second text,\n")
+    out = run_init(repository, tmp_path / "data", ok=False)
+    assert re.search(r"^error: .*validation: dropped rows without a label: 2 of 2 \(100\.0%\)", out, re.M)
+
+
 @pytest.mark.parametrize(("on_leakage", "unlabeled"), [("warn", True), ("drop", False)])
 def test_on_missing_is_drop_only_if_rows_are_dropped_for_it(
-    on_leakage: str, unlabeled: bool, repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_leakage: str, unlabeled: bool, repository: Project, tmp_path: Path
 ) -> None:
     """With several labels, an empty field means none of them. Leaked rows are dropped for another reason."""
     repository.set("data.on_leakage", on_leakage)

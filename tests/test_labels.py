@@ -105,7 +105,7 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
 
 
 @pytest.mark.parametrize(
-    ("odd", "quoted"),
+    ("label", "quoted"),
     [
         ([1, 0], "[1, 0]"),
         ([1, 0, 1, 0], "[1, 0, 1]"),
@@ -116,9 +116,9 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
     ],
 )
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_label_that_is_not_a_matching_vector_is_reported(odd: Any, quoted: str, split: str) -> None:
+def test_a_label_that_is_not_a_matching_vector_is_reported(label: Any, quoted: str, split: str) -> None:
     examples = {"train": rows(30, VECTORS), "dev": rows(9, VECTORS, 1)}
-    examples[split].insert(4, ("odd", odd))
+    examples[split].insert(4, ("a text", label))
     message = load_error(
         {f"{name}.jsonl": jsonl(split_rows) for name, split_rows in examples.items()}, split={"type": "fixed"}
     )

@@ -31,7 +31,7 @@ from pipeline.experiments.revisions import Run
 from pipeline.params import DataParams
 from pipeline.sources import demo
 from pipeline.sources.custom import load_custom
-from pipeline.suspects import _match_run
+from pipeline.suspects import _matches
 
 
 @pytest.fixture(autouse=True)
@@ -223,8 +223,8 @@ def test_a_fold_group_with_other_class_names_or_columns_is_not_ranked(change: di
     )
     texts = [(text,) for text in labeled["text"]]
     run = SimpleNamespace(task=task, predictions={OUT_OF_FOLD: out_of_fold}, texts={OUT_OF_FOLD: texts})
-    assert _match_run(source, cast("Run", run))
-    assert not _match_run(changed, cast("Run", run))
+    assert _matches(task, labeled, cast("Run", run))
+    assert not _matches(changed.corpus.task, changed.labeled, cast("Run", run))
 
 
 def apply_verdicts(params: DataParams, verdicts: dict[int, str]) -> Corrections:

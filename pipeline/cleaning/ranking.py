@@ -9,7 +9,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import Ints, Values, losses
-from pipeline.evaluation.predictions import Predictions, label_probability, label_text
+from pipeline.evaluation.predictions import Predictions, format_label, label_probability
 from pipeline.sources.duplicates import hash_rows
 
 _PROPORTION = 0.1  # of all rows
@@ -17,7 +17,7 @@ _FEWEST_ROWS, _MOST_ROWS = 50, 1000
 _FEATURES = 100_000
 _BATCH = 20  # rows whose similarity to all other rows is computed at once
 # Two labels of a regression count as different if they are at least half a standard deviation apart.
-_FEWEST_DEVIATIONS = 0.5
+_SMALLEST_DIFFERENCE = 0.5
 _PLACES = 3  # of contradictory rows that are listed
 NO_LABELS = "[]"
 
@@ -60,7 +60,7 @@ def rank(task: Task, rows: pd.DataFrame, predictions: Predictions) -> pd.DataFra
 
 def label_name(task: Task, label: Any) -> str:
     """Return the name of a class, the names of several labels such as "a|b", or a number."""
-    return label_text(task, label, separator="|", none=NO_LABELS)
+    return format_label(task, label, separator="|", if_empty=NO_LABELS)
 
 
 def _contradictions(rows: pd.DataFrame, task: Task, labels: Values, suspects: Ints) -> list[str]:
@@ -99,5 +99,5 @@ def _same_label(labels: Values, references: Values) -> NDArray[np.bool_]:
     if labels.ndim == 2:
         same = np.asarray(same.all(axis=2))
     elif np.issubdtype(labels.dtype, np.floating):
-        same = np.abs(references[:, None] - labels) < _FEWEST_DEVIATIONS
+        same = np.abs(references[:, None] - labels) < _SMALLEST_DIFFERENCE
     return same

@@ -79,13 +79,13 @@ def label_probability(probability: Floats, labels: Values) -> Floats:
     return combined
 
 
-def label_text(task: Task, label: Any, separator: str, none: str) -> str:
-    """Return a number, the name of a class, or the names of several labels (`none` if an example has no labels)."""
+def format_label(task: Task, label: Any, separator: str, if_empty: str) -> str:
+    """Return a number, the name of a class, or the names of several labels (`if_empty` if it has none)."""
     if task.problem_type == "regression":
         return f"{label:g}"
     if task.problem_type == "single_label_classification":
         return task.labels[int(label)]
-    return separator.join(name for name, present in zip(task.labels, label, strict=True) if present) or none
+    return separator.join(name for name, present in zip(task.labels, label, strict=True) if present) or if_empty
 
 
 def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:

@@ -16,7 +16,8 @@ _GROUPS = 200
 # narrow. See tests/test_uncertainty.py.
 FEWEST_CHANGED = 10
 _Z = NormalDist().inv_cdf(0.975)
-BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, inf)}  # of scores, keyed by `Metric.scale`
+# The lowest and the highest possible score, keyed by `Metric.scale`.
+BOUNDS = {"proportion": (0, 1), "correlation": (-1, 1), "error": (0, inf)}
 
 
 class Interval(NamedTuple):
@@ -138,8 +139,8 @@ def difference(a: Floats, b: Floats, *, same_seeds: bool) -> Difference:
         for side in sides:
             # Part of an example's effect differs from run to run. The variance between runs already contains that part,
             # so it is subtracted here.
-            of_single_runs, of_their_mean = _variance(side).mean(), _variance(side.mean(axis=0))
-            example_variance -= float(of_single_runs - of_their_mean) / (len(side) - 1)
+            single_run_variance, mean_run_variance = _variance(side).mean(), _variance(side.mean(axis=0))
+            example_variance -= float(single_run_variance - mean_run_variance) / (len(side) - 1)
     return Difference(
         value=float(total[0]),
         runs=int(runs.min()),

@@ -11,7 +11,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import rounded
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
-from pipeline.evaluation.predictions import Predictions, count_changed, label_probability, label_text
+from pipeline.evaluation.predictions import Predictions, count_changed, format_label, label_probability
 from pipeline.evaluation.signature import Signature, joined
 from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, difference, fold_difference, jackknife
 from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
@@ -313,11 +313,11 @@ def _require_same_examples(runs: Sequence[Run]) -> None:
         split, noun = _verdict_first(first.task)[0], first.task.noun
         if not _have_same_examples(first, run, split):
             counts = [f"{len(texts[split]):,}" for texts in (first.texts, run.texts)]
-            detail = " and ".join(counts)
+            detail = f"{first.name} has {counts[0]}, and {run.name} has {counts[1]}"
             if counts[0] == counts[1]:
-                detail = f"there are {counts[0]} in both, but their texts, labels or order differ"
+                detail = f"Both have {counts[0]}, but their texts, labels or order differ"
             raise UserError(
-                f"{names} were scored on different {split} {noun}: {detail}. Compare runs on the same {noun}."
+                f"{names} were scored on different {split} {noun}. {detail}. Compare runs on the same {noun}."
             )
 
 
@@ -403,7 +403,7 @@ def _fixed_and_broken(
         return [
             ChangedExample(
                 idx=int(examples.idx[row]),
-                label=label_text(task, examples.labels[row], separator=", ", none="none"),
+                label=format_label(task, examples.labels[row], separator=", ", if_empty="none"),
                 a=rounded(float(mean_a[row])),
                 b=rounded(float(mean_b[row])),
                 texts=texts[row],

@@ -32,7 +32,9 @@ _NO_PREDICTION = (
     f"This curve gives no prediction. It needs {FEWEST_SIZES} sizes without a degenerate run, and the size with all "
     "rows must be one of them. Try more train.epochs, a smaller train.batch_size or another train.lr."
 )
-_WORSE = "The score with all rows is clearly worse than that of a smaller sample, so the curve does not fit well."
+_FALLING_SCORE = (
+    "The score with all rows is clearly worse than that of a smaller sample, so the curve does not fit well."
+)
 
 
 def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def _warnings(content: dict[str, Any]) -> list[str]:
     largest, best = points[-1], max(points, key=lambda point: sign * point["value"])
     clearly_worse = largest["high"] < best["low"] if sign > 0 else largest["low"] > best["high"]
     if content["gains"] and clearly_worse:
-        warnings.append(f"Warning: {_WORSE}")
+        warnings.append(f"Warning: {_FALLING_SCORE}")
     return warnings
 
 

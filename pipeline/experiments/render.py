@@ -99,7 +99,9 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         _, score, *difference = _score_cells(comparison.judged, name)
         detectable = "" if comparison.folds else metric.format(comparison.difference.detectable, 2)
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
-    shared = set.intersection(*(set(comparison.caveats) for comparison in comparisons))
+    # If a candidate gives the same predictions as A, most caveats do not apply to it.
+    differing = [set(comparison.caveats) for comparison in comparisons if not comparison.identical]
+    shared = set.intersection(*differing) if len(differing) > 1 else set()
     caveats = [
         # A warning names its side itself.
         caveat if caveat in shared or caveat.startswith("Warning:") else f"{comparison.b}: {caveat}"

@@ -288,8 +288,9 @@ class _Revision(NamedTuple):
                 remedy = 'Check out this revision, and run "dvc pull" if you have a remote, or "dvc repro".'
                 if self.name in experiment_commits():
                     remedy = (
-                        f'Run "dvc exp remove {self.name}", and repeat the command that made this experiment. If '
-                        '"dvc gc" has deleted the results of a whole group, remove all of its runs first.'
+                        f'If you have a remote, run "dvc exp pull GIT_REMOTE {self.name}". Otherwise, run "dvc exp '
+                        f'remove {self.name}", and repeat the command that made this experiment. If "dvc gc" has '
+                        "deleted the results of a whole group, remove all of its runs first."
                     )
                 raise UserError(f"{self.name}: {directory} is not in the DVC cache. {remedy}") from None
         return copies

@@ -14,7 +14,7 @@ import optuna
 import pandas as pd
 
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import write_json
+from pipeline.core.output import write_json, write_text
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.identity import SEED, identity
 from pipeline.experiments.revisions import experiment_commits, read_metrics
@@ -107,6 +107,7 @@ class Study:
                 "reuses the finished trials."
             )
         write_json(self._record, current)
+        write_text(self._record.with_name(".gitignore"), "*\n")
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
         """Sort by the number of seeds, then by the score, the best trial first. Failed trials come last."""

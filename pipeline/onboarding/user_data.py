@@ -66,7 +66,8 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
     first = paths[TRAIN][0]
     if infer_header and data_suffix(first) in (".csv", ".tsv"):
         rows = read_head(first, file_format).rows()
-        has_columns = bool(columns) and {*columns} <= {name.strip() for row in rows[:1] for name in row}
+        first_row = {field.strip() for field in chain.from_iterable(rows[:1])}
+        has_columns = bool(columns) and first_row.issuperset(columns)
         file_format = file_format._replace(header=has_columns or guess_header(rows))
     selection = ColumnSelection(columns, keep_rest=True, remedy="Name one of these columns.")
     batches = chain.from_iterable(read_file(path, selection, file_format=file_format) for path in paths[TRAIN])
@@ -145,7 +146,7 @@ def _belongs_to_split(path: Path) -> bool:
 
 
 def require_room(files: dict[Path, Path], force: bool) -> None:
-    """Raise UserError if earlier files are in data/custom and `force` is not set, or the new files are among them.
+    """Raise UserError if earlier files are in data/custom and `force` is not set, or if a new file is already there.
 
     Also raise it if `find_files` would reject another file there.
     """

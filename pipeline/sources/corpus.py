@@ -94,6 +94,9 @@ def describe_rows(idx: pd.Series, flags: pd.Series | NDArray[np.bool_]) -> str:
     return f"{len(flagged):,} of {len(idx):,} ({len(flagged) / len(idx):.1%}), idx {first}{more}"
 
 
+DROPPED = "dropped rows without a "  # the beginning of a warning of `drop_incomplete`, after the name of the split
+
+
 def drop_incomplete(
     splits: Mapping[str, pd.DataFrame], task: Task, on_missing: Literal["error", "drop"]
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:

@@ -1,7 +1,7 @@
 """Find rows that occur more than once, within a split or across splits, by hashes of their texts.
 
-Two texts are the same if they have the same words, regardless of case, spaces and punctuation. Two pairs are the same
-even if their texts are in a different order.
+Two texts are the same if they have the same words and emoji, regardless of case, spaces and punctuation. Two pairs are
+the same even if their texts are in a different order.
 """
 
 from collections.abc import Iterable
@@ -12,6 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+_EMOJI = r"\x{2600}-\x{27BF}\x{2B50}\x{1F000}-\x{1FAFF}"  # ranges for RE2
 
 Hashes = NDArray[np.uint64]
 
@@ -42,7 +44,8 @@ def hash_column(texts: Iterable[str]) -> Hashes:
 def _normalize(texts: pd.Series) -> list[str]:
     """Lowercase, drop punctuation and collapse whitespace. Keep emoji, and the punctuation of a text without words."""
     lower = pc.utf8_lower(pa.array(texts, pa.string()))
-    words = pc.utf8_trim(pc.replace_substring_regex(lower, r"[^\p{L}\p{M}\p{N}\p{So}_]+", " "), " ")
+    spaced = pc.replace_substring_regex(lower, f"([{_EMOJI}])", r" \1 ")
+    words = pc.utf8_trim(pc.replace_substring_regex(spaced, rf"[^\p{{L}}\p{{M}}\p{{N}}{_EMOJI}_]+", " "), " ")
     normalized: list[str] = pc.if_else(pc.equal(words, ""), pc.utf8_trim_whitespace(lower), words).to_pylist()
     return normalized
 

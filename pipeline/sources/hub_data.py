@@ -150,8 +150,8 @@ def _csv_format(dataset: str, config: Any) -> FileFormat:
     """Return the format of CSV files in the metadata of a dataset. Raises UserError if they have no usable header."""
     if config.names is not None or config.header not in ("infer", 0):
         raise UserError(
-            f"{dataset}: according to its README.md, the first row of its CSV files does not name the columns. This is "
-            "not supported. Download the files, and use them with data.task=custom."
+            f"{dataset}: its README.md gives the columns of its CSV files other names than the first row (column_names "
+            "or header), which is not supported. Download the files, and use them with data.task=custom."
         )
     return FileFormat(encoding=config.encoding or DEFAULT_FORMAT.encoding)
 
@@ -194,7 +194,7 @@ def choose_splits(name: str, available: Sequence[str], splits: dict[str, str] | 
         UserError: The dataset has no train split or no split with a chosen name, or the names are ambiguous.
     """
     remedy = (
-        "Name the splits to use in data.splits (--splits of init), as in train=NAME. "
+        "Name the splits to use in data.splits (in init, --splits), as in train=NAME. "
         f"{name} has: {listing(available, 20)}."
     )
     ignored = []

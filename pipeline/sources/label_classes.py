@@ -55,10 +55,10 @@ def _sort_labels(column: LabelColumn) -> tuple[list[str], dict[str, int]]:
         numbers = []  # If there are codes such as 01, all labels are names.
     if numbers and len(numbers) < len(labels):
         words = [label for label in labels if label not in numbers]
-        odd, description = numbers[0], "a number among labels that are words"
+        outlier, description = numbers[0], "a number among labels that are words"
         if len(words) < len(numbers):
-            odd, description = words[0], "a word among labels that are numbers"
-        raise UserError(f"{column.describe(odd)}, {description}. Correct it, or list all labels in data.id2label.")
+            outlier, description = words[0], "a word among labels that are numbers"
+        raise UserError(f"{column.describe(outlier)}, {description}. Correct it, or list all labels in data.id2label.")
     if not numbers:
         names = sorted(labels)
         return names, _number_labels(names)
@@ -159,7 +159,8 @@ def vector_length(column: LabelColumn) -> int | None:
     lengths = {len(value.items) for value in vectors}
     length = max(lengths, default=0)
     has_repeats = any(len({as_bit(item) for item in value.items}) < len(value.items) for value in vectors)
-    if length <= 2 and (non_vector or not (has_repeats or lengths == {2})):
+    are_vectors = length > 2 or (non_vector is None and (has_repeats or lengths == {2}))
+    if not are_vectors:
         return None
     mismatch = non_vector or next((value for value in vectors if len(value.items) < length), None)
     if mismatch:

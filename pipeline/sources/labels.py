@@ -122,9 +122,9 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
 def _check_written_numbers(column: LabelColumn) -> None:
     """Raise UserError if most labels are numbers, but some have a decimal comma, a separator or a percent sign."""
     written = [label for label in column.train_labels if _WRITTEN_NUMBER.fullmatch(label)]
-    odd = next((label for label in written if not is_number(label)), None)
-    if odd and 2 * len(written) > len(column.train_labels):
-        raise _written_number(column, odd)
+    invalid = next((label for label in written if not is_number(label)), None)
+    if invalid and 2 * len(written) > len(column.train_labels):
+        raise _written_number(column, invalid)
 
 
 def _written_number(column: LabelColumn, label: str) -> UserError:

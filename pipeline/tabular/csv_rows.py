@@ -71,17 +71,17 @@ def _split_rows(path: Path, head: Head, lines: Iterator[str]) -> Iterator[tuple[
     """
     reader = csv.reader(chain(head.lines, lines), delimiter=head.delimiter, strict=True)
     line = head.skipped + 1
-    warns = head.delimiter == "\t"
+    may_warn = head.delimiter == "\t"
     try:
         for fields in reader:
             last_line = head.skipped + reader.line_num
-            if warns and last_line > line and any("\t" in field for field in fields):
+            if may_warn and last_line > line and any("\t" in field for field in fields):
                 log.warning(
                     "%s lines %d to %d are read as one row, because double quotes enclose the line breaks. If they "
                     "should be several rows, find the field that contains double quotes, %s",
                     path, line, last_line, _REMEDY,
                 )  # fmt: skip
-                warns = False
+                may_warn = False
             yield line, fields
             line = last_line + 1
     except csv.Error as error:
