@@ -330,7 +330,7 @@ def test_runs_on_different_data_are_rejected(column: str, sides: dict[str, Side]
         values[7] += 1
         changed_split = dataclasses.replace(test, **{column: values})
         changed_run = run._replace(predictions=run.predictions | {"test": changed_split})
-    message = r"^main and worse were scored on different test pairs: there are 300 in both, but .* Compare runs on the "
+    message = r"^main and worse were scored on different test pairs\. Both have 300, but .* Compare runs on the "
     with pytest.raises(UserError, match=message):
         compare(sides["main"], Side("worse", [changed_run]))
 

@@ -60,7 +60,7 @@ def write_reviews(path: Path, rows: int = 60, header: tuple[str, ...] = ("id", "
         ("data.split.fractions", [0.6, 0.2, 0.2], ["    fractions: [0.6, 0.2, 0.2]"]),
         ("data.id2label", ["no=no", "yes=yes"], ["  id2label: [no=no, yes=yes]"]),
         ("data.id2label", {"0": "bad"}, ["  id2label: {'0': bad}"]),
-        ("data.slice_columns", ["a: b", "c # d"], ["  slice_columns: ['a: b', 'c # d']"]),
+        ("data.slice_columns", ["a: b", "c # d"], ["  slice_columns: [\"a: b\", 'c # d']"]),
         ("data.header", False, ["  header: false"]),
         ("data.delimiter", "\t", ['  delimiter: "\\t"']),
         ("train.class_weights", {"bad": 2, "good": 1}, ["  class_weights: {bad: 2, good: 1}"]),
@@ -86,13 +86,14 @@ def test_editing_a_value_changes_its_lines_and_no_others(key: str, value: Any, l
     "value",
     [
         "x " * 200, "yes", "null", "007", "1e3", "~", "- a", "a: b", "#1", "über", "名前", "🙂", "a\tb", 'say "hi"',
-        "it's", " a ", "*", "=", "a\x7fb",
+        "it's", " a ", "*", "=", "a\x7fb", "why?", ":)",
     ],
 )  # fmt: skip
 def test_any_text_can_be_a_value(value: str) -> None:
-    text = edit_values("data:\n  name:  # a comment\n  other: 1\n", {"data.name": value})
-    assert load_yaml(text) == {"data": {"name": value, "other": 1}}
-    assert "# a comment\n  other: 1\n" in text
+    for name in (value, [value], {value: value}):
+        text = edit_values("data:\n  name:  # a comment\n  other: 1\n", {"data.name": name})
+        assert load_yaml(text) == {"data": {"name": name, "other": 1}}
+        assert "# a comment\n  other: 1\n" in text
 
 
 def test_a_value_can_be_edited_again() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 
 def edit_values(text: str, values: Mapping[str, Any]) -> str:
@@ -33,7 +34,18 @@ def edit_values(text: str, values: Mapping[str, Any]) -> str:
 
 def _on_one_line(value: Any) -> Any:
     """Mark a list or a dictionary to be written with brackets. A comment after its last line would get lost."""
-    if isinstance(value, (list, dict)):
-        value = CommentedSeq(value) if isinstance(value, list) else CommentedMap(value)
-        value.fa.set_flow_style()
+    if isinstance(value, list):
+        value = CommentedSeq(map(_quote_if_needed, value))
+    elif isinstance(value, dict):
+        value = CommentedMap({_quote_if_needed(key): _quote_if_needed(entry) for key, entry in value.items()})
+    else:
+        return value
+    value.fa.set_flow_style()
+    return value
+
+
+def _quote_if_needed(value: Any) -> Any:
+    """Quote a text that PyYAML rejects within brackets, although ruamel writes it without quotes, such as `[why?]`."""
+    if isinstance(value, str) and any(character in value for character in ":?"):
+        return DoubleQuotedScalarString(value)
     return value
