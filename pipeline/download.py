@@ -71,7 +71,7 @@ def _require_rows(corpus: Corpus, params: DataParams) -> None:
         if corpus.splits[split].empty:
             for warning in corpus.warnings:
                 if warning.startswith(f"{split}: {DROPPED}"):
-                    raise UserError(f"{warning}. No row is left. Complete the rows, or remove the file of {split}.")
+                    raise UserError(f"{warning}. No row is left. Complete the rows.")
             raise UserError(
                 f"{split} would have no rows. There are too few rows, or too few groups, for the current "
                 f'data.split.type "{params.split.type}", data.split.fractions, data.on_missing and data.on_leakage. '

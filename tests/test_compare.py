@@ -381,7 +381,7 @@ def test_predictions_missing_from_the_cache_are_not_downloaded(
     monkeypatch.chdir(clone)
     with pytest.raises(UserError, match=r'^main: data/predictions .*cache\. .*"dvc pull"'):
         compare_revisions("main", "main")
-    with pytest.raises(UserError, match=r'^worse: data/predictions .*cache\. Run "dvc exp remove worse"'):
+    with pytest.raises(UserError, match=r'^worse: data/predictions .*cache\. .*run "dvc exp remove worse"'):
         compare_revisions("worse", "worse")
 
 

@@ -450,14 +450,22 @@ def test_regression_and_multi_label_rows_can_contradict_but_unlabeled_rows_canno
 
 
 @pytest.mark.parametrize(
-    ("files", "changes"),
+    ("files", "changes", "message"),
     [
-        ({"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS)}, {"on_leakage": "drop"}),
-        ({"train.csv": csv([("", label) for _, label in TEXTS])}, {"on_missing": "drop"}),
+        (
+            {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS)}, {"on_leakage": "drop"},
+            r"^train would have no rows\. .*data\.on_missing and data\.on_leakage",
+        ),
+        (
+            {"train.csv": csv([("", label) for _, label in TEXTS])}, {"on_missing": "drop"},
+            r'^train: dropped rows without a text in "text": 40 of 40',
+        ),
     ],
-)
-def test_a_split_that_would_be_empty_is_rejected(files: dict[str, str | bytes], changes: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"^train would have no rows\. .*data\.on_missing and data\.on_leakage"):
+)  # fmt: skip
+def test_a_split_that_would_be_empty_is_rejected(
+    files: dict[str, str | bytes], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
         download_custom(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
 
 
