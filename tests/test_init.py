@@ -259,7 +259,7 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
 def repository(project: Project) -> Project:
     """The project without data of the user."""
     project.git("reset", "--quiet", "--hard")
-    project.git("clean", "--quiet", "--force", "-dx", "data/custom")
+    project.git("clean", "--quiet", "--force", "-dx", "data/custom", "dvc.lock")
     return project
 
 
