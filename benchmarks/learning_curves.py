@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.bench import MINILM, ROOT
+from pipeline.cli import as_command
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.uncertainty import jackknife
 from pipeline.experiments.comparison import degenerate, read_side
@@ -56,7 +57,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.clone.exists():
         make_clone(arguments.clone)
-    with chdir(arguments.clone):
+    with as_command(), chdir(arguments.clone):  # as_command shows the progress of the runs.
         for task in arguments.tasks:
             measure(task, arguments.threads)
 
