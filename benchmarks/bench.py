@@ -145,6 +145,17 @@ def clone(target: Path, params: dict[str, Any]) -> Path:
     return target
 
 
+def commit_data(clone: Path) -> None:
+    """Commit the data of a benchmark, because experiments in temporary directories only have committed files."""
+    for command in (
+        ["config", "user.name", "benchmark"],
+        ["config", "user.email", "b@example.org"],
+        ["add", "--all"],
+        ["commit", "--quiet", "--message", "data"],
+    ):
+        subprocess.run(["git", *command], cwd=clone, check=True)
+
+
 def prepare_clone(
     scratch: Path, checkpoint: str, env: dict[str, str], max_train_samples: int | None = None
 ) -> tuple[Path, dict[str, Any]]:

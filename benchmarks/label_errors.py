@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from cleanlab.rank import get_label_quality_scores
 from sklearn.metrics import average_precision_score
 
-from benchmarks.bench import MINILM, ROOT
+from benchmarks.bench import MINILM, ROOT, commit_data
 from pipeline.core.dataset_files import load_split
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
 from pipeline.evaluation.metrics import losses
@@ -77,10 +77,8 @@ def measure(clone: Path, task: str, seed: int, threads: str) -> dict[str, Any]:
         writer = csv.writer(file)
         writer.writerow([*columns, "label"])
         writer.writerows([*texts, label ^ (number in flipped)] for number, (*texts, label) in enumerate(rows))
+    commit_data(clone)
     with chdir(clone):
-        for command in (["config", "user.name", "benchmark"], ["config", "user.email", "b@example.org"], ["add", "-A"]):
-            subprocess.run(["git", *command], check=True)
-        subprocess.run(["git", "commit", "--quiet", "--message", "data"], check=True)
         settings = SETTINGS | {"data.text_column_names": json.dumps(columns), "train.num_threads": threads}
         settings |= {"train.lr": LEARNING_RATES.get(task, "5e-5"), "train.epochs": EPOCHS.get(task, "3")}
         options = [option for key, value in settings.items() for option in ("-S", f"{key}={value}")]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.bench import MINILM, ROOT
+from benchmarks.bench import MINILM, ROOT, commit_data
 from pipeline.cli import as_command
 from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.uncertainty import jackknife
@@ -73,13 +73,7 @@ def make_clone(clone: Path) -> None:
             rows = corpus.splits[split][[*columns, "label"]]
             rows = rows.sample(min(len(rows), MOST_ROWS), random_state=0)
             rows.to_csv(directory / f"{split}.csv", index=False, quoting=csv.QUOTE_NONNUMERIC)
-    for command in (
-        ["config", "user.name", "benchmark"],
-        ["config", "user.email", "b@example.org"],
-        ["add", "data"],
-        ["commit", "--quiet", "--message", "data"],
-    ):
-        subprocess.run(["git", *command], cwd=clone, check=True)
+    commit_data(clone)
 
 
 def measure(task: str, threads: str) -> None:

@@ -195,9 +195,9 @@ def _overrides(params: DataParams, task: Task, directory: Path, keep_splits: boo
         if current.get(key, ...) != value
     ]
     if len(task.labels) > 1:
-        if unusable := next((name for name in task.labels if any(sign in name for sign in '=\\\n"$')), None):
+        if label := next((name for name in task.labels if any(sign in name for sign in '=\\\n"$')), None):
             raise UserError(
-                f'--apply cannot pass the label {quoted(unusable)} to DVC, because it contains one of = \\ $ " or a '
+                f'--apply cannot pass the label {quoted(label)} to DVC, because it contains one of = \\ $ " or a '
                 "line break. Give the class another name in data.id2label, or rename it in your data."
             )
         pairs = json.dumps([f"{name}={name}" for name in task.labels], ensure_ascii=False)

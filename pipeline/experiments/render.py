@@ -100,11 +100,11 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         detectable = "" if comparison.folds else metric.format(comparison.difference.detectable, 2)
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
     # If a candidate gives the same predictions as A, most caveats do not apply to it.
-    differing = [set(comparison.caveats) for comparison in comparisons if not comparison.identical]
-    shared = set.intersection(*differing) if len(differing) > 1 else set()
+    caveat_sets = [set(comparison.caveats) for comparison in comparisons if not comparison.identical]
+    shared_caveats = set.intersection(*caveat_sets) if len(caveat_sets) > 1 else set()
     caveats = [
         # A warning names its side itself.
-        caveat if caveat in shared or caveat.startswith("Warning:") else f"{comparison.b}: {caveat}"
+        caveat if caveat in shared_caveats or caveat.startswith("Warning:") else f"{comparison.b}: {caveat}"
         for comparison in comparisons
         for caveat in comparison.caveats
     ]

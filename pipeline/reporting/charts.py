@@ -227,18 +227,18 @@ def _lines(rows: pd.DataFrame, splits: Sequence[str], *columns: str, symbol: str
         symbol: The symbols in the legend. Vega does not draw a "stroke" for points.
     """
     # The first color is for train, even if train is not drawn.
-    colored = sorted({"train", *splits}, key=_COLOR_ORDER.index)
-    drawn = [split for split in colored if split in splits]
+    ordered_splits = sorted({"train", *splits}, key=_COLOR_ORDER.index)
+    drawn = [split for split in ordered_splits if split in splits]
     lines = [_downsampled(rows.loc[rows["split"] == split, ["split", *columns]]) for split in drawn]
     points = pd.concat(lines).rename_axis("order").reset_index()
     legend = _legend(drawn, symbol)
-    dashes = alt.Scale(domain=colored, range=list(_DASHES[: len(colored)]))
+    dashes = alt.Scale(domain=ordered_splits, range=list(_DASHES[: len(ordered_splits)]))
     chart: alt.Chart = (
         alt.Chart(points)
         .mark_line()
         .encode(
             order="order:Q",
-            color=alt.Color("split:N", scale=alt.Scale(domain=colored), legend=legend),
+            color=alt.Color("split:N", scale=alt.Scale(domain=ordered_splits), legend=legend),
             strokeDash=alt.StrokeDash("split:N", scale=dashes, legend=legend),
         )
     )

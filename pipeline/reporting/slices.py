@@ -54,8 +54,7 @@ class Slice(NamedTuple):
 
 def slice_metrics(task: Task) -> list[str]:
     """Return the first metric, and the next one that is not Spearman's correlation, which is similar to Pearson's."""
-    first, *others = task.metrics
-    return [first, *(name for name in others if name != "spearmanr")][:2]
+    return [name for name in task.metrics if name != "spearmanr" or name == task.metrics[0]][:2]
 
 
 def is_defined(name: str, task: Task, labels: Values) -> bool:
@@ -139,8 +138,10 @@ def by_numbers(texts: Sequence[Sequence[str]]) -> Assignment:
     if len(numbers) == 1:
         return ("no numbers", "a number"), np.array([len(in_text) > 0 for in_text in numbers[0]], dtype=int)
     names = ("no numbers", "the same numbers", "different numbers")
-    pairs = zip(*numbers, strict=True)
-    return names, np.array([0 if not left and not right else 1 if left == right else 2 for left, right in pairs])
+    pairs = list(zip(*numbers, strict=True))
+    have_numbers = [bool(left) for left, _ in pairs]
+    are_different = [left != right for left, right in pairs]
+    return names, np.where(are_different, 2, have_numbers)
 
 
 def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:

@@ -44,8 +44,8 @@ def hash_column(texts: Iterable[str]) -> Hashes:
 def _normalize(texts: pd.Series) -> list[str]:
     """Lowercase, drop punctuation and collapse whitespace. Keep emoji, and the punctuation of a text without words."""
     lower = pc.utf8_lower(pa.array(texts, pa.string()))
-    spaced = pc.replace_substring_regex(lower, f"([{_EMOJI}])", r" \1 ")
-    words = pc.utf8_trim(pc.replace_substring_regex(spaced, rf"[^\p{{L}}\p{{M}}\p{{N}}{_EMOJI}_]+", " "), " ")
+    with_spaces = pc.replace_substring_regex(lower, f"([{_EMOJI}])", r" \1 ")
+    words = pc.utf8_trim(pc.replace_substring_regex(with_spaces, rf"[^\p{{L}}\p{{M}}\p{{N}}{_EMOJI}_]+", " "), " ")
     normalized: list[str] = pc.if_else(pc.equal(words, ""), pc.utf8_trim_whitespace(lower), words).to_pylist()
     return normalized
 

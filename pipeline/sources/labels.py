@@ -122,9 +122,9 @@ def _infer_problem_type(column: LabelColumn) -> ProblemType:
 def _check_written_numbers(column: LabelColumn) -> None:
     """Raise UserError if most labels are numbers, but some have a decimal comma, a separator or a percent sign."""
     written = [label for label in column.train_labels if _WRITTEN_NUMBER.fullmatch(label)]
-    invalid = next((label for label in written if not is_number(label)), None)
-    if invalid and 2 * len(written) > len(column.train_labels):
-        raise _written_number(column, invalid)
+    invalid_label = next((label for label in written if not is_number(label)), None)
+    if invalid_label and 2 * len(written) > len(column.train_labels):
+        raise _written_number(column, invalid_label)
 
 
 def _written_number(column: LabelColumn, label: str) -> UserError:

@@ -63,15 +63,15 @@ def survey(
         if shift.significant:
             warning = f"{split} has labels that are distributed differently from those of train (p = {shift.p:.2g})"
             if shift.label is not None:
-                in_split = _rows_with(shift.label, counts[split], cards[split])
-                in_train = _rows_with(shift.label, counts[TRAIN], cards[TRAIN])
+                in_split = _format_rows(shift.label, counts[split], cards[split])
+                in_train = _format_rows(shift.label, counts[TRAIN], cards[TRAIN])
                 label = literal(task.labels[shift.label])
                 warning += f". The clearest difference is for {label}: {in_split} in {split}, {in_train} in train"
             warnings.append(warning)
     return DataCard(splits=cards, leakage=leaks, shifts=shifts, warnings=warnings + duplicates)
 
 
-def _rows_with(label: int, counts: Counts, card: SplitCard) -> str:
+def _format_rows(label: int, counts: Counts, card: SplitCard) -> str:
     """Format the number and the percentage of the rows of a split that have a label."""
     return f"{counts[label]:,} of {card.rows:,} rows ({counts[label] / card.rows:.1%})"
 
