@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from hub import Hub
+from huggingface_hub import constants
+from huggingface_hub.utils._shared_blobs import publish_blob_to_shared_store
 
 from pipeline.sources import fetch
 from pipeline.sources.fetch import Unavailable, download_file, repo_info
@@ -53,6 +55,20 @@ def test_a_failing_hub_is_reported_in_one_line(
 
 def test_a_file_that_was_damaged_on_the_way_is_not_used(hub: Hub) -> None:
     hub.corrupt = True
+    assert "is not the file that the Hub published" in unavailable(download)
+
+
+def test_a_file_that_the_client_stores_once_for_all_repositories_is_used(hub: Hub) -> None:
+    """The client moves a file from the Hub's Xet storage to a directory that all repositories share."""
+    path = download_file(REPO, "config.json", COMMIT, "model")
+    blob = path.parent / path.readlink()
+    assert publish_blob_to_shared_store(
+        blob_path=str(blob), xet_hash="ab" * 32, cache_dir=constants.HF_HUB_CACHE, expected_size=path.stat().st_size
+    )
+    assert path.resolve().name == "ab" * 32
+    download()
+    path.chmod(0o644)
+    path.write_bytes(b'{"model_type": "BERT"}')
     assert "is not the file that the Hub published" in unavailable(download)
 
 

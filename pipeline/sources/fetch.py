@@ -207,7 +207,8 @@ def _check_published(path: Path) -> None:
 
     The name is the file's sha256, or for small files Git's sha1.
     """
-    published = path.resolve().name
+    # Only the first link has this name. It may lead to a second one, whose name is the file's Xet hash.
+    published = path.readlink().name if path.is_symlink() else path.name
     if re.fullmatch("[0-9a-f]{64}", published):
         digest = file_sha256(path)
     elif re.fullmatch("[0-9a-f]{40}", published):
