@@ -1,13 +1,10 @@
 """Load models and tokenizers, without pickled weights or remote code, and report errors in one line."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
-from safetensors.torch import load_file
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -19,7 +16,6 @@ from transformers import (
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import ProblemType
 from pipeline.modeling.first_token import first_token_only
-from pipeline.modeling.heads import with_matching_head
 from pipeline.modeling.regression_head import replace_head
 
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
@@ -75,9 +71,8 @@ def _pad_with_end_of_text(tokenizer: PreTrainedTokenizerBase, directory: Path) -
 def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedModel:
     """Load a base model as a sequence classifier in fp32 into main memory.
 
-    Weights that are missing are newly initialized and logged. If the base model was fine-tuned before with the same
-    labels, its head is kept, and the rows of the head are reordered to match `id2label` in `config`. A head for other
-    labels is newly initialized.
+    Weights that are missing are newly initialized and logged. If the base model was fine-tuned before, its head is kept
+    if it is for the same labels in the same order, or if both tasks are regressions.
 
     Args:
         device: The type of the device that the model will run on.
@@ -87,16 +82,20 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
         UserError: The model cannot be loaded, or most weights are missing, because they have the names of another
             library.
     """
-    labels = [str(name) for name in config.get("id2label", {}).values()]
     with _reading_model(directory):
-        weights = _read_weights(directory)
-        architecture = _build_architecture(directory, weights)
-        weights = with_matching_head(weights, architecture, labels, directory)
-        model, missing, unexpected = _build_model(type(architecture), directory, weights, config)
-        _require_all_layers(model, unexpected)
+        model, missing, unused, mismatched = _load(directory, **config)
+        head = [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
+        published = AutoConfig.from_pretrained(directory, **_LOCAL)
+        if not missing.issuperset(head) and not _have_same_outputs(published, model.config):
+            log.info("%s has a head for another task, which is not used", directory)
+            model = _with_new_head(model)
+            missing, mismatched = missing.union(head), mismatched.difference(head)
+        _require_weights(model, mismatched)
         _require_known_names(directory, model, missing)
         if missing:
-            log.info("newly initialized: %s", ", ".join(missing))
+            log.info("newly initialized: %s", ", ".join(sorted(missing)))
+        if unused:
+            log.info("not used: %d weights of the base model, for example %s", len(unused), min(unused))
         _prepare(model, device, missing)
     return model
 
@@ -111,86 +110,62 @@ def load_fine_tuned_model(directory: Path, device: str) -> PreTrainedModel:
         UserError: The model cannot be loaded, or its weights and its config.json do not match.
     """
     with _reading_model(directory):
-        weights = _read_weights(directory)
-        architecture = _build_architecture(directory, weights)
-        model, missing, unexpected = _build_model(type(architecture), directory, weights, {})
-        if different := missing + unexpected:
+        model, missing, unused, mismatched = _load(directory)
+        _require_weights(model, mismatched)
+        if different := missing | unused:
             raise UserError(
-                f"{directory}: its weights do not match its config.json, for example {different[0]}. Copy the "
+                f"{directory}: its weights do not match its config.json, for example {min(different)}. Copy the "
                 'directory again, or run "dvc repro --force train".'
             )
         _require_known_outputs(model.config)
-        _prepare(model, device, [])
+        _prepare(model, device, set())
     return model
 
 
-def _read_weights(directory: Path) -> dict[str, torch.Tensor]:
-    """Read the weights of a model directory by name.
+def _load(directory: Path, **config: Any) -> tuple[PreTrainedModel, set[str], set[str], set[str]]:
+    """Load a sequence classifier.
 
-    Raises:
-        ValueError: The directory has no weights, or some of them cannot be trained.
+    Returns:
+        The model, and the names of weights that are missing from the directory, that the model does not have, and that
+        have another shape in the directory than in the model. The first and the last ones are newly initialized.
     """
-    weights: dict[str, torch.Tensor] = {}
-    for file in sorted(directory.glob("model*.safetensors")):
-        # load_file only maps the file into memory, and the process would crash if the file were truncated later.
-        weights |= {name: tensor.clone() for name, tensor in load_file(file).items()}
-    if not weights:
-        raise ValueError("it has no model.safetensors")
-    for name, tensor in weights.items():
-        if name.endswith(".weight") and not tensor.is_floating_point():
-            raise ValueError(f"{name} has numbers of type {tensor.dtype}, which cannot be trained")
-        if not tensor.isfinite().all():
-            raise ValueError(f"its weights contain NaN or infinite numbers, for example in {name}")
-    return weights
-
-
-def _build_architecture(directory: Path, weights: dict[str, torch.Tensor]) -> Any:
-    """Build the model that config.json describes, without weights.
-
-    Raises:
-        ValueError: The model is far larger than the stored weights. (With a wrong config.json, transformers would
-            otherwise allocate memory or build layers without end.)
-    """
-    config = AutoConfig.from_pretrained(directory, **_LOCAL)
-    layers = getattr(config, "num_hidden_layers", 1)
-    if layers > len(weights):
-        raise ValueError(f"config.json asks for {layers} layers, but the weights only have {len(weights)} tensors")
-    with torch.device("meta"):  # shapes only
-        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
-    stored = sum(tensor.numel() for tensor in weights.values())
-    if model.num_parameters() > 2 * stored + 1_000_000:  # This leaves room for a new head.
-        raise ValueError(f"config.json describes {model.num_parameters()} parameters, but the weights have {stored}")
-    return model
-
-
-def _build_model(
-    model_class: Any, directory: Path, weights: dict[str, torch.Tensor], config: dict[str, Any]
-) -> tuple[PreTrainedModel, list[str], list[str]]:
-    """Return the model with these weights, the names that are missing from them, and the names it does not have.
-
-    Raises:
-        ValueError: A weight has another shape than config.json describes.
-    """
-    model, loading = model_class.from_pretrained(
-        None,
-        config=AutoConfig.from_pretrained(directory, **_LOCAL, **config),
-        state_dict=weights,
+    model, loading = AutoModelForSequenceClassification.from_pretrained(
+        directory,
+        config=AutoConfig.from_pretrained(directory, **_LOCAL, transformers_weights=None, **config),
+        use_safetensors=True,
         dtype="float32",  # Only the weights are in fp32. Autocast lowers the precision where it is safe.
-        ignore_mismatched_sizes=True,  # They are reported in one line below.
+        disable_mmap=True,  # The process would crash if a mapped file were truncated later.
+        ignore_mismatched_sizes=True,
         output_loading_info=True,
+        **_LOCAL,
     )
-    for name, stored, expected in loading["mismatched_keys"]:
-        raise ValueError(f"{name} must have shape {list(expected)} according to config.json, got {list(stored)}")
-    return model, sorted(loading["missing_keys"]), sorted(loading["unexpected_keys"])
+    mismatched = {name for name, *_ in loading["mismatched_keys"]}
+    return model, set(loading["missing_keys"]), set(loading["unexpected_keys"]), mismatched
 
 
-def _require_all_layers(model: PreTrainedModel, unexpected: list[str]) -> None:
-    """Raise ValueError if the weights have more layers than config.json describes."""
-    prefix = f"{model.base_model_prefix}."
-    names = {name.removeprefix(prefix) for name, _ in model.named_parameters()}
-    for name in unexpected:
-        if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in names:
-            raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
+def _have_same_outputs(published: Any, config: Any) -> bool:
+    """Return whether the outputs of two sequence classifiers mean the same, by their config.json."""
+    if config.problem_type == "regression":
+        return bool(published.problem_type == "regression")
+    # The default names LABEL_0, LABEL_1, ... do not say what the outputs mean.
+    default = {number: f"LABEL_{number}" for number in range(published.num_labels)}
+    return bool(published.id2label == config.id2label != default)
+
+
+def _with_new_head(model: Any) -> PreTrainedModel:
+    """Return a model with the same weights except for its head, which is newly initialized."""
+    new: Any = AutoModelForSequenceClassification.from_config(model.config)  # type: ignore[no-untyped-call]
+    new.base_model.load_state_dict(model.base_model.state_dict())
+    return new  # type: ignore[no-any-return]
+
+
+def _require_weights(model: PreTrainedModel, mismatched: Collection[str]) -> None:
+    """Raise ValueError if a weight has another shape than config.json describes, or is not finite."""
+    for name, weight in model.named_parameters():
+        if name in mismatched:
+            raise ValueError(f"{name} does not have the shape {list(weight.shape)} that config.json describes")
+        if not weight.isfinite().all():
+            raise ValueError(f"its weights contain NaN or infinite numbers, for example in {name}")
 
 
 def _require_known_outputs(config: Any) -> None:
@@ -203,7 +178,7 @@ def _require_known_outputs(config: Any) -> None:
         raise ValueError(f"problem_type in config.json does not fit a model with {len(labels)} outputs: {problem_type}")
 
 
-def _prepare(model: Any, device: str, newly_initialized: list[str]) -> None:
+def _prepare(model: Any, device: str, newly_initialized: Collection[str]) -> None:
     """Set how a model computes. Its logits stay the same up to rounding."""
     first_token_only(model)
     if model.config.problem_type == "regression":
@@ -214,12 +189,12 @@ def _prepare(model: Any, device: str, newly_initialized: list[str]) -> None:
         model.set_attn_implementation("eager")
 
 
-def _require_known_names(directory: Path, model: PreTrainedModel, missing: list[str]) -> None:
+def _require_known_names(directory: Path, model: PreTrainedModel, missing: Collection[str]) -> None:
     """Raise UserError if most of the weights of a base model are missing."""
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     if 2 * sum(sizes.get(name, 0) for name in missing) > sum(sizes.values()):
         raise UserError(
-            f"{directory}: {len(missing)} weights are missing, for example {missing[0]}, which is most of the model. "
+            f"{directory}: {len(missing)} weights are missing, for example {min(missing)}, which is most of the model. "
             "Use a checkpoint whose weights have the names that transformers expects."
         )
 

@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline.core.messages import UserError, log
-from pipeline.modeling.heads import final_layer
 
 
 class RegressionHead(torch.nn.Linear):
@@ -49,13 +48,13 @@ class RegressionHead(torch.nn.Linear):
 
 
 def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
-    """Replace the last layer of a regression model with a `RegressionHead`, if `final_layer` finds it.
+    """Replace the last layer of a regression model with a `RegressionHead`, if it is a linear one.
 
     Args:
         model: A sequence classifier of transformers.
         newly_initialized: The names of the weights that are missing from its checkpoint.
     """
-    if name := final_layer(model):
+    if name := _final_layer(model):
         model.set_submodule(name, RegressionHead(model.get_submodule(name), f"{name}.weight" in newly_initialized))
 
 
@@ -111,3 +110,15 @@ def fold_standardization(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
     if layer.bias is not None:
         folded[f"{name}.bias"] = layer.mean + weights[f"{name}.bias"].double() * layer.scale
     return {**weights, **{name: weight.float() for name, weight in folded.items()}}
+
+
+def _final_layer(model: Any) -> str | None:
+    """Return the name of the last layer of the head, which has one row for each output, or None if there is none."""
+    layers = [
+        name
+        for name, module in model.named_modules()
+        if not name.startswith(f"{model.base_model_prefix}.")
+        and isinstance(module, torch.nn.Linear)
+        and module.out_features == model.config.num_labels
+    ]
+    return layers[-1] if layers else None
