@@ -11,8 +11,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pipeline.core.messages import UserError
 from pipeline.core.text import quoted, require_choice
 from pipeline.evaluation.metrics import METRICS, SCORES
-from pipeline.modeling.device import Device, usable_device, use_one_gpu
-from pipeline.params import LOCAL, RENAMED, RuntimeParams, TrainParams, describe
+from pipeline.modeling.device import Device, use_one_gpu
+from pipeline.params import RENAMED, RuntimeParams, TrainParams, describe
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -56,9 +56,9 @@ _BOUNDED_TYPES: dict[str, Any] = {
 
 
 def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
-    """Raise UserError if the engine would reject a parameter.
+    """Raise UserError if a parameter has a name or a type that the engine would reject.
 
-    With a launcher other than `LOCAL`, other machines may train, so values that depend on the device are not checked.
+    The stage train checks the rest, because it depends on the device and on the other parameters.
     """
     if params.metric_for_best_model is not None:
         require_choice("train.metric_for_best_model", params.metric_for_best_model, ["loss", *METRICS])
@@ -69,19 +69,10 @@ def check_training(params: TrainParams, runtime: RuntimeParams) -> None:
     values = params.optim, params.lr_scheduler_type, runtime.report_to, params.training_args
     if values == ("adamw_torch_fused", "linear", "none", {}):
         return
-    # The task is not known yet, so "loss" stands for its metric.
-    if runtime.launcher == LOCAL:
-        training_arguments(params, runtime, usable_device(params.precision), Path("unused"), "loss")
-        if params.training_args.get("fsdp"):
-            raise UserError(
-                "params.yaml: train.training_args.fsdp shards the model over several processes, but runtime.launcher "
-                "starts only one. See docs/several_machines.md."
-            )
-    else:
-        fields = _pipeline_fields(params, runtime, Device("cpu", "fp32"), Path("unused"), "loss")
-        _check_names(params, runtime)
-        _check_training_args(params.training_args, fields)
-    _check_schedule(params)
+    _check_names(params, runtime)
+    # Only the names of these fields matter here, so their values are arbitrary.
+    fields = _pipeline_fields(params, runtime, Device("cpu", "fp32"), Path("unused"), "loss")
+    _check_training_args(params.training_args, fields)
 
 
 def check_loop(params: TrainParams, runtime: RuntimeParams) -> None:
@@ -190,25 +181,6 @@ def _check_training_args(training_args: dict[str, Any], pipeline_fields: Collect
         except ValidationError:
             form = describe(adapter.json_schema())
             raise UserError(f"params.yaml: train.training_args.{field} must be {form}, got {quoted(value)}.") from None
-
-
-def _check_schedule(params: TrainParams) -> None:
-    """Raise UserError if the learning rate schedule rejects its arguments. Some schedules need arguments."""
-    import torch
-    from transformers import TrainingArguments, get_scheduler
-
-    kwargs = params.training_args.get("lr_scheduler_kwargs")
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=params.lr)
-    try:
-        # TrainingArguments parses kwargs that are a string.
-        arguments: Any = TrainingArguments("unused", use_cpu=True, report_to="none", lr_scheduler_kwargs=kwargs)
-        get_scheduler(params.lr_scheduler_type, optimizer, 0, 1, arguments.lr_scheduler_kwargs)
-    except (TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"params.yaml: train.lr_scheduler_type {quoted(params.lr_scheduler_type)} rejects the lr_scheduler_kwargs "
-            f"in train.training_args, which are {quoted(kwargs)}: {reason}"
-        ) from error
 
 
 def _check_names(params: TrainParams, runtime: RuntimeParams) -> None:
