@@ -64,7 +64,7 @@ def predict(
     require(classifier, "train")
     task = read_task(tokenized, "tokenize")
     chosen_precision = None if precision == "auto" else precision
-    model = Classifier(classifier, params.batch_size, chosen_precision, num_threads, "train.precision")
+    model = Classifier(classifier, params.batch_size, chosen_precision, num_threads)
     splits = [
         *task.predicted_splits,
         *(split + SWAPPED for split in task.scored_splits if params.score_swapped_pairs and task.pairs),

@@ -36,12 +36,12 @@ from pipeline.core.task import Task, read_task
 from pipeline.core.timing import write_timing
 from pipeline.evaluation.metrics import with_selection_metric
 from pipeline.modeling import distributed
-from pipeline.modeling.device import set_up_device, warn_if_busy
+from pipeline.modeling.device import set_up_device
 from pipeline.modeling.environment import environment
 from pipeline.modeling.regression_head import fold_standardization
 from pipeline.modeling.settings import InferenceSettings
 from pipeline.training.history import History, LiveCurves, epochs_scored, kept_epoch, mean_loss
-from pipeline.training.inputs import TrainInputs, TrainResult, load_inputs
+from pipeline.training.inputs import TrainInputs, load_inputs
 
 
 def train(
@@ -74,10 +74,8 @@ def train(
     tokenization = read_json(tokenized / TOKENIZATION, "tokenize")
     device = set_up_device(params.precision, params.num_threads)
     settings = InferenceSettings(
-        task=task.name,
         text_columns=task.text_columns,
         max_length=tokenization["max_length"],
-        padding=tokenization["padding"],
         precision=device.precision,
     )
 
@@ -91,7 +89,6 @@ def train(
         inputs = load_inputs(task, tokenized, pretrained, params, device)
         fit(inputs, run_checkpoints, params, runtime, lambda history: None)
         return
-    warn_if_busy()
     # The record of what the model is made from.
     provenance: dict[str, Any] = {
         "checkpoint": base_model,
@@ -115,14 +112,14 @@ def train(
                 f"{inputs.steps_in_epoch * params.epochs:,}",
             )  # fmt: skip
             started = time.perf_counter()
-            result = fit(inputs, run_checkpoints, params, runtime, curves)
+            weights, history = fit(inputs, run_checkpoints, params, runtime, curves)
             seconds = time.perf_counter() - started
             try:
-                _write_model(draft, inputs, result, settings, provenance)
+                _write_model(draft, inputs, weights, settings, provenance)
             except SafetensorError as error:  # safetensors raises this error if the disk is full.
                 raise UserError(f"{classifier} cannot be written: {error}") from error
-        curves(result.history)  # If training resumed after its last step, the curves are not written yet.
-        summary = _summary(result.history, params, task, inputs.effective_batch)
+        curves(history)  # If training resumed after its last step, the curves are not written yet.
+        summary = _summary(history, params, task, inputs.effective_batch)
         if summary["degenerate"]:
             log.warning(
                 "the model gives the same prediction for every validation example. Try another train.lr, more "
@@ -136,12 +133,12 @@ def train(
 def _write_model(
     directory: Path,
     inputs: TrainInputs,
-    result: TrainResult,
+    weights: dict[str, Any],
     settings: InferenceSettings,
     provenance: dict[str, Any],
 ) -> None:
     """Write the fine-tuned model, its tokenizer, its provenance and the settings for using it."""
-    inputs.model.save_pretrained(directory, state_dict=fold_standardization(inputs.model, result.weights))
+    inputs.model.save_pretrained(directory, state_dict=fold_standardization(inputs.model, weights))
     inputs.tokenizer.save_pretrained(directory)
     settings.write(directory)
     # `write_json` would round the parameters to six digits.

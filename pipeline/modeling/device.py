@@ -5,8 +5,6 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import psutil
-
 from pipeline.core.messages import UserError, log
 from pipeline.params import PARAMS, Precision
 
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
 _WITHOUT_BF16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
 _WITHOUT_AMX = {"AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512", "AVX10_2_512"}
-
-_SETTING = "train.precision"
 
 
 class Device(NamedTuple):
@@ -42,7 +38,7 @@ class Hardware(NamedTuple):
     precisions: list[Precision]
 
 
-def set_up_device(precision: Literal["auto", Precision], num_threads: int | None, setting: str = _SETTING) -> Device:
+def set_up_device(precision: Literal["auto", Precision], num_threads: int | None) -> Device:
     """Set the number of CPU threads and the memory allocation, log the device, and return it.
 
     See `usable_device` for the arguments and the errors.
@@ -51,7 +47,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
 
     from pipeline.modeling.cpu import keep_memory
 
-    device = usable_device(precision, setting)
+    device = usable_device(precision)
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     name = detect_hardware().name
@@ -62,19 +58,18 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
         if device.precision == "bf16" and not cpu_bf16():
             log.warning(  # The factors were measured with benchmarks/cpus.py.
                 "this CPU emulates bf16. Training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
-                "and scoring is slower, too. Set %s to auto to use fp32 on this machine.", setting,
-            )  # fmt: skip
-    reason = f" ({setting} is auto)" if precision == "auto" else ""
+                "and scoring is slower, too. Set train.precision (--precision in classify) to auto to use fp32."
+            )
+    reason = " (train.precision is auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.type, name, device.precision, reason)
     return device
 
 
-def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING) -> Device:
+def usable_device(precision: Literal["auto", Precision]) -> Device:
     """Return the device of this machine, with the precision that it will compute in.
 
     Args:
         precision: `auto` means the fastest precision that trains well on this device.
-        setting: The key of params.yaml or the option that sets the precision, for the error message.
 
     Raises:
         UserError: The device does not support the precision. (The Trainer would silently train in fp16 on a CPU, many
@@ -85,9 +80,9 @@ def usable_device(precision: Literal["auto", Precision], setting: str = _SETTING
         return Device(hardware.type, hardware.precisions[0])
     if precision not in hardware.precisions:
         *choices, last = "auto", *hardware.precisions
-        name = setting if setting.startswith("--") else f"{PARAMS}: {setting}"
         raise UserError(
-            f"{name} must be {', '.join(choices)} or {last} on this machine ({hardware.name}), got {precision}."
+            f"{PARAMS}: train.precision (--precision in classify) must be {', '.join(choices)} or {last} on this "
+            f"machine ({hardware.name}), got {precision}."
         )
     return Device(hardware.type, precision)
 
@@ -138,16 +133,6 @@ def detect_hardware() -> Hardware:
     # fp32 (docs/notes/speed.md).
     without_gain = instructions == ["avx512_bf16"] and cpu_model().startswith("Intel")
     return Hardware("cpu", "CPU", ["bf16", "fp32"] if instructions and not without_gain else ["fp32", "bf16"])
-
-
-def warn_if_busy() -> None:
-    """Log a warning if the load exceeds the number of cores, because threads then wait for each other."""
-    load, cores = psutil.getloadavg()[0], os.cpu_count() or 1
-    if load > cores:
-        log.warning(
-            "this machine is busy, with a load of %.1f on %d cores, so training will be slower. Stop other programs "
-            "or lower train.num_threads.", load, cores,
-        )  # fmt: skip
 
 
 def cpu_bf16() -> list[str]:

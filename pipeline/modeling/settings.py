@@ -1,7 +1,7 @@
 """Save how to use a fine-tuned model next to its weights, so that it works without params.yaml."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
@@ -15,18 +15,16 @@ class InferenceSettings(BaseModel):
     """How to tokenize texts for a fine-tuned model, and in which precision to run it.
 
     Attributes:
-        task, text_columns: The same as in `Task`.
-        max_length, padding: The same as in the section `tokenize` of params.yaml.
+        text_columns: The same as in `Task`.
+        max_length: The same as in the section `tokenize` of params.yaml.
         precision: The precision in which the scores were measured. If train.precision is `auto`, this is the precision
             that `auto` meant on the machine that trained the model.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    task: str
     text_columns: Annotated[list[str], Field(min_length=1, max_length=2)]
     max_length: PositiveInt
-    padding: Literal["dynamic", "max_length"]
     precision: Precision
 
     def write(self, directory: Path) -> None:

@@ -16,7 +16,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_text
 from pipeline.core.paths import PRETRAINED, RAW, SOURCE, TOKENIZED
 from pipeline.core.task import TRAIN, Task, read_task
-from pipeline.modeling.device import set_up_device, warn_if_busy
+from pipeline.modeling.device import set_up_device
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.trial import run_stage
 from pipeline.params import PARAMS, Params
@@ -130,7 +130,6 @@ def _time_steps(directory: Path, tokenized: Path, pretrained: Path, task: Task, 
     runtime = params.runtime.model_copy(
         update={"report_to": "none", "dataloader_num_workers": 0, "save_steps": _STEPS + 1}
     )
-    warn_if_busy()
     level = log.level
     log.setLevel(logging.ERROR)  # Hide the log of training.
     try:

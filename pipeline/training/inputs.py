@@ -1,4 +1,4 @@
-"""Define the inputs and the result of a training run for both engines, and load the inputs."""
+"""Load the inputs of a training run, which are the same for both engines."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from pipeline.modeling.loading import load_base_model, load_tokenizer
 from pipeline.modeling.regression_head import standardize_labels
 from pipeline.modeling.scoring import longest_first
 from pipeline.params import TrainParams
-from pipeline.training.history import History
 from pipeline.training.losses import SummedLoss, class_weights
 from pipeline.training.nested_sample import nested_sample
 from pipeline.training.sampler import EpochSampler
@@ -51,18 +50,6 @@ class TrainInputs:
     effective_batch: int
     sampler: EpochSampler
     steps_in_epoch: int
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """The result of a training run.
-
-    Attributes:
-        weights: The weights of the whole model, even if each process trained a shard of it.
-    """
-
-    weights: dict[str, Any]
-    history: History
 
 
 def load_inputs(task: Task, tokenized: Path, pretrained: Path, params: TrainParams, device: Device) -> TrainInputs:

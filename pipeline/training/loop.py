@@ -5,7 +5,6 @@ At every step, its loss is the same as that of the engine "trainer" (trainer.py)
 
 import math
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -30,15 +29,14 @@ from pipeline.modeling.scoring import collator
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import check_loop
 from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
-from pipeline.training.history import Curves, epochs_scored, kept_epoch, log_epoch, validation_scores
-from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
+from pipeline.training.history import Curves, History, epochs_scored, kept_epoch, log_epoch, validation_scores
+from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs
 from pipeline.training.interruption import Interruption, ignore_signals
-from pipeline.training.sampler import EpochSampler
 
 
 def fit(
     inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves
-) -> TrainResult:
+) -> tuple[dict[str, Any], History]:
     """Fine-tune `inputs.model` in the same way as `fit` in trainer.py.
 
     Raises:
@@ -81,8 +79,10 @@ def fit(
             if _is_stopped_early(state, params, inputs):
                 break
             model.train()
-            batches = _batches(accelerator, train_loader, inputs.sampler, epoch, batches_to_skip)
-            batches_to_skip = 0
+            remaining_batches = accelerator.skip_first_batches(train_loader, batches_to_skip)
+            remaining_batches.set_epoch(epoch)
+            inputs.sampler.set_epoch(epoch)  # With several processes, the line above does not reach it after a resume.
+            batches, batches_to_skip = iter(remaining_batches), 0
             while step_batches := list(islice(batches, params.gradient_accumulation_steps)):
                 loss_since_logged += _backward(accelerator, model, step_batches, inputs)
                 norm = accelerator.clip_grad_norm_(model.parameters(), params.max_grad_norm or math.inf)
@@ -113,7 +113,7 @@ def fit(
     weights = accelerator.get_state_dict(model)
     if params.keep == "best" and state.best_global_step != state.global_step:
         weights = load_file(checkpoints / f"checkpoint-{state.best_global_step}" / "model.safetensors")
-    return TrainResult(weights, state.log_history)
+    return weights, state.log_history
 
 
 def _accelerator(inputs: TrainInputs, params: TrainParams) -> Accelerator:
@@ -158,22 +158,8 @@ def _loader(
         num_workers=runtime.dataloader_num_workers,
         pin_memory=inputs.device.type == "cuda",
         worker_init_fn=ignore_signals,
+        generator=torch.Generator() if sampler else None,  # as in `CorrectedTrainer.get_train_dataloader`
     )
-
-
-def _batches(
-    accelerator: Accelerator, loader: Any, sampler: EpochSampler, epoch: int, batches_to_skip: int
-) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield the batches of an epoch, except for the first ones, which were done before the run was resumed."""
-    remaining = accelerator.skip_first_batches(loader, batches_to_skip)
-    remaining.set_epoch(epoch)
-    sampler.set_epoch(epoch)  # With several processes, `set_epoch` of a loader that skips batches does not reach it.
-    batches = iter(remaining)
-    # A loader draws a random number when it starts, and the interrupted run already drew it.
-    with torch.random.fork_rng(devices=[], enabled=batches_to_skip > 0):
-        first = next(batches)
-    yield first
-    yield from batches
 
 
 def _backward(

@@ -22,8 +22,8 @@ from pipeline.modeling.scoring import collator, only_logits
 from pipeline.params import RuntimeParams, TrainParams
 from pipeline.training.arguments import training_arguments
 from pipeline.training.checkpointing import mark_complete, newest_checkpoint, reporting_write_errors
-from pipeline.training.history import Curves, log_epoch, validation_scores
-from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs, TrainResult
+from pipeline.training.history import Curves, History, log_epoch, validation_scores
+from pipeline.training.inputs import MEMORY_REMEDY, TrainInputs
 from pipeline.training.interruption import Interruption, ignore_signals
 from pipeline.training.losses import SummedLoss
 from pipeline.training.sampler import EpochSampler
@@ -32,12 +32,15 @@ from pipeline.training.tracker import set_up_tracker
 
 def fit(
     inputs: TrainInputs, checkpoints: Path, params: TrainParams, runtime: RuntimeParams, curves: Curves
-) -> TrainResult:
+) -> tuple[dict[str, Any], History]:
     """Fine-tune `inputs.model` with the Trainer, and score it on `inputs.validation` after each epoch.
 
     Args:
         checkpoints: The directory of this run's checkpoints. Training resumes from the newest complete one.
         curves: Called with the history so far whenever it has a new entry.
+
+    Returns:
+        The weights of the whole model, even if each process trained a shard of it, and the history.
 
     Raises:
         UserError: A parameter is rejected, training fails, or a checkpoint cannot be written.
@@ -79,7 +82,7 @@ def fit(
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     # `model_wrapped` may be compiled, and its weights then have another prefix, so take them from `model`.
     weights = trainer.accelerator.get_state_dict(trainer.model)
-    return TrainResult(weights, trainer.state.log_history)
+    return weights, trainer.state.log_history
 
 
 class CorrectedTrainer(Trainer):
@@ -131,6 +134,14 @@ class CorrectedTrainer(Trainer):
     def get_train_dataloader(self) -> Any:
         loader: Any = super().get_train_dataloader()
         loader.base_dataloader.worker_init_fn = ignore_signals  # Accelerate's loader wraps the one with the workers.
+        # The loader draws a random number at the start of an epoch, and once more if the run resumes within it. Without
+        # its own generator, it would draw from the global one, and dropout would differ.
+        loader.base_dataloader.generator = torch.Generator()
+        return loader
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        loader: Any = super().get_eval_dataloader(eval_dataset)
+        loader.base_dataloader.worker_init_fn = ignore_signals
         return loader
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
