@@ -20,8 +20,8 @@ from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
 from pipeline.evaluation.metrics import SCORES
-from pipeline.experiments.comparison import compare, read_side
-from pipeline.experiments.groups import group_name, run_seeds
+from pipeline.experiments.comparison import compare
+from pipeline.experiments.groups import run_seeds
 from pipeline.experiments.identity import overridden
 from pipeline.experiments.render import as_text
 from pipeline.experiments.search import STUDY, Study, require_comparable, trial_table
@@ -57,12 +57,7 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     print(table.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
 
     settings = trials[0].settings
-    sides = []
-    for overrides in ([], settings):
-        run_seeds(_SEEDS, overrides, jobs)
-        side = read_side(group_name(overrides))
-        sides.append(side._replace(runs=side.runs[:_SEEDS]))  # Another command may have run more seeds.
-    comparison = compare(*sides)
+    comparison = compare(run_seeds(_SEEDS, [], jobs), run_seeds(_SEEDS, settings, jobs))
     print(as_text(comparison))
     if comparison.judged_split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")

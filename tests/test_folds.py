@@ -129,10 +129,11 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    group = f"folds-{identity(['train.lr=5e-4'], FOLD)}-2"
-    experiment(toy, f"{group}-1", data__split__fold="1/2", train__lr="5e-4")
+    overrides = ["train.lr=5e-4", "evaluate.metrics=[accuracy]"]
+    group = f"folds-{identity(overrides, FOLD)}-2"
+    experiment(toy, f"{group}-1", data__split__fold="1/2", train__lr="5e-4", evaluate__metrics="[accuracy]")
     restore(toy)
-    group, printed = folds_table(capsys, 2, "train.lr=5e-4")
+    group, printed = folds_table(capsys, 2, *overrides)
     assert f"{group}: 1 of 2 runs are finished" in caplog.messages
     assert list(group_commits(group)) == [1, 2]
     assert toy.git("status", "--porcelain") == "", "the workspace is unchanged"
@@ -143,12 +144,13 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     assert re.search(rf"^out-of-fold accuracy +{100 * accuracy:.2f} ", printed, re.M)
     scores = json.loads(Path("folds", group, "scores.json").read_text())
     assert scores["n"] == 300
+    assert list(scores["metrics"]) == ["accuracy"], "the metrics of this run, and not those of params.yaml"
     entry = scores["metrics"]["accuracy"]
     assert entry["value"] == pytest.approx(accuracy, abs=1e-6)
     assert entry["low"] < accuracy < entry["high"]
     assert np.mean(entry["folds"]) == pytest.approx(accuracy, abs=1e-6)
 
-    assert folds_table(capsys, 2, "train.lr=5e-4") == (group, printed), "a new run would be logged and take seconds"
+    assert folds_table(capsys, 2, *overrides) == (group, printed), "a new run would be logged and take seconds"
 
 
 def test_a_fold_group_has_a_single_seed_and_does_not_set_the_fold(toy: Project) -> None:

@@ -17,7 +17,7 @@ from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, differen
 from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
 from pipeline.experiments.identity import FOLD, SEED
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
-from pipeline.params import load_params
+from pipeline.params import Params, load_params
 
 ON_VALIDATION = (
     "No test labels are available, so the validation scores are used instead. With train.keep: best, they are slightly "
@@ -205,14 +205,18 @@ class Comparison:
         return [*caveats, *(f"Warning: {text}." for text in self.degenerate)]
 
 
-def read_side(name: str) -> Side:
-    """Read a run or a group, to be compared by the metrics that params.yaml has now.
+def read_side(name: str, params: Params | None = None, seeds: int | None = None) -> Side:
+    """Read a run or a group, to be compared by `evaluate.metrics`.
+
+    Args:
+        params: The parameters with these metrics. By default, they are the ones in params.yaml.
+        seeds: The highest seed to read. By default, all runs of a seed group are read.
 
     Raises:
         UserError: The run does not exist, a result is incomplete, or a fold of a fold group is missing.
     """
-    metrics = load_params().evaluate.metrics
-    runs = [with_metrics(run, metrics) for run in read_runs(name)]
+    metrics = (params or load_params()).evaluate.metrics
+    runs = [with_metrics(run, metrics) for run in read_runs(name) if seeds is None or run.seed <= seeds]
     is_group = runs[0].name != name  # The runs of a group have its name and a number.
     if is_group and runs[0].fold and (len(runs) == 1 or runs[0].fold != runs[1].fold):
         return Side(name, [pooled_run(name, runs)], runs)

@@ -10,12 +10,12 @@ from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import BOUNDS, difference, jackknife, score_intervals
-from pipeline.experiments.comparison import Side, degenerate, with_metrics
+from pipeline.experiments.comparison import Side, degenerate, read_side
 from pipeline.experiments.groups import group_name
 from pipeline.experiments.identity import SEED, overridden
 from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
-from pipeline.experiments.revisions import experiment_commits, read_runs, read_train_rows
+from pipeline.experiments.revisions import experiment_commits, read_train_rows
 from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_group, run_or_fail
 
 SIZE = "train.max_train_samples"
@@ -77,11 +77,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     ]
     run_group(name, experiments, jobs)
 
-    sides = [
-        # Another command may have run more seeds.
-        Side(group, [with_metrics(run, params.evaluate.metrics) for run in read_runs(group) if run.seed <= seeds])
-        for group in reversed(groups)
-    ]
+    sides = [read_side(group, params, seeds) for group in reversed(groups)]
     if len(sides[0].runs[0].predictions[_SPLIT].idx) < 2:
         raise UserError(f"a learning curve needs at least 2 examples in {_SPLIT}, see predict.max_samples.")
     content = _content(sides, rows[::-1])

@@ -2,13 +2,13 @@
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.core.messages import printable
 from pipeline.core.text import aligned, code, table
-from pipeline.evaluation.metrics import METRICS, Metric
+from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import ChangedExample, Comparison, SplitComparison
 from pipeline.experiments.gate import Decision
@@ -19,16 +19,6 @@ _DETECTABLE = (
     "Detectable: a true difference of this size is detected about 80% of the time (60% with 2 seeds, 70% with 3 or 4)."
 )
 UNITS = "Scores are in percent, differences in percentage points. Errors such as RMSE have their own units."
-
-
-def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
-    """Return the metrics of an evaluation.json and their values, keyed by titles such as "test F1", test first."""
-    return {
-        f"{split} {metric.title}": (metric, evaluation[split][name])
-        for split in sorted(evaluation)
-        for name, metric in METRICS.items()
-        if name in evaluation[split]
-    }
 
 
 def as_text(comparison: Comparison) -> str:

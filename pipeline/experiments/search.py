@@ -17,7 +17,7 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_json, write_text
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.revisions import experiment_commits, read_metrics
+from pipeline.experiments.revisions import experiment_commits, read_train_details
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
@@ -142,7 +142,7 @@ class Study:
         for trial, experiment in zip(trials, experiments, strict=True):
             trial.scores[seed], result = None, "failed"
             if experiment.name in finished:
-                details = read_metrics(finished[experiment.name], "train")
+                details = read_train_details(finished[experiment.name])
                 self.metric, score = details["metric_for_best_model"], details["score"]
                 trial.scores[seed], result = score, f"validation {self.metric} {score:.4f}"
             log.info("%s: %s", experiment.title, result)
