@@ -336,7 +336,7 @@ def test_smaller_samples_take_less_time_in_the_remaining_time(
     monkeypatch.setattr(running, "_run", run)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     experiments = [Experiment("a", [], "", "", fraction=fraction) for fraction in (1, 0.5, 0.25)]
-    assert list(run_all(experiments, 1, estimate=True)) == []
+    run_all(experiments, 1)
     assert caplog.messages == ["runs to go: 2, about 0:01:15", "runs to go: 1, about 0:00:25"]
 
 

@@ -183,7 +183,7 @@ def test_an_experiment_does_not_run_if_files_have_changed_since_the_command_bega
     toy.set("train.epochs", "9")
     try:
         with pytest.raises(UserError, match="has changed since this command began"):
-            list(run_all([Experiment(name, ["train.lr=3e-4"], "train.seed=1", "seed 1")], jobs=1))
+            run_all([Experiment(name, ["train.lr=3e-4"], "train.seed=1", "seed 1")], jobs=1)
     finally:
         toy.git("checkout", "--quiet", "params.yaml")
     assert name not in experiment_commits()

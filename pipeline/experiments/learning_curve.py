@@ -16,7 +16,7 @@ from pipeline.experiments.identity import SEED, overridden
 from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.revisions import experiment_commits, read_train_rows
-from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_group, run_or_fail
+from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_all, run_group
 
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
@@ -56,7 +56,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     if first.name not in experiment_commits():
         log.info("%s: the first run has all rows of train. Their number determines the other sizes.", name)
         log.info("%s", describe_cost(fractions * seeds))
-        run_or_fail([first], jobs)
+        run_all([first], jobs)
 
     rows = (read_train_rows(first.name) * np.array(fractions)).astype(int).tolist()
     _require_enough(rows)

@@ -136,8 +136,7 @@ class Study:
         finished = experiment_commits()
         # A sampler may propose the same point twice.
         missing = {run.name: run for run in experiments if run.name not in finished}
-        for failure in run_all(list(missing.values()), self._jobs):
-            log.warning("%s", failure)
+        run_all(list(missing.values()), self._jobs, stop_at_failure=False)
         finished = experiment_commits()
         for trial, experiment in zip(trials, experiments, strict=True):
             trial.scores[seed], result = None, "failed"
