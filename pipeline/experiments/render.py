@@ -89,15 +89,10 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         _, score, *difference = _score_cells(comparison.judged, name)
         detectable = "" if comparison.folds else metric.format(comparison.difference.detectable, 2)
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
-    # If a candidate gives the same predictions as A, most caveats do not apply to it.
-    caveat_sets = [set(comparison.caveats) for comparison in comparisons if not comparison.identical]
-    shared_caveats = set.intersection(*caveat_sets) if len(caveat_sets) > 1 else set()
-    caveats = [
-        # A warning names its side itself.
-        caveat if caveat in shared_caveats or caveat.startswith("Warning:") else f"{comparison.b}: {caveat}"
-        for comparison in comparisons
-        for caveat in comparison.caveats
-    ]
+    candidates: dict[str, list[str]] = {}  # keyed by caveat
+    for comparison in comparisons:
+        for caveat in comparison.caveats:
+            candidates.setdefault(caveat, []).append(comparison.b)
     signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
     lines = [
         f"Candidates (B) compared with A by {split} {metric.title}.",
@@ -108,7 +103,11 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         "",
         *([] if first.folds else [_DETECTABLE]),
         f"Each candidate is judged on its own, so the best of {len(comparisons)} may look better by chance.",
-        *dict.fromkeys(caveats),
+        # A warning names its side itself.
+        *(
+            caveat if caveat.startswith("Warning:") else f"{', '.join(names)}: {caveat}"
+            for caveat, names in candidates.items()
+        ),
     ]
     return "\n".join(map(printable, lines))
 
