@@ -290,7 +290,7 @@ def test_after_a_kill_the_same_command_finishes_the_runs(toy: Project) -> None:
     assert toy.git("status", "--porcelain") == ""
 
 
-def test_the_estimate_is_based_on_the_recorded_run(
+def test_without_a_git_user_nothing_runs_after_the_estimate_from_the_recorded_run(
     toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -302,21 +302,13 @@ def test_the_estimate_is_based_on_the_recorded_run(
     Path("metrics", "timing.json").write_text(json.dumps(timing))
     monkeypatch.setenv("HOME", toy.env["HOME"])
     toy.git("config", "--unset", "user.email")
-    with pytest.raises(UserError, match=r"user\.email"):  # nothing runs
-        run_seeds(5, ["train.epochs=5"], 1)
-    toy.git("config", "user.email", "a@example.org")
-    restore(toy)
+    try:
+        with pytest.raises(UserError, match=r'user\.email.* Run: git config user\.email "\.\.\."$'):
+            run_seeds(5, ["train.epochs=5"], 1)
+    finally:
+        toy.git("config", "user.email", "a@example.org")
+        restore(toy)
     assert any("about 0:10:00, and 1.5 GB" in message for message in caplog.messages)
-
-
-def test_without_a_git_user_nothing_runs(
-    toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("HOME", toy.env["HOME"])
-    toy.git("config", "--unset", "user.email")
-    with pytest.raises(UserError, match=r'user\.email.* Run: git config user\.email "\.\.\."$'):
-        run_seeds(2, ["train.epochs=4"], 1)
-    toy.git("config", "user.email", "a@example.org")
     assert not [message for message in caplog.messages if message.startswith("seed 1")]
 
 
