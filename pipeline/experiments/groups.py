@@ -39,7 +39,8 @@ def _summary(side: Side) -> list[str]:
     rows = [["", "seeds", "mean", "std. dev.", "lowest", "highest"]]
     for split in sorted(task.scored_splits):
         runs = [run.predictions[split] for run in side.runs]
-        for metric in (METRICS[name] for name in task.metrics):
+        for name in task.metrics:
+            metric = METRICS[name]
             scores = [metric.compute(run.labels, run.predicted, run.probability) for run in runs]
             statistics = (mean(scores), stdev(scores), min(scores), max(scores))
             cells = [metric.format(value, 2) for value in statistics]
