@@ -11,7 +11,11 @@ NOT_COMMANDS = {"__init__", "__main__", "cli", "params"}
 def listing() -> list[str]:
     """Return the lines that describe each stage, in the order of dvc.yaml, and each command, without importing them."""
     declared = read_yaml(PACKAGE.parent / "dvc.yaml")["stages"].values()
-    stages = {stage["cmd"].rpartition("pipeline.")[2]: stage["desc"] for stage in declared}
+    stages = {
+        stage["cmd"].rpartition("pipeline.")[2]: stage.get("desc", "")
+        for stage in declared
+        if "pipeline." in stage.get("cmd", "")  # A stage that the user has added may run something else.
+    }
     modules = [path for path in sorted(PACKAGE.glob("*.py")) if path.stem not in NOT_COMMANDS | stages.keys()]
     commands = {path.stem: path.read_text(encoding="utf-8").splitlines()[0].strip('".') for path in modules}
     return [

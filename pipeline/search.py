@@ -15,27 +15,29 @@ More: docs/search.md
 import shlex
 from pathlib import Path
 
+import pandas as pd
+
 from pipeline.cli import add_jobs_option, as_command, command_parser
 from pipeline.core.messages import UserError
 from pipeline.core.output import write_text
 from pipeline.core.packages import require_locked
 from pipeline.evaluation.metrics import SCORES
-from pipeline.experiments.comparison import compare, read_side
-from pipeline.experiments.groups import group_name, run_seeds
+from pipeline.experiments.comparison import compare
+from pipeline.experiments.groups import run_seeds
 from pipeline.experiments.identity import overridden
 from pipeline.experiments.render import as_text
-from pipeline.experiments.search import STUDY, Study, require_comparable, trial_table
+from pipeline.experiments.search import Study, require_comparable
 from pipeline.experiments.space import SAMPLERS, Sampler, read_space
 
+_TRIALS = "trials.csv"
 _SEEDS = 5  # for the verdict
 
 
 def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     """Run the trials, print their table, and compare the best one with params.yaml.
 
-    Each trial is a DVC experiment up to train, and is ranked by its score on validation. The best third of the
-    distinct trials, at least two, gets a second seed. Test is scored only for the comparison, which uses five new
-    seeds. The table is also written to trials.csv, in a directory with the name of the space file.
+    The table is also written to trials.csv, in a directory with the name of the space file. Test is scored only for the
+    comparison, which uses five new seeds.
 
     Raises:
         UserError: The space file, `n` or `jobs` is invalid, something else has the name of the directory, or all trials
@@ -44,25 +46,24 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
     if n < 2 or jobs < 1:
         raise UserError(f"--n must be at least 2 and --jobs at least 1, got {n} and {jobs}.")
     space, directory = read_space(space_file), space_file.with_suffix("")
-    if directory.exists() and not (directory / STUDY).exists():
+    if directory.exists() and not (directory / _TRIALS).exists():
         raise UserError(f"{directory} already exists and is not the result of a search. Rename {space_file}.")
     require_comparable(space)
     for parameter in space:
         for text in parameter.values_to_check():
             overridden([f"{parameter.key}={text}"])  # Raises UserError if params.yaml cannot have this value.
-    study = Study(directory, Sampler(space, sampler), jobs)
+    study = Study(Sampler(space, sampler), jobs)
     trials = study.run(n)
-    table = trial_table(trials, f"validation {SCORES[study.metric].title}")
-    write_text(directory / "trials.csv", table.to_csv(index=False, lineterminator="\n"))
+    score = f"validation {SCORES[study.metric].title}"
+    table = pd.DataFrame(
+        {"trial": trial.number, score: trial.score, "seeds": len(trial.scores), **trial.overrides} for trial in trials
+    )
+    write_text(directory / _TRIALS, table.to_csv(index=False, lineterminator="\n"))
+    write_text(directory / ".gitignore", "*\n")
     print(table.to_string(index=False, float_format="{:.4f}".format, na_rep="failed"), end="\n\n", flush=True)
 
     settings = trials[0].settings
-    sides = []
-    for overrides in ([], settings):
-        run_seeds(_SEEDS, overrides, jobs)
-        side = read_side(group_name(overrides))
-        sides.append(side._replace(runs=side.runs[:_SEEDS]))  # Another command may have run more seeds.
-    comparison = compare(*sides)
+    comparison = compare(run_seeds(_SEEDS, [], jobs), run_seeds(_SEEDS, settings, jobs))
     print(as_text(comparison))
     if comparison.judged_split == "validation":
         print("The best trial was also chosen on validation, so part of its lead is luck.")

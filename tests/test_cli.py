@@ -11,6 +11,7 @@ import pytest
 import yaml
 from conftest import ROOT, TinyMaker, params_file, run_python
 
+from pipeline.__main__ import listing
 from pipeline.core.messages import UserError
 
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())
@@ -66,6 +67,12 @@ def test_the_package_lists_its_stages_and_commands_without_importing_them(tmp_pa
         assert (ROOT / "pipeline" / f"{name}.py").read_text().startswith(f'"""{line}')
     loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert loaded.isdisjoint({"numpy", "torch", *(f"pipeline.{name}" for name, _ in stages + commands)})
+
+
+def test_a_stage_that_the_user_has_added_needs_no_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = {"own": {"cmd": "python -m pipeline.own"}, "each": {"foreach": ["a"], "do": {"cmd": "echo ${item}"}}}
+    monkeypatch.setattr("pipeline.__main__.read_yaml", lambda _: {"stages": DVC["stages"] | added})
+    assert "own" in "\n".join(listing()).partition("Commands:")[0].split()
 
 
 def test_python_m_pipeline_takes_no_arguments(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,13 @@ def toy(toy_with_experiments: Project, monkeypatch: pytest.MonkeyPatch) -> Proje
     """A committed result, experiments `worse`, `number`, `few`, `forged` and seed groups `low`, `high`, `late`."""
     monkeypatch.chdir(toy_with_experiments.root)
     return toy_with_experiments
+
+
+@pytest.fixture
+def edited_toy(toy: Project) -> Iterator[Project]:
+    """The project of `toy`, for tests that change its files. They are restored afterwards."""
+    yield toy
+    restore(toy)
 
 
 def predictions(revision: str) -> dict[str, list[float]]:
@@ -127,9 +134,7 @@ def test_the_text_has_columns_and_a_verdict(toy: Project, sides: dict[str, Side]
     detectable = f"A true difference of {100 * comparison.difference.detectable:.1f} points of test accuracy is "
     assert f"{detectable}detected about 80% of the time." in text
     lines, verdict = text.split("\nVerdict: ")
-    assert re.match(
-        r"these two models differ: -[\d.]+ points of test accuracy \(95% confidence interval: -[\d.]+ to ", verdict
-    )
+    assert verdict.startswith(comparison.verdict)
     assert max(len(line) for line in lines.splitlines() if "|code:" not in line) <= 100
 
 
@@ -139,16 +144,6 @@ def test_text_from_another_branch_cannot_forge_a_line(toy: Project) -> None:
     assert sum(line.startswith("Verdict") for line in lines) == 1
     assert [line for line in lines if not line.isprintable()] == []
     assert any(re.match(r"cpu +a CPU +x ", line) for line in lines)
-
-
-def test_class_names_cannot_forge_a_line(sides: dict[str, Side]) -> None:
-    (main,), (worse,) = sides["main"].runs, sides["worse"].runs
-    forged = dataclasses.replace(main.task, labels=[FORGED] * 2)
-    a, b = (Side(run.name, [run._replace(task=forged)]) for run in (main, worse))
-    lines = as_text(compare(a, b)).splitlines()
-    assert sum("B is better" in line for line in lines) == 3, "the text appears on the lines of three examples"
-    assert sum(line.startswith("Verdict") for line in lines) == 1
-    assert all(line.isprintable() for line in lines)
 
 
 def test_a_run_equals_itself_and_compare_changes_no_file(toy: Project) -> None:
@@ -248,7 +243,8 @@ def test_several_references_to_one_run_are_not_a_seed_group(toy: Project) -> Non
     base = toy.git("rev-parse", "HEAD").strip()
     for number in (1, 2):
         toy.git("update-ref", f"refs/exps/{base[:2]}/{base[2:]}/same-{number}", run)
-    with pytest.raises(UserError, match=r'^same is not .*same-1 and same-2 .*train\.seed, 2\. .*"dvc exp remove"'):
+    message = r'^same is not .*same-1 and same-2 must differ in train\.seed alone, .* nothing\. .*"dvc exp remove"'
+    with pytest.raises(UserError, match=message):
         compare_revisions("same", "low")
 
 
@@ -261,11 +257,11 @@ def update_entries(field: str, **entries: Any) -> Callable[[Run], Run]:
     [
         (
             update_entries("parameters", **{"train.lr": 0.2}),
-            r"low-1 and low-2 differ in train\.lr \(0\.0005 and 0\.2\)",
+            r"low-1 and low-2 must differ in train\.seed alone, but differ in train\.lr \(0\.0005 and 0\.2\)",
         ),
         (update_entries("environment", cpu="another"), r"differ in cpu \(a CPU and another\)"),
         (update_entries("environment", MKL_CBWR="AVX2"), r"differ in MKL_CBWR \(- and AVX2\)"),
-        (lambda run: run._replace(code="01234567"), r"differ in training code \(0{16} and 01234567\)"),
+        (lambda run: run._replace(code="01234567"), r"training code \(0{16} and 01234567\)"),
         (update_entries("parameters", data="01234567"), r"differ in data \(\w{8} and 01234567\)"),
     ],
 )
@@ -294,13 +290,10 @@ def test_a_difference_in_environment_or_code_is_reported_with_the_verdict(
         for text in (as_text(comparison), as_markdown(comparison)):
             assert re.search(caveat, text, re.M)
             assert "another" in text, "the table is still shown"
-    changed = Side("changed", [change(run) for run in high.runs])
-    for candidates, caveat in (
-        ([high, changed], f"\nchanged: A and B differ in {origin},"),  # The other candidate has no such caveat.
-        ([low, changed, changed], f"\nA and B differ in {origin},"),  # The first candidate is A itself.
-    ):
-        comparisons = [compare(low, candidate) for candidate in candidates]
-        assert caveat in as_table(comparisons, [decide(comparison, 1) for comparison in comparisons])
+    changed = [Side(name, [change(run) for run in high.runs]) for name in ("changed", "also changed")]
+    comparisons = [compare(low, candidate) for candidate in (high, *changed)]
+    table = as_table(comparisons, [decide(comparison, 1) for comparison in comparisons])
+    assert f"\nchanged, also changed: A and B differ in {origin}," in table
 
 
 def test_seed_groups_are_compared_across_seeds_and_examples(sides: dict[str, Side]) -> None:
@@ -350,7 +343,7 @@ def test_a_split_with_different_labels_is_left_out_unless_the_verdict_is_about_i
 
 
 def test_missing_revisions_and_outputs_are_reported_in_one_line(
-    toy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    edited_toy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("nothing", "", "^HEAD"):
         with pytest.raises(
@@ -359,10 +352,9 @@ def test_missing_revisions_and_outputs_are_reported_in_one_line(
             compare_revisions(name, "workspace")
     with pytest.raises(UserError, match=r'^HEAD~1: dvc\.lock is missing\. .*"dvc repro"'):
         compare_revisions("HEAD~1", "workspace")
-    shutil.rmtree(toy.root / "data" / "predictions")
+    shutil.rmtree(edited_toy.root / "data" / "predictions")
     with pytest.raises(UserError, match=r'^workspace: data/predictions .* \(deleted\)\. Run "dvc repro"\.$'):
         compare_revisions("main", "workspace")
-    restore(toy)
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=rf"^{tmp_path} is not the top level of a git repository that uses DVC\. "):
@@ -403,16 +395,15 @@ def test_runs_with_max_samples_are_read(toy: Project) -> None:
 
 
 def test_an_edited_params_yaml_is_not_mistaken_for_the_parameters_of_the_run(
-    toy: Project, caplog: pytest.LogCaptureFixture
+    edited_toy: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
-    toy.set("train.lr", "9e-4")
+    edited_toy.set("train.lr", "9e-4")
     comparison = compare_revisions("main", "workspace")
-    toy.git("checkout", "--quiet", "params.yaml")
     assert comparison.changes["parameters"] == {}
     assert [m for m in caplog.messages if re.match(r"workspace: .*dvc\.lock.* params\.yaml .*train\.lr$", m)]
 
 
-def test_predictions_of_an_outdated_model_are_rejected(toy: Project) -> None:
+def test_predictions_of_an_outdated_model_are_rejected(edited_toy: Project) -> None:
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     [model] = [output for output in lock["stages"]["train"]["outs"] if output["path"] == "models/classifier"]
     model["md5"] = "0" * 32  # as if only `dvc repro train` had run
@@ -420,20 +411,18 @@ def test_predictions_of_an_outdated_model_are_rejected(toy: Project) -> None:
     reason = r"two versions of models/classifier, so its stages did not run together"
     with pytest.raises(UserError, match=rf'^workspace: dvc\.lock has {reason}\. Run "dvc repro"\.$'):
         read_runs("workspace")
-    restore(toy)
+    restore(edited_toy)
     Path("models", "classifier").unlink()  # it may be a link into the cache
     Path("models", "classifier").write_text("another model")
     with pytest.raises(UserError, match=r'models/classifier .* \(modified\)\. Run "dvc repro"\.$'):
         read_runs("workspace")
-    restore(toy)
 
 
-def test_a_stage_removed_from_dvc_yaml_is_ignored(toy: Project) -> None:
+def test_a_stage_removed_from_dvc_yaml_is_ignored(edited_toy: Project) -> None:
     """DVC keeps the removed stage in dvc.lock."""
-    with (toy.root / "dvc.lock").open("a") as lock:
+    with (edited_toy.root / "dvc.lock").open("a") as lock:
         lock.write("  fit:\n    cmd: fit\n    outs:\n    - path: models/classifier\n      md5: 0123456789abcdef\n")
     assert compare_revisions("main", "workspace").verdict.startswith("no difference")
-    restore(toy)
 
 
 @pytest.mark.parametrize(
@@ -451,14 +440,11 @@ def test_a_stage_removed_from_dvc_yaml_is_ignored(toy: Project) -> None:
     ],
 )
 def test_a_conflicted_or_incomplete_file_is_reported_in_one_line(
-    file: str, text: str, message: str, toy: Project
+    file: str, text: str, message: str, edited_toy: Project
 ) -> None:
     Path(file).write_text(text)
-    try:
-        with pytest.raises(UserError, match=rf'^workspace: {message}\. Run "dvc repro"\.$'):
-            read_runs("workspace")
-    finally:
-        toy.git("checkout", "--quiet", file)
+    with pytest.raises(UserError, match=rf'^workspace: {message}\. Run "dvc repro"\.$'):
+        read_runs("workspace")
 
 
 def run_gate(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -539,12 +525,9 @@ def test_several_candidates_are_shown_next_to_the_baseline(toy: Project) -> None
     assert done.returncode == 4
 
 
-def test_the_metrics_of_params_yaml_are_compared(toy: Project, sides: dict[str, Side]) -> None:
-    toy.set("evaluate.metrics", "[roc_auc, f1_macro]")
-    try:
-        text = as_text(compare(read_side("main"), read_side("worse")))
-    finally:
-        toy.git("checkout", "--quiet", "params.yaml")
+def test_the_metrics_of_params_yaml_are_compared(edited_toy: Project, sides: dict[str, Side]) -> None:
+    edited_toy.set("evaluate.metrics", "[roc_auc, f1_macro]")
+    text = as_text(compare(read_side("main"), read_side("worse")))
     assert re.search(r"^test ROC AUC +\d\d\.\d\d +\d\d\.\d\d +[+-]\d", text, re.M)
     assert re.search(r"^Verdict: .* test ROC AUC", text, re.M)
     assert text.count("|metrics:roc_auc+f1_macro|") == 2

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from datasets import Dataset
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, root_mean_squared_error
 
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import logits_to_predictions
+from pipeline.evaluation.metrics import logits_to_predictions, scores
 from pipeline.evaluation.predictions import load_predictions
 from pipeline.experiments.comparison import Side, compare
 from pipeline.experiments.render import as_json, as_markdown, as_text
@@ -33,15 +31,6 @@ TASKS = {
     "multi-label": MULTI_LABEL,
     "regression": glue_task("stsb"),
     "regression by RMSE": RMSE,
-}
-SKLEARN: dict[str, Callable[..., float]] = {
-    "accuracy": accuracy_score,
-    "matthews_correlation": matthews_corrcoef,
-    "f1_micro": lambda labels, predictions: f1_score(labels, predictions, average="micro"),
-    "f1_macro": lambda labels, predictions: f1_score(labels, predictions, average="macro"),
-    "pearson": lambda labels, predictions: pearsonr(labels, predictions).statistic,
-    "spearmanr": lambda labels, predictions: spearmanr(labels, predictions).statistic,
-    "rmse": root_mean_squared_error,
 }
 
 
@@ -98,9 +87,9 @@ def test_two_runs_can_be_compared_in_every_task_type(task_type: str, make_side: 
     comparison = compare(a, b)
     assert comparison.splits.keys() == set(task.scored_splits), "splits without labels are neither scored nor compared"
     for split, result in comparison.splits.items():
-        for side, scores in ((a, result.a), (b, result.b)):
-            labels, predicted = side.runs[0].predictions[split].labels, side.runs[0].predictions[split].predicted
-            assert scores == pytest.approx({name: SKLEARN[name](labels, predicted) for name in task.metrics})
+        for side, compared in ((a, result.a), (b, result.b)):
+            run = side.runs[0].predictions[split]
+            assert compared == pytest.approx(scores(task.metrics, run.labels, run.predicted, run.probability))
     split_comparison = comparison.splits[task.verdict_split]
     before, after = (side.runs[0].predictions[task.verdict_split] for side in (a, b))
     if task.problem_type == "regression":

@@ -129,10 +129,11 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    group = f"folds-{identity(['train.lr=5e-4'], FOLD)}-2"
-    experiment(toy, f"{group}-1", data__split__fold="1/2", train__lr="5e-4")
+    overrides = ["train.lr=5e-4", "evaluate.metrics=[accuracy]"]
+    group = f"folds-{identity(overrides, FOLD)}-2"
+    experiment(toy, f"{group}-1", data__split__fold="1/2", train__lr="5e-4", evaluate__metrics="[accuracy]")
     restore(toy)
-    group, printed = folds_table(capsys, 2, "train.lr=5e-4")
+    group, printed = folds_table(capsys, 2, *overrides)
     assert f"{group}: 1 of 2 runs are finished" in caplog.messages
     assert list(group_commits(group)) == [1, 2]
     assert toy.git("status", "--porcelain") == "", "the workspace is unchanged"
@@ -143,12 +144,13 @@ def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     assert re.search(rf"^out-of-fold accuracy +{100 * accuracy:.2f} ", printed, re.M)
     scores = json.loads(Path("folds", group, "scores.json").read_text())
     assert scores["n"] == 300
+    assert list(scores["metrics"]) == ["accuracy"], "the metrics of this run, and not those of params.yaml"
     entry = scores["metrics"]["accuracy"]
     assert entry["value"] == pytest.approx(accuracy, abs=1e-6)
     assert entry["low"] < accuracy < entry["high"]
     assert np.mean(entry["folds"]) == pytest.approx(accuracy, abs=1e-6)
 
-    assert folds_table(capsys, 2, "train.lr=5e-4") == (group, printed), "a new run would be logged and take seconds"
+    assert folds_table(capsys, 2, *overrides) == (group, printed), "a new run would be logged and take seconds"
 
 
 def test_a_fold_group_has_a_single_seed_and_does_not_set_the_fold(toy: Project) -> None:
@@ -163,26 +165,30 @@ def test_a_fold_that_is_left_in_params_yaml_does_not_change_the_group(toy: Proje
     """DVC writes it there while it sets up an experiment, and may be killed before it restores the file."""
     expected = identity([], FOLD)
     toy.set("data.split.fold", "1/3")
-    assert identity([], FOLD) == expected
-    restore(toy)
+    try:
+        assert identity([], FOLD) == expected
+    finally:
+        restore(toy)
 
 
-def record_folds(project: Project, group: str, k: int, lr: str) -> None:
-    for number in range(1, k + 1):
-        experiment(project, f"{group}-{number}", data__split__fold=f"{number}/{k}", train__lr=lr)
-    restore(project)
+@pytest.fixture(scope="module")
+def toy_with_folds(module_toy: Project) -> Project:
+    """A toy project with the fold groups `low` and `high` of three folds, and `two` of two folds."""
+    for group, k, lr in (("low", 3, "1e-4"), ("high", 3, "2.9e-3"), ("two", 2, "1e-4")):
+        for number in range(1, k + 1):
+            experiment(module_toy, f"{group}-{number}", data__split__fold=f"{number}/{k}", train__lr=lr)
+    restore(module_toy)
+    return module_toy
 
 
-def test_two_fold_groups_are_compared_row_by_row(toy: Project) -> None:
-    record_folds(toy, "low", 5, "1e-4")
-    record_folds(toy, "high", 5, "2e-3")
+def test_two_fold_groups_are_compared_row_by_row(toy_with_folds: Project, toy: Project) -> None:
     a, b = read_side("low"), read_side("high")
     comparison = compare(a, b)
     text = as_text(comparison)
     assert re.search(r"^Verdict: B is better: \+\d+\.\d points of out-of-fold accuracy", text, re.M)
     assert "(300 out-of-fold pairs), for training and for scoring" in text
     assert re.search(r"^A: low\n +task:demo\|.*\|out-of-fold:300@", text, re.M)
-    assert re.search(r"^train\.lr +0\.0001 +0\.002$", text, re.M)
+    assert re.search(r"^train\.lr +0\.0001 +0\.0029$", text, re.M)
     assert "data.split" not in text
     right = [side.runs[0].predictions["out-of-fold"].right for side in (a, b)]
     judged = comparison.judged
@@ -193,15 +199,13 @@ def test_two_fold_groups_are_compared_row_by_row(toy: Project) -> None:
     assert "two models only" not in as_gate(comparison, decision)
 
 
-def test_a_fold_group_is_only_compared_with_the_same_folds(toy: Project) -> None:
-    record_folds(toy, "three", 3, "1e-3")
-    record_folds(toy, "two", 2, "1e-3")
-    with pytest.raises(UserError, match=r"three is a fold group, but main is not\. .*pipeline\.folds"):
-        compare(read_side("main"), read_side("three"))
+def test_a_fold_group_is_only_compared_with_the_same_folds(toy_with_folds: Project, toy: Project) -> None:
+    with pytest.raises(UserError, match=r"low is a fold group, but main is not\. .*pipeline\.folds"):
+        compare(read_side("main"), read_side("low"))
     with pytest.raises(
-        UserError, match=r"three-1 and two-1 were scored on different test pairs\. three-1 has 100, and two-1 has 150\."
+        UserError, match=r"low-1 and two-1 were scored on different test pairs\. low-1 has 100, and two-1 has 150\."
     ):
-        compare(read_side("three"), read_side("two"))
-    toy.run("dvc", "exp", "remove", "three-2")
-    with pytest.raises(UserError, match=r"three: these folds have not run: 2/3\."):
-        read_side("three")
+        compare(read_side("low"), read_side("two"))
+    toy.run("dvc", "exp", "remove", "two-2")
+    with pytest.raises(UserError, match=r"two: these folds have not run: 2/2\."):
+        read_side("two")

@@ -172,7 +172,7 @@ ONE_TRIAL = """
 from pathlib import Path
 from pipeline.experiments.search import Study
 from pipeline.experiments.space import Sampler, read_space
-[trial] = Study(Path("lr"), Sampler(read_space(Path("lr.yaml")), "tpe"), 1).run(1)
+[trial] = Study(Sampler(read_space(Path("lr.yaml")), "tpe"), 1).run(1)
 assert len(trial.scores) == 2 and trial.score is not None
 """
 

@@ -28,14 +28,13 @@ OUTS = {
 
 
 class Checkout:
-    """The parts of a checkout that are compared: dvc.lock, the environment and the scores."""
+    """The parts of a checkout that are compared: dvc.lock and the environment."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "metrics").mkdir(parents=True)
         self.hashes = {path: path.encode().hex().ljust(32, "0") for outs in OUTS.values() for path in outs}
         self.environment = {"cpu": "a CPU", "torch": "2.13.0", "threads": 2}
-        self.scores = {split: {"accuracy": 0.86, "f1": 0.9, "loss": 0.4, "n": 408} for split in ("test", "validation")}
 
     def result(self) -> Result:
         stages = {
@@ -47,7 +46,6 @@ class Checkout:
         }
         (self.root / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
         (self.root / "metrics" / "environment.json").write_text(json.dumps([self.environment]))
-        (self.root / "metrics" / "evaluation.json").write_text(json.dumps(self.scores))
         return read_result(self.root)
 
 
@@ -85,32 +83,17 @@ def use_another_cpu(reproduced: Checkout) -> None:
             reproduced.hashes[path] = "f" * 32
 
 
-def test_on_another_cpu_the_scores_are_compared_and_differences_reported(
-    committed: Checkout, reproduced: Checkout, capsys: pytest.CaptureFixture[str]
+def test_on_another_cpu_the_outputs_of_training_and_of_added_stages_may_differ(
+    committed: Checkout, reproduced: Checkout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(OUTS, "added_by_the_user", ["predictions.csv"])
+    committed.hashes["predictions.csv"], reproduced.hashes["predictions.csv"] = "0" * 32, "1" * 32
     use_another_cpu(reproduced)
-    reproduced.scores["test"]["accuracy"] += 0.006
-    reproduced.scores["validation"]["f1"] -= 0.0299
     compare_results(committed.result(), reproduced.result())
     out = capsys.readouterr().out
     assert "comes from a different environment:" in out
     assert re.search(r"^cpu +a CPU +another CPU$", out, re.M)
     assert not re.search("^torch", out, re.M), "torch has not changed"
-    assert re.search(r"^test accuracy +86\.00 +86\.60 +\+0\.60$", out, re.M)
-    assert "The committed result is reproduced" in out
-
-
-@pytest.mark.parametrize(
-    ("split", "name", "title", "sign"), [("test", "accuracy", "accuracy", 1), ("validation", "f1", "F1", -1)]
-)
-def test_a_larger_difference_in_a_score_is_an_error_even_on_another_cpu(
-    split: str, name: str, title: str, sign: int, committed: Checkout, reproduced: Checkout
-) -> None:
-    use_another_cpu(reproduced)
-    reproduced.scores[split][name] += sign * 0.0301
-    difference = re.escape(f"{sign * 3.01:+.2f}")
-    with pytest.raises(UserError, match=rf"^{split} {title} .*{difference} points"):
-        compare_results(committed.result(), reproduced.result())
 
 
 @pytest.mark.parametrize("path", ["data/raw", "models/pretrained", "data/tokenized"])
@@ -139,17 +122,6 @@ def test_different_bytes_in_the_same_environment_are_an_error(committed: Checkou
         compare_results(committed.result(), reproduced.result())
 
 
-def test_committed_text_cannot_forge_an_output_line(
-    committed: Checkout, reproduced: Checkout, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use_another_cpu(reproduced)
-    committed.environment["cpu"] = "x\x1b[2K\nAll 8 outputs match the committed ones byte for byte."
-    compare_results(committed.result(), reproduced.result())
-    lines = capsys.readouterr().out.splitlines()
-    assert all(line.isprintable() for line in lines)
-    assert not [line for line in lines if line.startswith("All")]
-
-
 def test_without_a_committed_result_there_is_nothing_to_verify(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be cloned\. Run verify at the top of a git repository with a commit"):
         verify(tmp_path / "nowhere")
@@ -160,11 +132,15 @@ def test_without_a_committed_result_there_is_nothing_to_verify(tmp_path: Path) -
 
 IDENTITY = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
 COPY = """
-import json, os, pathlib, shutil
+import os, pathlib, shutil
 shutil.copy(pathlib.Path(os.environ["MRPC_MIRROR"], "corpus.txt"), "corpus.txt")
+"""
+SCORE = """
+import json, os, pathlib
+cpu = os.environ.get("TOY_CPU", "a CPU")
 pathlib.Path("metrics").mkdir(exist_ok=True)
-pathlib.Path("metrics/evaluation.json").write_text("{}")
-pathlib.Path("metrics/environment.json").write_text("[{}]")
+pathlib.Path("metrics/environment.json").write_text(json.dumps([{"cpu": cpu}]))
+pathlib.Path("metrics/evaluation.json").write_text(json.dumps({"test": {"accuracy": 0.8 if cpu == "a CPU" else 0.7}}))
 """
 
 
@@ -184,7 +160,7 @@ def commit() -> None:
 
 @pytest.fixture(scope="module")
 def copying_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with a stage that copies a file from the mirror, a stage that reads it, and their result.
+    """A repository with a stage that copies a file from the mirror, a stage that scores it, and their result.
 
     In the commit after the tag `no-data`, the first stage also depends on data that DVC tracks.
     """
@@ -193,6 +169,7 @@ def copying_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ".gitignore": "/mirror\n",
         "mirror/corpus.txt": "as committed",
         "mirrored.py": COPY,
+        "score.py": SCORE,
         "packages.lock": "torch==1\n",
         "params.yaml": "train: {lr: 1}\n",
         "data/names.txt": "a name",
@@ -202,9 +179,14 @@ def copying_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / file).parent.mkdir(exist_ok=True)
         (root / file).write_text(text)
     metrics = [{f"metrics/{name}.json": {"cache": False}} for name in ("environment", "evaluation")]
-    download = {"cmd": f'"{sys.executable}" mirrored.py', "deps": ["mirrored.py"], "outs": ["corpus.txt", *metrics]}
-    deps = ["corpus.txt", "packages.lock"]
-    score = {"cmd": "wc corpus.txt > words.txt", "deps": deps, "params": ["train.lr"], "outs": ["words.txt"]}
+    download = {"cmd": f'"{sys.executable}" mirrored.py', "deps": ["mirrored.py"], "outs": ["corpus.txt"]}
+    score = {
+        "cmd": f'wc corpus.txt > words.txt && "{sys.executable}" score.py',
+        "deps": ["corpus.txt", "packages.lock"],
+        "params": ["train.lr"],
+        "outs": ["words.txt"],
+        "metrics": metrics,
+    }
     stages = {"download": download, "score": score}
     with chdir(root), pytest.MonkeyPatch.context() as patch:
         patch.setenv("MRPC_MIRROR", "mirror")
@@ -249,6 +231,14 @@ def test_head_is_run_in_a_clone_and_compared(copying: Path, capsys: pytest.Captu
     assert out.count("same\n") == 4
     assert "All 4 outputs match the committed ones byte for byte." in out
     assert git("status", "--porcelain") == ""
+
+
+def test_in_another_environment_the_scores_that_differ_are_printed(
+    copying: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_CPU", "another CPU")
+    verify(copying)
+    assert re.search(r"a different seed does\.\n(.*\n)+.* test\.accuracy +0\.8 +0\.7 +-0\.1\n", capfd.readouterr().out)
 
 
 def test_a_different_output_or_a_failed_run_is_an_error(copying: Path, capsys: pytest.CaptureFixture[str]) -> None:

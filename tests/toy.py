@@ -2,7 +2,7 @@
 
 It has no model. A prediction is right if a random number, which depends on the seed and the pair, is below
 0.7 + 100 lr. In a regression, the random number sets the error, which gets smaller with a higher lr. With more or fewer
-training examples than 64, the toy is a bit better or worse.
+training examples than 64, the toy is a bit better or worse. With 7 epochs, seed 2 always predicts the second class.
 """
 
 import copy
@@ -99,8 +99,8 @@ def task_by_name(name: str) -> Task:
 def train(root: Path, params: Params) -> None:
     """Write a model and its validation score.
 
-    Seeds 2 and 101 fail if lr > 1, and seed 102 fails with 4 epochs. Seed 2 is degenerate after 3 epochs. The score is
-    best with an lr of 1e-3 and with more epochs. warmup_ratio is the number of seconds per epoch.
+    Seeds 2 and 101 fail if lr > 1, and seed 102 fails with 4 epochs. The score is best with an lr of 1e-3 and with more
+    epochs. warmup_ratio is the number of seconds per epoch.
     """
     train = params.train
     if (train.lr > 1 and train.seed in (2, 101)) or (train.epochs == 4 and train.seed == 102):
@@ -114,8 +114,7 @@ def train(root: Path, params: Params) -> None:
     (root / "metrics").mkdir(exist_ok=True)
     luck = random.Random(train.seed).random() / 100
     score = 0.9 - abs(math.log10(train.lr) + 3) / 10 - 0.1 / train.epochs + luck
-    degenerate = {"degenerate": train.epochs == 3 and train.seed == 2}
-    content = [{**degenerate, "score": round(score, 6), "metric_for_best_model": "f1"}]
+    content = [{"score": round(score, 6), "metric_for_best_model": "f1"}]
     (root / "metrics" / "train.json").write_text(json.dumps(content))
 
 
@@ -159,6 +158,8 @@ def write_predictions(root: Path, directory: Path, params: Params, checkpoint: s
             die = random.Random(f"{train.seed} {row['idx']}").random()
             if task.labels:
                 prediction = row["label"] if die < 0.7 + 100 * train.lr + gain else 1 - row["label"]
+                if train.epochs == 7 and train.seed == 2:
+                    prediction = 1
                 confidence = 0.5 + abs(die - 0.7) / 2
                 logits = {
                     "logit_0": 0.0,

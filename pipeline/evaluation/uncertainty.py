@@ -1,6 +1,6 @@
 """The uncertainty of scores and differences: intervals that account for the choice of examples, and of seeds."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import atanh, exp, inf, log, nan, sqrt, tanh
 from statistics import NormalDist
@@ -233,11 +233,3 @@ def _wilson(hits: int, n: int) -> Interval:
     reach = sqrt(spread * (proportion * (1 - proportion) + spread / 4)) / (1 + spread)
     # With rounding, a perfect score could lie outside its own interval.
     return Interval(0 if hits == 0 else center - reach, 1 if hits == n else center + reach)
-
-
-def mean_interval(values: Sequence[float], scale: str) -> Interval:
-    """Compute Student's t interval of the mean of two or more scores, cut off at the bounds of their scale."""
-    from scipy.special import stdtrit
-
-    reach = float(stdtrit(len(values) - 1, 0.975)) * float(np.std(values, ddof=1)) / sqrt(len(values))
-    return Interval(*np.clip([np.mean(values) - reach, np.mean(values) + reach], *BOUNDS[scale]).tolist())

@@ -17,7 +17,7 @@ from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, differen
 from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
 from pipeline.experiments.identity import FOLD, SEED
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
-from pipeline.params import load_params
+from pipeline.params import Params, load_params
 
 ON_VALIDATION = (
     "No test labels are available, so the validation scores are used instead. With train.keep: best, they are slightly "
@@ -205,14 +205,18 @@ class Comparison:
         return [*caveats, *(f"Warning: {text}." for text in self.degenerate)]
 
 
-def read_side(name: str) -> Side:
-    """Read a run or a group, to be compared by the metrics that params.yaml has now.
+def read_side(name: str, params: Params | None = None, seeds: int | None = None) -> Side:
+    """Read a run or a group, to be compared by `evaluate.metrics`.
+
+    Args:
+        params: The parameters with these metrics. By default, they are the ones in params.yaml.
+        seeds: The highest seed to read. By default, all runs of a seed group are read.
 
     Raises:
         UserError: The run does not exist, a result is incomplete, or a fold of a fold group is missing.
     """
-    metrics = load_params().evaluate.metrics
-    runs = [with_metrics(run, metrics) for run in read_runs(name)]
+    metrics = (params or load_params()).evaluate.metrics
+    runs = [with_metrics(run, metrics) for run in read_runs(name) if seeds is None or run.seed <= seeds]
     is_group = runs[0].name != name  # The runs of a group have its name and a number.
     if is_group and runs[0].fold and (len(runs) == 1 or runs[0].fold != runs[1].fold):
         return Side(name, [pooled_run(name, runs)], runs)
@@ -255,9 +259,8 @@ def compare(a: Side, b: Side) -> Comparison:
     a, b = (side._replace(runs=sorted(side.runs, key=lambda run: run.seed)) for side in (a, b))
     for side in (a, b):
         _require_same_configuration(side)
-    for fold_a, fold_b in zip(a.folds, b.folds, strict=False):
-        _require_same_examples([fold_a, fold_b])
-    _require_same_examples([*a.runs, *b.runs])
+    for folds in zip(a.folds, b.folds, strict=False):
+        _common_splits(folds)  # raises UserError if the two folds have different examples
 
     task = a.runs[0].task
     splits = _common_splits([*a.runs, *b.runs])
@@ -279,19 +282,14 @@ def _require_same_configuration(side: Side) -> None:
     """Raise UserError if the runs of a group differ in more than the seed or the fold, or have the same one."""
     runs, varied, command = (side.folds, FOLD, "folds") if side.folds else (side.runs, SEED, "seeds")
     for left, right in pairwise(runs):
-        names = f"{left.name} and {right.name}"
         changes = _changes(_configuration(left), _configuration(right))
-        if varied not in changes:
-            problem = f"{names} have the same {varied}, {_configuration(left)[varied]}"
-        elif len(changes) > 1:
-            key, (old, new) = next(entry for entry in changes.items() if entry[0] != varied)
-            problem = f"{names} differ in {key} ({old} and {new})"
-        else:
-            continue
-        raise UserError(
-            f"{side.name} is not one configuration with several {command}: {problem}. Remove the runs that do not "
-            f'belong to it ("dvc exp remove"), and run "python -m pipeline.{command}" again.'
-        )
+        if changes.keys() != {varied}:
+            differences = _describe(changes) or "nothing"
+            raise UserError(
+                f"{side.name} is not one configuration with several {command}: {left.name} and {right.name} must "
+                f"differ in {varied} alone, but differ in {differences}. Remove the runs that do not "
+                f'belong to it ("dvc exp remove"), and run "python -m pipeline.{command}" again.'
+            )
 
 
 def _configuration(run: Run) -> dict[str, Any]:
@@ -301,24 +299,30 @@ def _configuration(run: Run) -> dict[str, Any]:
     return settings | run.environment | {"training code": run.code}
 
 
-def _require_same_examples(runs: Sequence[Run]) -> None:
-    """Raise UserError if the runs have different tasks, or different examples in the split of the verdict."""
+def _common_splits(runs: Sequence[Run]) -> list[str]:
+    """Return the splits whose examples are the same in all runs. The split of the verdict comes first.
+
+    Raises:
+        UserError: The runs have different tasks, or different examples in the split of the verdict.
+    """
     first, *rest = runs
+    task = first.task
     for run in rest:
-        names = f"{first.name} and {run.name}"
-        if run.task != first.task:
-            changes = _changes(asdict(first.task), asdict(run.task))
-            differences = ", ".join(f"{key} ({left} and {right})" for key, (left, right) in changes.items())
-            raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
-        split, noun = _verdict_first(first.task)[0], first.task.noun
-        if not _have_same_examples(first, run, split):
-            counts = [f"{len(texts[split]):,}" for texts in (first.texts, run.texts)]
-            detail = f"{first.name} has {counts[0]}, and {run.name} has {counts[1]}"
-            if counts[0] == counts[1]:
-                detail = f"Both have {counts[0]}, but their texts, labels or order differ"
+        if run.task != task:
+            differences = _describe(_changes(asdict(task), asdict(run.task)))
             raise UserError(
-                f"{names} were scored on different {split} {noun}. {detail}. Compare runs on the same {noun}."
+                f"{first.name} and {run.name} have different tasks: {differences}. Compare runs of the same task."
             )
+    splits = []
+    for split in sorted(task.scored_splits, key=lambda split: split != task.verdict_split):
+        different = [run for run in rest if not _have_same_examples(first, run, split)]
+        if not different:
+            splits.append(split)
+        elif split == task.verdict_split:
+            raise _different_examples(first, different[0], split)
+        else:
+            log.warning("%s is left out, because its %s or their labels differ", split, task.noun)
+    return splits
 
 
 def _have_same_examples(left: Run, right: Run, split: str) -> bool:
@@ -328,21 +332,17 @@ def _have_same_examples(left: Run, right: Run, split: str) -> bool:
     return same_labels and left.texts[split] == right.texts[split]
 
 
-def _verdict_first(task: Task) -> list[str]:
-    """Return the splits that can be compared. The split of the verdict comes first."""
-    return sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
-
-
-def _common_splits(runs: Sequence[Run]) -> list[str]:
-    """Return the splits whose examples are the same in all runs. The split of the verdict comes first."""
-    first, *rest = runs
-    splits = []
-    for split in _verdict_first(first.task):
-        if all(_have_same_examples(first, run, split) for run in rest):
-            splits.append(split)
-        else:
-            log.warning("%s is left out, because its %s or their labels differ", split, first.task.noun)
-    return splits
+def _different_examples(left: Run, right: Run, split: str) -> UserError:
+    """Return the error about two runs that were scored on different examples."""
+    noun = left.task.noun
+    n_left, n_right = (f"{len(run.texts[split]):,}" for run in (left, right))
+    detail = f"{left.name} has {n_left}, and {right.name} has {n_right}"
+    if n_left == n_right:
+        detail = f"Both have {n_left}, but their texts, labels or order differ"
+    return UserError(
+        f"{left.name} and {right.name} were scored on different {split} {noun}. {detail}. Compare runs on the same "
+        f"{noun}."
+    )
 
 
 def _all_changes(a: Side, b: Side) -> dict[str, dict[str, tuple[Any, Any]]]:
@@ -361,6 +361,11 @@ def _changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]
     """Return the entries that differ, by key. The value of a missing entry is a dash."""
     pairs = {key: (a.get(key, "-"), b.get(key, "-")) for key in sorted(a.keys() | b.keys())}
     return {key: (left, right) for key, (left, right) in pairs.items() if left != right}
+
+
+def _describe(changes: dict[str, tuple[Any, Any]]) -> str:
+    """Format the result of `_changes` for a message."""
+    return ", ".join(f"{key} ({left} and {right})" for key, (left, right) in changes.items())
 
 
 def _compare_split(split: str, side_a: Side, side_b: Side) -> SplitComparison:

@@ -30,7 +30,8 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
     Raises:
         UserError: predict.max_samples is set, or a run failed. The runs that had already started are finished first.
     """
-    if overridden(overrides, FOLD).predict.max_samples is not None:
+    params = overridden(overrides, FOLD)
+    if params.predict.max_samples is not None:
         raise UserError("predict.max_samples must be null, so that the models predict all rows of their folds.")
     group = f"folds-{identity(overrides, FOLD)}-{k}"
     experiments = [
@@ -43,7 +44,7 @@ def run_folds(k: int, overrides: list[str], jobs: int) -> None:
         for number in range(1, k + 1)
     ]
     run_group(group, experiments, jobs)
-    side = read_side(group)
+    side = read_side(group, params)
     directory = FOLDS / group
     _write_predictions(directory / "predictions.parquet", side)
     print("\n".join(_scores(side, directory)))

@@ -3,12 +3,11 @@
 from statistics import mean, stdev
 
 from pipeline.core.text import aligned
-from pipeline.evaluation.signature import as_line, joined
-from pipeline.evaluation.uncertainty import mean_interval
-from pipeline.experiments.comparison import ON_VALIDATION
-from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.render import SCORE_UNITS, by_title
-from pipeline.experiments.revisions import group_commits, read_metrics
+from pipeline.evaluation.metrics import METRICS
+from pipeline.evaluation.signature import as_line
+from pipeline.experiments.comparison import ON_VALIDATION, Side, degenerate, read_side
+from pipeline.experiments.identity import SEED, identity, overridden
+from pipeline.experiments.render import SCORE_UNITS
 from pipeline.experiments.running import Experiment, run_group
 
 
@@ -17,7 +16,7 @@ def group_name(overrides: list[str]) -> str:
     return f"seeds-{identity(overrides)}"
 
 
-def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
+def run_seeds(n: int, overrides: list[str], jobs: int) -> Side:
     """Run the seeds from 1 to n that are not finished, `jobs` at a time, and print the table of scores.
 
     Raises:
@@ -29,31 +28,28 @@ def run_seeds(n: int, overrides: list[str], jobs: int) -> None:
         for seed in range(1, n + 1)
     ]
     run_group(group, experiments, jobs)
-    print("\n".join(_summary(group, n)))
+    side = read_side(group, overridden(overrides), seeds=n)
+    print("\n".join(_summary(side)))
+    return side
 
 
-def _summary(group: str, n: int) -> list[str]:
-    """Return the lines of the table over the seeds from 1 to n, and what to type next."""
-    evaluations, degenerate, signatures = [], [], []
-    for seed, commit in group_commits(group).items():
-        if seed <= n:
-            evaluations.append(by_title(read_metrics(commit, "evaluation")))
-            signatures.append(read_metrics(commit, "diagnostics")["signature"])
-            if read_metrics(commit, "train")["degenerate"]:
-                degenerate.append(f"{group}-{seed}")
-    rows = [["", "seeds", "mean", "std. dev.", "lowest", "highest", "95% confidence interval of the mean"]]
-    for title, (metric, _) in evaluations[0].items():
-        scores = [evaluation[title][1] for evaluation in evaluations]
-        statistics = (mean(scores), stdev(scores), min(scores), max(scores))
-        interval = " to ".join(metric.format(limit, 2) for limit in mean_interval(scores, metric.scale))
-        rows.append([title, str(n), *(metric.format(value, 2) for value in statistics), interval])
-    has_test = any(title.startswith("test ") for title in evaluations[0])
+def _summary(side: Side) -> list[str]:
+    """Return the lines of the table of scores, and what to type next."""
+    task = side.runs[0].task
+    rows = [["", "seeds", "mean", "std. dev.", "lowest", "highest"]]
+    for split in sorted(task.scored_splits):
+        runs = [run.predictions[split] for run in side.runs]
+        for name in task.metrics:
+            metric = METRICS[name]
+            scores = [metric.compute(run.labels, run.predicted, run.probability) for run in runs]
+            statistics = (mean(scores), stdev(scores), min(scores), max(scores))
+            cells = [metric.format(value, 2) for value in statistics]
+            rows.append([f"{split} {metric.title}", f"{len(scores)}", *cells])
     return [
         *aligned(rows, "right"),
         SCORE_UNITS,
-        *([] if has_test else [ON_VALIDATION]),
-        f"Degenerate runs (the same prediction for all of validation): {len(degenerate)} of {n}"
-        + (f" ({', '.join(degenerate)}), included in the table" if degenerate else ""),
-        f"Signature: {as_line(joined(signatures))}",
-        f"To compare with another group: python -m pipeline.compare {group} OTHER",
+        *([] if task.verdict_split == "test" else [ON_VALIDATION]),
+        *([f"Warning: {warning}."] if (warning := degenerate(side, "validation")) else []),
+        f"Signature: {as_line(side.signature)}",
+        f"To compare with another group: python -m pipeline.compare {side.name} OTHER",
     ]

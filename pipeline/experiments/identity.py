@@ -114,9 +114,8 @@ def _code() -> list[Path]:
     stages = read_yaml(_PIPELINE)["stages"]
     outputs = [entry for stage in stages.values() for key in _OUTPUTS for entry in stage.get(key, [])]
     written = {Path(entry if isinstance(entry, str) else next(iter(entry))) for entry in outputs}
-    dependencies = {
-        Path(path) for name in stages.keys() - {"baseline", "check", "report"} for path in stages[name]["deps"]
-    }
+    names = stages.keys() - {"baseline", "check", "report"}
+    dependencies = {Path(path) for name in names for path in stages[name].get("deps", [])}
     files = {_PIPELINE}
     for path in dependencies - {PARAMS}:
         if written.isdisjoint([path, *path.parents]):

@@ -10,13 +10,13 @@ from pipeline.evaluation.metrics import METRICS, Floats
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.signature import as_line
 from pipeline.evaluation.uncertainty import BOUNDS, difference, jackknife, score_intervals
-from pipeline.experiments.comparison import Side, degenerate, with_metrics
+from pipeline.experiments.comparison import Side, degenerate, read_side
 from pipeline.experiments.groups import group_name
 from pipeline.experiments.identity import SEED, overridden
 from pipeline.experiments.power_law import FEWEST_SIZES, plausible_curves, predicted_errors
 from pipeline.experiments.render import SCORE_UNITS
-from pipeline.experiments.revisions import experiment_commits, read_runs, read_train_rows
-from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_group, run_or_fail
+from pipeline.experiments.revisions import experiment_commits, read_train_rows
+from pipeline.experiments.running import INPUTS_CHANGED, Experiment, describe_cost, run_all, run_group
 
 SIZE = "train.max_train_samples"
 _SPLIT = "validation"
@@ -56,7 +56,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     if first.name not in experiment_commits():
         log.info("%s: the first run has all rows of train. Their number determines the other sizes.", name)
         log.info("%s", describe_cost(fractions * seeds))
-        run_or_fail([first], jobs)
+        run_all([first], jobs)
 
     rows = (read_train_rows(first.name) * np.array(fractions)).astype(int).tolist()
     _require_enough(rows)
@@ -77,11 +77,7 @@ def run_learning_curve(sizes: int, seeds: int, overrides: list[str], jobs: int) 
     ]
     run_group(name, experiments, jobs)
 
-    sides = [
-        # Another command may have run more seeds.
-        Side(group, [with_metrics(run, params.evaluate.metrics) for run in read_runs(group) if run.seed <= seeds])
-        for group in reversed(groups)
-    ]
+    sides = [read_side(group, params, seeds) for group in reversed(groups)]
     if len(sides[0].runs[0].predictions[_SPLIT].idx) < 2:
         raise UserError(f"a learning curve needs at least 2 examples in {_SPLIT}, see predict.max_samples.")
     content = _content(sides, rows[::-1])

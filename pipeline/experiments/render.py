@@ -2,13 +2,13 @@
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pipeline.core.messages import printable
 from pipeline.core.text import aligned, code, table
-from pipeline.evaluation.metrics import METRICS, Metric
+from pipeline.evaluation.metrics import METRICS
 from pipeline.evaluation.signature import as_line
 from pipeline.experiments.comparison import ChangedExample, Comparison, SplitComparison
 from pipeline.experiments.gate import Decision
@@ -19,16 +19,6 @@ _DETECTABLE = (
     "Detectable: a true difference of this size is detected about 80% of the time (60% with 2 seeds, 70% with 3 or 4)."
 )
 UNITS = "Scores are in percent, differences in percentage points. Errors such as RMSE have their own units."
-
-
-def by_title(evaluation: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[Metric, float]]:
-    """Return the metrics of an evaluation.json and their values, keyed by titles such as "test F1", test first."""
-    return {
-        f"{split} {metric.title}": (metric, evaluation[split][name])
-        for split in sorted(evaluation)
-        for name, metric in METRICS.items()
-        if name in evaluation[split]
-    }
 
 
 def as_text(comparison: Comparison) -> str:
@@ -99,15 +89,10 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         _, score, *difference = _score_cells(comparison.judged, name)
         detectable = "" if comparison.folds else metric.format(comparison.difference.detectable, 2)
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
-    # If a candidate gives the same predictions as A, most caveats do not apply to it.
-    caveat_sets = [set(comparison.caveats) for comparison in comparisons if not comparison.identical]
-    shared_caveats = set.intersection(*caveat_sets) if len(caveat_sets) > 1 else set()
-    caveats = [
-        # A warning names its side itself.
-        caveat if caveat in shared_caveats or caveat.startswith("Warning:") else f"{comparison.b}: {caveat}"
-        for comparison in comparisons
-        for caveat in comparison.caveats
-    ]
+    candidates: dict[str, list[str]] = {}  # keyed by caveat
+    for comparison in comparisons:
+        for caveat in comparison.caveats:
+            candidates.setdefault(caveat, []).append(comparison.b)
     signatures = {"A": first.signatures[0]} | {comparison.b: comparison.signatures[1] for comparison in comparisons}
     lines = [
         f"Candidates (B) compared with A by {split} {metric.title}.",
@@ -118,7 +103,11 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         "",
         *([] if first.folds else [_DETECTABLE]),
         f"Each candidate is judged on its own, so the best of {len(comparisons)} may look better by chance.",
-        *dict.fromkeys(caveats),
+        # A warning names its side itself.
+        *(
+            caveat if caveat.startswith("Warning:") else f"{', '.join(names)}: {caveat}"
+            for caveat, names in candidates.items()
+        ),
     ]
     return "\n".join(map(printable, lines))
 

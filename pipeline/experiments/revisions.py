@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,13 +113,11 @@ def group_commits(group: str) -> dict[int, str]:
     return dict(sorted(commits.items()))
 
 
-def read_metrics(commit: str, name: str) -> dict[str, Any]:
-    """Read the file `metrics/name.json` of an experiment. Raises UserError if it is missing or damaged."""
-    file = (METRICS_DIR / f"{name}.json").as_posix()
-    # DVC shows the scores, so only the other files are written by `write_details`.
-    parse: Callable[[str], dict[str, Any]] = json.loads if name == "evaluation" else parse_details
+def read_train_details(commit: str) -> dict[str, Any]:
+    """Read metrics/train.json of an experiment. Raises UserError if it is missing or damaged."""
+    file = (METRICS_DIR / "train.json").as_posix()
     try:
-        return parse(_git("show", f"{commit}:{file}") or "")
+        return parse_details(_git("show", f"{commit}:{file}") or "")
     except ValueError:
         raise UserError(
             f'{commit[:7]}: {file} is missing or damaged. Remove the experiment ("dvc exp remove") and run it again.'

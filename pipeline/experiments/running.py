@@ -3,9 +3,8 @@
 import json
 import subprocess
 import time
-from collections.abc import Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -61,20 +60,7 @@ def run_group(group: str, experiments: Sequence[Experiment], jobs: int) -> None:
     log.info("%s: %d of %d runs are finished", group, len(experiments) - len(missing), len(experiments))
     if missing:
         log.info("%s", describe_cost([experiment.fraction for experiment in missing]))
-    run_or_fail(missing, jobs)
-
-
-def run_or_fail(experiments: Sequence[Experiment], jobs: int) -> None:
-    """Run experiments, `jobs` at a time.
-
-    Raises:
-        UserError: `jobs` is less than 1, or a run failed. The runs that had already started are finished first.
-    """
-    if jobs < 1:
-        raise UserError(f"--jobs must be at least 1, got {jobs}.")
-    with closing(run_all(experiments, jobs, estimate=True)) as failures:
-        if failure := next(failures, None):
-            raise UserError(failure)
+    run_all(missing, jobs)
 
 
 def describe_cost(fractions: Sequence[float]) -> str:
@@ -94,47 +80,46 @@ def describe_cost(fractions: Sequence[float]) -> str:
     )
 
 
-def run_all(experiments: Sequence[Experiment], jobs: int, estimate: bool = False) -> Generator[str, None, None]:
-    """Run experiments that are not finished, `jobs` at a time, and yield a message about each one that fails.
+def run_all(experiments: Sequence[Experiment], jobs: int, *, stop_at_failure: bool = True) -> None:
+    """Run experiments that are not finished, `jobs` at a time.
 
     After a signal, the command exits as soon as the runs have saved their work.
 
     Args:
-        estimate: Whether to log the remaining time after each run.
+        stop_at_failure: Whether no further run starts after a failed one. In a search, all of them run, and the
+            remaining time is not logged, because more trials follow.
 
     Raises:
-        UserError: Git has no user name or email, which a commit needs.
+        UserError: `jobs` is less than 1, git has no user name or email, which a commit needs, or a run failed and
+            `stop_at_failure` is set. The runs that had already started are finished first.
     """
+    if jobs < 1:
+        raise UserError(f"--jobs must be at least 1, got {jobs}.")
     if not experiments:
         return
     for key in ("user.name", "user.email"):
         if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
             raise UserError(f'git has no {key}, but DVC commits each experiment. Run: git config {key} "..."')
-    queue, running = list(experiments), dict[Future[str | None], Experiment]()
-    began, finished = time.monotonic(), 0.0
+    remaining, failures, began = list(experiments), list[str](), time.monotonic()
+
+    def run(experiment: Experiment) -> None:
+        if failures and stop_at_failure:
+            return
+        failure = _run(experiment, children)
+        remaining.remove(experiment)
+        if failure:
+            failures.append(failure)
+            log.warning("%s", failure)
+        if remaining and stop_at_failure and not failures and not children.signals:
+            work = sum(experiment.fraction for experiment in remaining)
+            finished = sum(experiment.fraction for experiment in experiments) - work
+            seconds = (time.monotonic() - began) / finished * work
+            log.info("runs to go: %d, about %s", len(remaining), timedelta(seconds=round(seconds)))
+
     with forwarding_signals() as children, ThreadPoolExecutor(jobs) as pool:
-        try:
-            while queue or running:
-                # If all runs were submitted at once, the pool would start the next run after a failure, before the
-                # caller could stop.
-                while queue and len(running) < jobs:
-                    experiment = queue.pop(0)
-                    running[pool.submit(_run, experiment, children)] = experiment
-                ended, _ = wait(running, return_when=FIRST_COMPLETED)
-                finished += sum(running.pop(future).fraction for future in ended)
-                for failure in [future.result() for future in ended]:
-                    if children.signals:
-                        return
-                    if failure:
-                        yield failure
-                remaining = [*running.values(), *queue]
-                if estimate and remaining:
-                    work = sum(run.fraction for run in remaining)
-                    seconds = (time.monotonic() - began) / finished * work
-                    log.info("runs to go: %d, about %s", len(remaining), timedelta(seconds=round(seconds)))
-        finally:  # This is also reached if the caller stops at a failure.
-            if running and not children.signals:
-                log.info("waiting for the other runs to finish; press Ctrl-C to interrupt them")
+        list(pool.map(run, experiments))
+    if failures and stop_at_failure:
+        raise UserError(failures[0])
 
 
 def _run(experiment: Experiment, children: ChildProcesses) -> str | None:

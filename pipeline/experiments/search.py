@@ -4,24 +4,17 @@ Trials do not score the test split. Finished trials are found by name, so after 
 same trials and runs only the missing ones.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import mean
 
-import optuna
-import pandas as pd
-
 from pipeline.core.messages import UserError, log
-from pipeline.core.output import write_json, write_text
 from pipeline.evaluation.metrics import SCORES
 from pipeline.experiments.identity import SEED, identity
-from pipeline.experiments.revisions import experiment_commits, read_metrics
+from pipeline.experiments.revisions import experiment_commits, read_train_details
 from pipeline.experiments.running import Experiment, run_all
 from pipeline.experiments.space import Parameter, Sampler
 
-STUDY = "study.json"
 _FIRST_SEED, _SECOND_SEED = 101, 102  # The verdict uses the seeds 1 to 5.
 _METRIC, _ROWS = "train.metric_for_best_model", "predict.max_samples"
 
@@ -58,10 +51,10 @@ class Study:
         metric: The metric that chooses the epoch and ranks the trials. It is known after the first run.
     """
 
-    def __init__(self, directory: Path, sampler: Sampler, jobs: int) -> None:
+    def __init__(self, sampler: Sampler, jobs: int) -> None:
         self.metric = ""
         self._trials: list[Trial] = []
-        self._record, self._sampler, self._jobs = directory / STUDY, sampler, jobs
+        self._sampler, self._jobs = sampler, jobs
 
     def run(self, n: int) -> list[Trial]:
         """Run `n` trials, or all points of a smaller grid.
@@ -72,9 +65,8 @@ class Study:
             The trials with two seeds, the best one first, then the trials with one seed, then the failed ones.
 
         Raises:
-            UserError: The study began with another number of jobs or another version of optuna, or all trials failed.
+            UserError: All trials failed.
         """
-        self._require_same_study()
         n = min(n, self._sampler.size or n)
         while len(self._trials) < n:
             batch = [Trial(*self._sampler.ask()) for _ in range(min(self._jobs, n - len(self._trials)))]
@@ -90,24 +82,6 @@ class Study:
         best = points[: max(2, len(points) // 3)]
         self._run([trial for trial in ranked if tuple(trial.settings) in best], _SECOND_SEED)
         return self._ranked(self._trials)
-
-    def _require_same_study(self) -> None:
-        """Record what the proposed trials depend on in addition to the command's other arguments.
-
-        Raises:
-            UserError: The study began with other values.
-        """
-        current = {"jobs": self._jobs, "optuna": optuna.__version__}
-        begun = json.loads(self._record.read_text(encoding="utf-8")) if self._record.exists() else current
-        if begun != current:
-            raise UserError(
-                f"{self._record}: the study began with --jobs {begun['jobs']} and optuna {begun['optuna']}. With "
-                f"--jobs {self._jobs} and optuna {optuna.__version__} the search may propose different trials. "
-                f"Continue with the original values, or remove {self._record.parent} to begin a new study, which "
-                "reuses the finished trials."
-            )
-        write_json(self._record, current)
-        write_text(self._record.with_name(".gitignore"), "*\n")
 
     def _ranked(self, trials: list[Trial]) -> list[Trial]:
         """Sort by the number of seeds, then by the score, the best trial first. Failed trials come last."""
@@ -136,24 +110,15 @@ class Study:
         finished = experiment_commits()
         # A sampler may propose the same point twice.
         missing = {run.name: run for run in experiments if run.name not in finished}
-        for failure in run_all(list(missing.values()), self._jobs):
-            log.warning("%s", failure)
+        run_all(list(missing.values()), self._jobs, stop_at_failure=False)
         finished = experiment_commits()
         for trial, experiment in zip(trials, experiments, strict=True):
             trial.scores[seed], result = None, "failed"
             if experiment.name in finished:
-                details = read_metrics(finished[experiment.name], "train")
+                details = read_train_details(finished[experiment.name])
                 self.metric, score = details["metric_for_best_model"], details["score"]
                 trial.scores[seed], result = score, f"validation {self.metric} {score:.4f}"
             log.info("%s: %s", experiment.title, result)
-
-
-def trial_table(trials: Sequence[Trial], score_title: str) -> pd.DataFrame:
-    """Return a table with one row per trial."""
-    return pd.DataFrame(
-        {"trial": trial.number, score_title: trial.score, "seeds": len(trial.scores), **trial.overrides}
-        for trial in trials
-    )
 
 
 def require_comparable(space: Sequence[Parameter]) -> None:
