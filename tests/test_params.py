@@ -115,6 +115,7 @@ def test_a_learning_rate_is_read_as_a_number_in_every_notation(tmp_path: Path, t
         ),
         ("data.id2label", "{0: 5}", "a mapping to strings, a list of strings or null", '5 for entry "0"'),
         ("data.text_column_names", "[1]", "a list of strings", "1 for entry 0"),
+        ("data.name", "x" * 81, "a string of at least 1 and at most 80 characters or null", '"' + "x" * 56 + "..."),
         ("data.split", "null", "a section of keys", "null"),
         ("model.checkpoint", "null", "a string", "null"),
         ("evaluate.metrics", "[]", "a non-empty list of strings or null", "[]"),
