@@ -111,8 +111,10 @@ def init(source: str, options: Namespace) -> None:
     """Describe the data, try it out in a temporary directory, and write it into the repository.
 
     Raises:
-        UserError: The data cannot be used, or files are in the way. Nothing is written then.
+        UserError: The data cannot be used, an option does not apply to it, or files are in the way. Nothing is written
+            then.
     """
+    _require_matching_options(source, options)
     before = load_params()
     _print(f"Looking at {source}")
     if source.startswith(_HUB):
@@ -150,6 +152,14 @@ def init(source: str, options: Namespace) -> None:
         return
     write_data(text, data.files, options.link, options.fresh)
     _print_next_steps(before, bool(data.files), options.fresh)
+
+
+def _require_matching_options(source: str, options: Namespace) -> None:
+    """Raise UserError if an option is for another type of source."""
+    parser, is_hub = options_parser(), source.startswith(_HUB)
+    for name in ("delimiter", "encoding", "header", "link") if is_hub else ("config", "splits"):
+        if getattr(options, name) != parser.get_default(name):
+            raise UserError(f"--{name} is only for {'files' if is_hub else 'datasets of the Hub'}. Leave it out.")
 
 
 def _parse_splits(text: str | None) -> dict[str, str] | None:

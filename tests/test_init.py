@@ -287,6 +287,22 @@ def test_bad_input_is_an_error_that_names_the_users_file_and_nothing_is_written(
     assert snapshot(repository.root) == before
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["my.csv", "--config", "a"],
+        ["my.csv", "--splits", "train=a"],
+        ["hf://a/b", "--link"],
+        ["hf://a/b", "--encoding", "cp1252"],
+        ["hf://a/b", "--no-header"],
+    ],
+)
+def test_an_option_for_another_type_of_source_is_rejected(arguments: list[str]) -> None:
+    source, option, *_ = arguments
+    with pytest.raises(UserError, match=rf"^{option.replace('no-', '')} is only for "):
+        init(source, options_parser().parse_args(arguments))
+
+
 def test_if_dvc_fails_nothing_is_written(repository: Project, tmp_path: Path) -> None:
     write_reviews(repository.root / "data/custom/train.csv", 30)
     with (repository.root / "dvc.yaml").open("a") as file:
@@ -504,6 +520,20 @@ def test_the_measurement_saves_no_checkpoints(
     monkeypatch.chdir(tmp_path)
     assert describe_costs(tmp_path, load_params(path), MINILM).startswith("A run takes about ")
     assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_the_estimate_counts_only_the_rows_that_a_run_uses(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.onboarding.estimate._tokenize_sample", lambda *_: tmp_path)
+    monkeypatch.setattr("pipeline.onboarding.estimate._time_steps", lambda *_: 600)
+    shutil.copytree(raw, tmp_path / RAW)
+    monkeypatch.chdir(tmp_path)
+    settings = {"data.task": "demo", "model.checkpoint": tiny(), "train.max_train_samples": "null"}
+    limits: list[dict[str, Any]] = [{}, {"predict.max_samples": 1}, {"train.max_train_samples": 1}]
+    texts = [describe_costs(tmp_path, load_params(params_file(tmp_path, settings | limit)), MINILM) for limit in limits]
+    everything, *limited = (re.findall(r"about \d+ \w+", text) for text in texts)
+    assert everything not in limited
 
 
 @pytest.mark.slow

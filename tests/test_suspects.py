@@ -31,7 +31,7 @@ from pipeline.experiments.revisions import Run
 from pipeline.params import DataParams
 from pipeline.sources import demo
 from pipeline.sources.custom import load_custom
-from pipeline.suspects import _matches
+from pipeline.suspects import _matches, main
 
 
 @pytest.fixture(autouse=True)
@@ -417,6 +417,13 @@ def test_the_copies_need_files_of_the_user_and_a_new_directory() -> None:
         require_own_files(second_round, Path("data/corrected"))
     with pytest.raises(UserError, match=r"--apply needs your own files, but data\.task is mrpc"):
         require_own_files(params.model_copy(update={"task": "mrpc"}), Path("data/other"))
+
+
+def test_a_directory_for_the_copies_needs_verdicts_to_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["suspects", "folds-12345678-5", "--out", "elsewhere"])
+    with pytest.raises(SystemExit) as error:
+        main()
+    assert error.value.code == 2
 
 
 def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:
