@@ -11,12 +11,13 @@ import pandas as pd
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
+from pipeline.onboarding.header import guess_header
 from pipeline.sources.fetch import mirror_directory, pin_dataset
 from pipeline.sources.files import find_files, split_from_name
 from pipeline.sources.hub_data import choose_splits, dataset_batches, load_splits
 from pipeline.sources.label_values import label_values
 from pipeline.sources.raw_rows import require_rows
-from pipeline.tabular.file_format import FileFormat, guess_header, read_head
+from pipeline.tabular.file_format import FileFormat, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import FORMATS, Batch, ColumnSelection, check_file, read_file
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.messages import UserError, log
-from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, guess_header, take_head
+from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, take_head
 from pipeline.tabular.opening import OnError, RowError, decoded_lines, open_text
 
 _REMEDY = 'enclose it in double quotes and double the quotes inside it: "He said ""yes""."'
@@ -30,12 +30,6 @@ def csv_rows(
     with open_text(path, file_format.encoding, newline="") as file:
         lines = decoded_lines(path, file, file_format.encoding)
         head = take_head(path, lines, file_format)
-        if file_format.header and not guess_header(head.rows()):
-            log.warning(
-                "%s: the first row looks like data instead of names of columns. If so, set data.header=false (in a "
-                "command, --no-header).",
-                path,
-            )
         header: list[str] = []
         selected: set[str] = set()
         blank_lines: list[int] = []
