@@ -66,33 +66,14 @@ def _require_object(where: str, value: Any, on_error: OnError) -> bool:
 
 
 def _table(path: Path, document: Any) -> Iterable[Any]:
-    """Return the rows of a list, of {"data": [...]}, or of an orientation of pandas' `DataFrame.to_json`."""
+    """Return the rows of a list, of {"data": [...]}, or of what pandas' `DataFrame.to_json` writes by default."""
     if isinstance(document, list):
         return document
     if isinstance(document, dict) and isinstance(rows := document.get("data"), list):
-        if isinstance(names := document.get("columns"), list):  # orient="split"
-            return _named_rows(path, [str(name) for name in names], rows)
-        if "schema" in document:  # orient="table", in which the index without a name is called "index"
-            return [_without_index(row) for row in rows]
         return rows
     if document and isinstance(document, dict) and all(isinstance(value, dict) for value in document.values()):
-        return _rows_of_columns(path, document)  # orient="columns"
+        return _rows_of_columns(path, document)
     return [document]
-
-
-def _named_rows(path: Path, names: list[str], rows: list[Any]) -> Iterator[dict[str, Any]]:
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f'{path} has {names.count(repeated)} columns named "{repeated}". Rename all but one.')
-    for number, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != len(names):
-            raise UserError(
-                f"{path} row {number} must be a list of {len(names)} values, one for each column, got {literal(row)}."
-            )
-        yield dict(zip(names, row, strict=True))
-
-
-def _without_index(row: Any) -> Any:
-    return {name: value for name, value in row.items() if name != "index"} if isinstance(row, dict) else row
 
 
 def _rows_of_columns(path: Path, columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
