@@ -7,9 +7,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import literal
-from pipeline.tabular.opening import OnError, RowError, data_suffix, decoded_lines, open_text
-
-JsonRows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
+from pipeline.tabular.opening import OnError, RowError, Rows, data_suffix, decoded_lines, open_text
 
 
 def is_document(path: Path, encoding: str) -> bool:
@@ -28,7 +26,7 @@ def is_document(path: Path, encoding: str) -> bool:
         return next(remaining, None) is None
 
 
-def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnError) -> JsonRows:
+def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnError) -> Rows:
     """Yield the object on each line with the number of the line. The lines must come from `open_text`."""
     for number, line in enumerate(decoded_lines(path, lines, encoding), 1):
         if line.isspace():
@@ -44,7 +42,7 @@ def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnErro
                 yield number, value
 
 
-def document_rows(path: Path, encoding: str, on_error: OnError) -> JsonRows:
+def document_rows(path: Path, encoding: str, on_error: OnError) -> Rows:
     """Yield the rows of a file that contains a single value, with their numbers from 0. It is loaded into memory."""
     with open_text(path, encoding, newline="\n") as lines:
         text = "".join(decoded_lines(path, lines, encoding))
