@@ -89,7 +89,7 @@ from pipeline.core.paths import RAW
 from pipeline.core.task import Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
-from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
+from pipeline.onboarding.description import describe_columns, describe_labels
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.placement import write_data
 from pipeline.onboarding.profile import choose_columns, profile
@@ -241,7 +241,7 @@ def _trial_run(directory: Path, data: UserData, text: str) -> tuple[Task, DataCa
         raise UserError(" ".join([with_sources(str(error)), *remedies])) from None
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
     _print("", "The download stage of a run will say:", *(f"  {with_sources(line)}" for line in log))
-    _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
+    _print("", *describe_labels(task, card))
     return task, card
 
 
