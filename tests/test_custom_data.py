@@ -20,10 +20,7 @@ from pipeline.core.task import read_task
 from pipeline.download import download
 from pipeline.sources.duplicates import hash_rows
 
-
-@pytest.fixture(autouse=True)
-def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
 
 
 CLASSES, SEVERAL, NUMBERS = "single_label_classification", "multi_label_classification", "regression"

@@ -25,16 +25,13 @@ from pipeline.tabular.file_format import FileFormat, detect_delimiter, read_head
 from pipeline.tabular.opening import RowError
 from pipeline.tabular.reading import ColumnSelection, read_file
 
+pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
+
 TEXTS = ["Good; very good, really", 'He said "no" | and left', "Früh am Abend", "two\nlines", "NA", "It's 5 o'clock"]
 LABELS = ["good", "bad", "007", "bad", "good", "good"]
 FRAME = pd.DataFrame({"text": TEXTS, "label": LABELS})
 NO_HEADER = FileFormat(header=False)
 Write = Callable[[Path], Any]
-
-
-@pytest.fixture(autouse=True)
-def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def read(path: Path, file_format: FileFormat = FileFormat(), **selection: Any) -> list[dict[str, Any]]:  # noqa: B008

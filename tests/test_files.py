@@ -11,14 +11,11 @@ from pipeline.core.messages import UserError
 from pipeline.sources.fetch import file_sha256
 from pipeline.tabular.reading import ColumnSelection, read_file
 
+pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
+
 FEW = rows(40, ["good", "bad"])
 CSV = csv(FEW)
 FIXED = {"type": "fixed"}
-
-
-@pytest.fixture(autouse=True)
-def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 FORMATS: dict[str, str | bytes] = {

@@ -83,7 +83,7 @@ def test_validation_and_test_are_made_from_train(hub: Hub) -> None:
     corpus = load()
     assert [len(corpus.splits[split]) for split in ("train", "validation", "test")] == [32, 4, 4]
     with pytest.raises(UserError, match=rf"{NAME}@\w+ has no validation split.*Add one"):
-        load(split={**data_params(task="custom").split.model_dump(), "type": "fixed"})
+        load(split={"type": "fixed"})
 
 
 def test_a_field_inside_objects_can_be_the_text(hub: Hub) -> None:
@@ -98,7 +98,7 @@ def test_fields_of_csv_files_stay_as_they_are(hub: Hub) -> None:
     """`load_dataset` reads "NA" and "None" as missing, and 007 as 7."""
     texts = [("NA", "007"), ("None", "010"), ("007", "007"), *((text, "010") for text, _ in TEXTS)]
     publish(hub, {"train.csv": csv(texts), "validation.csv": csv([("null", "007"), ("1.0", "010")])})
-    corpus = load(split={**data_params(task="custom").split.model_dump(), "type": "fixed"})
+    corpus = load(split={"type": "fixed"})
     assert corpus.task.labels == ["007", "010"]
     assert [row["text"] for row in examples(corpus, "train")[:3]] == ["NA", "None", "007"]
     assert [row["text"] for row in examples(corpus, "validation")] == ["null", "1.0"]
