@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from conftest import ROOT
 from custom_files import jsonl, load_files, rows
 from datasets import ClassLabel, Dataset, Features, Value
@@ -69,11 +68,6 @@ def write_like_r(path: Path) -> None:
     path.write_text('"";"text";"label"\n' + "\n".join(lines) + "\n")
 
 
-def as_dataset() -> Dataset:
-    features = Features({"text": Value("string"), "label": Value("string")})
-    return Dataset.from_pandas(FRAME, features=features, preserve_index=False)
-
-
 PROGRAMS: dict[str, tuple[str, Write]] = {
     "pandas": ("a.csv", lambda path: FRAME.to_csv(path, index=False)),
     "pandas with an index": ("a.csv", lambda path: FRAME.to_csv(path)),
@@ -103,11 +97,6 @@ PROGRAMS: dict[str, tuple[str, Write]] = {
     ),
     "pandas, Parquet": ("a.parquet", lambda path: FRAME.to_parquet(path)),
     "pandas, Parquet with an index": ("a.PARQUET", lambda path: FRAME.set_axis(list("abcdef")).to_parquet(path)),
-    "datasets, CSV": ("a.csv", lambda path: as_dataset().to_csv(path)),
-    "datasets, JSON": ("a.jsonl", lambda path: as_dataset().to_json(path)),
-    "datasets, a JSON list": ("a.json", lambda path: as_dataset().to_json(path, lines=False)),
-    "datasets, Parquet": ("a.parquet", lambda path: as_dataset().to_parquet(path)),
-    "polars": ("a.csv", lambda path: FRAME.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)),
     "Excel": ("a.csv", excel()),
     "Excel in Germany": ("a.csv", excel(delimiter=";")),
     "Excel with its own first line": ("a.csv", excel(delimiter=";", first_line="sep=;\r\n")),
@@ -320,11 +309,6 @@ def truncated_gzip() -> bytes:
 
 
 BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
-    "R without a name for the names of the rows": (
-        "a.csv",
-        '"text","label"\n"1","a","good"\n"2","b","bad"\n',
-        r"a\.csv line 2 .* header \(2\), got 3\. ",
-    ),
     "gzip without .gz": ("a.csv", truncated_gzip(), r"^a\.csv contains null bytes, .* correct its suffix \(\.gz, "),
     ".gz without gzip": ("a.csv.gz", "text,label\n", r"^a\.csv\.gz is not a complete gzip file \(Not a gzipped file"),
     "truncated gzip": ("a.csv.gz", truncated_gzip(), r"^a\.csv\.gz is not a complete gzip file .*again\.$"),
@@ -332,7 +316,6 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
     "an empty file in gzip": ("a.csv.gz", gzip.compress(b""), r"a\.csv\.gz is empty"),
     "compressed Parquet": ("a.parquet.gz", gzip.compress(b"PAR1"), r"a\.parquet\.gz has an unsupported suffix"),
     "Excel": ("a.xlsx", b"PK\x03\x04", r"a\.xlsx is a spreadsheet\. .*CSV UTF-8.*read_excel"),
-    "LibreOffice": ("A.ODS", b"PK\x03\x04", r"A\.ODS is a spreadsheet\. .*CSV UTF-8"),
     "a list of lists": (
         "a.json",
         FRAME.to_json(orient="values"),
@@ -401,20 +384,8 @@ def test_droppings_of_systems_and_editors_are_not_data(directory: str, caplog: p
 
 
 def test_droppings_do_not_mark_a_stage_as_outdated(tmp_path: Path) -> None:
-    def dvc(*arguments: str) -> str:
-        return subprocess.check_output(["dvc", *arguments], text=True)
-
-    stage = {"cmd": "python -c \"open('out', 'w')\"", "deps": ["data/custom"], "outs": ["out"]}
     shutil.copy(ROOT / ".dvcignore", tmp_path)
-    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": {"read": stage}}))
-    Path("data/custom/train").mkdir(parents=True)
-    Path("data/custom/train/a.csv").write_text("text,label\n")
-    dvc("init", "--quiet", "--no-scm")
-    dvc("repro", "--quiet")
-    for name in DROPPINGS:
-        for path in (Path("data/custom", name), Path("data/custom/train", name)):
-            path.parent.mkdir(exist_ok=True)
-            path.touch()
-    assert "up to date" in dvc("status")
-    Path("data/custom/train/b.csv").touch()
-    assert "data/custom" in dvc("status")
+    subprocess.run(["dvc", "init", "--quiet", "--no-scm"], check=True)
+    droppings = [f"{directory}/{name}" for directory in ("data/custom", "data/custom/train") for name in DROPPINGS]
+    command = ["dvc", "check-ignore", *droppings, "data/custom/train/a.csv"]
+    assert subprocess.check_output(command, text=True).splitlines() == droppings
