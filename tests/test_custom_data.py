@@ -390,6 +390,10 @@ def test_regression_and_multi_label_rows_can_contradict_but_unlabeled_rows_canno
             {"train.csv": csv([("", label) for _, label in TEXTS])}, {"on_missing": "drop"},
             r'^train: dropped rows without a text in "text": 40 of 40',
         ),
+        (
+            {"train.csv": csv(TEXTS), "dev.csv": csv([("a", ""), ("b", "")])}, {"on_missing": "drop"},
+            r"^validation: dropped rows without a label: 2 of 2 \(100\.0%\)",
+        ),
     ],
 )  # fmt: skip
 def test_a_split_that_would_be_empty_is_rejected(
