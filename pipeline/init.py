@@ -89,7 +89,7 @@ from pipeline.core.paths import RAW
 from pipeline.core.task import Task, read_task
 from pipeline.core.yaml12 import load_yaml
 from pipeline.evaluation.metrics import with_compared_metrics, with_selection_metric
-from pipeline.onboarding.description import describe_columns, describe_labels, describe_splits
+from pipeline.onboarding.description import describe_columns, describe_labels
 from pipeline.onboarding.params_file import edit_values
 from pipeline.onboarding.placement import write_data
 from pipeline.onboarding.profile import choose_columns, profile
@@ -111,8 +111,10 @@ def init(source: str, options: Namespace) -> None:
     """Describe the data, try it out in a temporary directory, and write it into the repository.
 
     Raises:
-        UserError: The data cannot be used, or files are in the way. Nothing is written then.
+        UserError: The data cannot be used, an option does not apply to it, or files are in the way. Nothing is written
+            then.
     """
+    _require_matching_options(source, options)
     before = load_params()
     _print(f"Looking at {source}")
     if source.startswith(_HUB):
@@ -150,6 +152,14 @@ def init(source: str, options: Namespace) -> None:
         return
     write_data(text, data.files, options.link, options.fresh)
     _print_next_steps(before, bool(data.files), options.fresh)
+
+
+def _require_matching_options(source: str, options: Namespace) -> None:
+    """Raise UserError if an option is for another type of source."""
+    parser, is_hub = options_parser(), source.startswith(_HUB)
+    for name in ("delimiter", "encoding", "header", "link") if is_hub else ("config", "splits"):
+        if getattr(options, name) != parser.get_default(name):
+            raise UserError(f"--{name} is only for {'files' if is_hub else 'datasets of the Hub'}. Leave it out.")
 
 
 def _parse_splits(text: str | None) -> dict[str, str] | None:
@@ -231,7 +241,7 @@ def _trial_run(directory: Path, data: UserData, text: str) -> tuple[Task, DataCa
         raise UserError(" ".join([with_sources(str(error)), *remedies])) from None
     task, card = read_task(directory / RAW, "download"), read_data_card(directory / RAW)
     _print("", "The download stage of a run will say:", *(f"  {with_sources(line)}" for line in log))
-    _print("", describe_splits(data.splits, task), "", *describe_labels(task, card))
+    _print("", *describe_labels(task, card))
     return task, card
 
 

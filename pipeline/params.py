@@ -387,6 +387,7 @@ def _explain_unknown(name: str, section: str, keys: list[str]) -> str:
 _NOUNS = {"integer": "whole number", "number": "number", "string": "string"}
 _LIMITS = {
     "exclusiveMinimum": "greater than", "minimum": "of at least", "exclusiveMaximum": "below", "maximum": "at most",
+    "minLength": "of at least", "maxLength": "at most",
 }  # fmt: skip
 
 
@@ -412,7 +413,8 @@ def describe(schema: dict[str, Any], plural: bool = False) -> str:
             return f"a mapping to {describe(values, plural=True)}" if isinstance(values, dict) else "a section of keys"
     noun = _NOUNS.get(schema.get("type", ""), "value")
     limits = [f"{words} {schema[limit]:,}" for limit, words in _LIMITS.items() if limit in schema]
-    return " ".join([f"{noun}s" if plural else f"a {noun}", " and ".join(limits)]).rstrip()
+    unit = "characters" if "maxLength" in schema else ""
+    return " ".join(filter(None, [f"{noun}s" if plural else f"a {noun}", " and ".join(limits), unit]))
 
 
 def _mistake(key: str, requirement: str, value: Any) -> ValueError:

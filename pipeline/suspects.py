@@ -132,6 +132,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if (arguments.group is None) == (arguments.apply is None):
         parser.error("name a fold group, or a file with --apply")
+    if arguments.group and arguments.out != parser.get_default("out"):
+        parser.error("--out is only for --apply")
     with as_command():
         if arguments.apply:
             apply_verdicts(arguments.apply, arguments.out)

@@ -33,6 +33,7 @@ from pipeline.sources import demo
 
 ROOT = Path(__file__).parents[1]
 PARAMS = ROOT / "tests" / "params.yaml"  # the project's params.yaml may contain the values of an experiment
+_TREE = yaml.safe_load(PARAMS.read_text())
 # The stages must not see the user's mirrors. TESTS_MRPC passes MRPC_MIRROR on to pytest's worker processes.
 MRPC = Path(
     os.environ.setdefault("TESTS_MRPC", os.environ.get("MRPC_MIRROR", str(ROOT.parent / "shared/mrpc")))
@@ -84,9 +85,9 @@ def edit(path: Path, key: str, text: Any) -> None:
 
 
 def data_params(**changes: Any) -> DataParams:
-    """Return the `data` section of tests/params.yaml with some values changed."""
-    tree = yaml.safe_load(PARAMS.read_text())
-    return parse_params({**tree, "data": {**tree["data"], **changes}}).data
+    """Return the `data` section of tests/params.yaml with some values changed. Other keys of `split` stay."""
+    split = {**_TREE["data"]["split"], **changes.pop("split", {})}
+    return parse_params({**_TREE, "data": {**_TREE["data"], **changes, "split": split}}).data
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -102,6 +103,11 @@ def _survive_closed_pipes() -> Iterator[None]:
     handler = signal.getsignal(signal.SIGPIPE)
     yield
     signal.signal(signal.SIGPIPE, handler)
+
+
+@pytest.fixture
+def work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")

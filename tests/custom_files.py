@@ -9,16 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
-from conftest import PARAMS
+from conftest import data_params
 
 from pipeline.download import download
-from pipeline.params import DataParams, parse_params
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.custom import load_custom
 
 WORDS = ["night", "river", "stone", "paper", "green", "seven", "quiet", "order", "music", "field"]
-TREE = yaml.safe_load(PARAMS.read_text())
 
 
 def rows(count: int, labels: list[Any], seed: int = 0) -> list[tuple[str, Any]]:
@@ -57,16 +54,10 @@ def write_files(files: Mapping[str, str | bytes]) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def custom_params(**changes: Any) -> DataParams:
-    """Return the `data` section for custom files. A change to `split` keeps its other keys."""
-    split = {**TREE["data"]["split"], **changes.pop("split", {})}
-    return parse_params({**TREE, "data": {**TREE["data"], "task": "custom", "split": split, **changes}}).data
-
-
 def load_files(files: Mapping[str, str | bytes], **changes: Any) -> Corpus:
     """Write the files to data/custom and read them as download does."""
     write_files(files)
-    return load_custom(custom_params(**changes))
+    return load_custom(data_params(task="custom", **changes))
 
 
 def examples(corpus: Corpus, split: str) -> list[dict[str, Any]]:
@@ -76,7 +67,7 @@ def examples(corpus: Corpus, split: str) -> list[dict[str, Any]]:
 def download_custom(files: Mapping[str, str | bytes], **changes: Any) -> Path:
     """Write the files to data/custom, run download and return its output directory."""
     write_files(files)
-    download(Path("data/raw"), custom_params(**changes))
+    download(Path("data/raw"), data_params(task="custom", **changes))
     return Path("data/raw")
 
 

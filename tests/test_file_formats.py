@@ -13,27 +13,24 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from conftest import ROOT
 from custom_files import jsonl, load_files, rows
 from datasets import ClassLabel, Dataset, Features, Value
 
 from pipeline.core.messages import UserError
+from pipeline.onboarding.header import guess_header
 from pipeline.sources.files import find_files
-from pipeline.tabular.file_format import FileFormat, detect_delimiter, guess_header, read_head
+from pipeline.tabular.file_format import FileFormat, detect_delimiter, read_head
 from pipeline.tabular.opening import RowError
 from pipeline.tabular.reading import ColumnSelection, read_file
+
+pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
 
 TEXTS = ["Good; very good, really", 'He said "no" | and left', "Früh am Abend", "two\nlines", "NA", "It's 5 o'clock"]
 LABELS = ["good", "bad", "007", "bad", "good", "good"]
 FRAME = pd.DataFrame({"text": TEXTS, "label": LABELS})
 NO_HEADER = FileFormat(header=False)
 Write = Callable[[Path], Any]
-
-
-@pytest.fixture(autouse=True)
-def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def read(path: Path, file_format: FileFormat = FileFormat(), **selection: Any) -> list[dict[str, Any]]:  # noqa: B008
@@ -71,15 +68,6 @@ def write_like_r(path: Path) -> None:
     path.write_text('"";"text";"label"\n' + "\n".join(lines) + "\n")
 
 
-def write_orient(orient: Any) -> Write:
-    return lambda path: FRAME.to_json(path, orient=orient)
-
-
-def as_dataset() -> Dataset:
-    features = Features({"text": Value("string"), "label": Value("string")})
-    return Dataset.from_pandas(FRAME, features=features, preserve_index=False)
-
-
 PROGRAMS: dict[str, tuple[str, Write]] = {
     "pandas": ("a.csv", lambda path: FRAME.to_csv(path, index=False)),
     "pandas with an index": ("a.csv", lambda path: FRAME.to_csv(path)),
@@ -95,27 +83,20 @@ PROGRAMS: dict[str, tuple[str, Write]] = {
     "pandas, JSON lines": ("a.jsonl", lambda path: FRAME.to_json(path, orient="records", lines=True)),
     "pandas, JSON lines in a .json": ("a.json", lambda path: FRAME.to_json(path, orient="records", lines=True)),
     "pandas, compressed JSON lines": ("a.jsonl.gz", lambda path: FRAME.to_json(path, orient="records", lines=True)),
-    **{
-        f"pandas, {orient} in JSON": ("a.json", write_orient(orient))
-        for orient in ("records", "columns", "split", "table")
-    },
+    "pandas, a JSON list": ("a.json", lambda path: FRAME.to_json(path, orient="records")),
+    "pandas, columns in JSON": ("a.json", lambda path: FRAME.to_json(path)),
     "pandas, indented columns": ("a.Json", lambda path: FRAME.to_json(path, indent=2)),
     "pandas, columns and a text index": (
         "a.json",
         lambda path: FRAME.set_axis([f"id{number}" for number in range(len(FRAME))]).to_json(path),
     ),
-    "pandas, compressed JSON": ("a.json.gz", lambda path: FRAME.to_json(path, orient="split")),
+    "pandas, compressed JSON": ("a.json.gz", lambda path: FRAME.to_json(path)),
     "the answer of a web service": (
         "a.json",
         lambda path: path.write_text(json.dumps({"data": FRAME.to_dict("records"), "next": None}, indent=1)),
     ),
     "pandas, Parquet": ("a.parquet", lambda path: FRAME.to_parquet(path)),
     "pandas, Parquet with an index": ("a.PARQUET", lambda path: FRAME.set_axis(list("abcdef")).to_parquet(path)),
-    "datasets, CSV": ("a.csv", lambda path: as_dataset().to_csv(path)),
-    "datasets, JSON": ("a.jsonl", lambda path: as_dataset().to_json(path)),
-    "datasets, a JSON list": ("a.json", lambda path: as_dataset().to_json(path, lines=False)),
-    "datasets, Parquet": ("a.parquet", lambda path: as_dataset().to_parquet(path)),
-    "polars": ("a.csv", lambda path: FRAME.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)),
     "Excel": ("a.csv", excel()),
     "Excel in Germany": ("a.csv", excel(delimiter=";")),
     "Excel with its own first line": ("a.csv", excel(delimiter=";", first_line="sep=;\r\n")),
@@ -131,7 +112,9 @@ def test_files_of_other_programs_give_the_same_rows(program: str, caplog: pytest
     expected = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
     assert read(Path(name)) == expected
     assert read(Path(name), keep_rest=True) == expected, "columns without a name are left out"
-    assert not caplog.messages, "no header is taken for data"
+    if ".csv" in name.lower() or ".tsv" in name.lower():
+        assert guess_header(read_head(Path(name), FileFormat()).rows())
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -196,7 +179,7 @@ def test_the_delimiter_is_the_one_that_splits_all_rows_alike(text: str, delimite
     assert detect_delimiter(text.splitlines(keepends=True), ",") == delimiter
 
 
-def test_the_users_delimiter_is_used(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_users_delimiter_is_used() -> None:
     Path("a.csv").write_text("sep=,\na,x;good\nb,y;bad\n")
     assert read(Path("a.csv"), FileFormat(";", header=False), wanted=["column_1"]) == [
         {"column_1": "a,x"}, {"column_1": "b,y"},
@@ -233,22 +216,16 @@ def test_an_error_after_excels_line_names_the_line_of_the_file() -> None:
         ("text\n", True),
     ],
 )
-def test_the_first_row_is_data_if_its_names_look_like_values(
-    content: str, has_header: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_row_is_data_if_its_names_look_like_values(content: str, has_header: bool) -> None:
     path = Path("a.tsv" if content.startswith(("I ", "What")) else "a.csv")
     path.write_text(content)
     assert guess_header(read_head(path, FileFormat()).rows()) == has_header
-    list(read_file(path, ColumnSelection([], keep_rest=True)))
-    assert [message for message in caplog.messages if "looks like data" in message] == caplog.messages
-    assert len(caplog.messages) == (not has_header)
 
 
-def test_columns_without_names_are_numbered(caplog: pytest.LogCaptureFixture) -> None:
+def test_columns_without_names_are_numbered() -> None:
     FRAME.to_csv("a.csv", index=False, header=False, sep=";")
     records = read(Path("a.csv"), NO_HEADER, wanted=["column_2", "column_1"])
     assert [(row["column_1"], row["column_2"]) for row in records] == list(zip(TEXTS, LABELS, strict=True))
-    assert not caplog.messages
 
 
 @pytest.mark.parametrize("length", [200_000, 10_000_001])
@@ -332,11 +309,6 @@ def truncated_gzip() -> bytes:
 
 
 BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
-    "R without a name for the names of the rows": (
-        "a.csv",
-        '"text","label"\n"1","a","good"\n"2","b","bad"\n',
-        r"a\.csv line 2 .* header \(2\), got 3\. ",
-    ),
     "gzip without .gz": ("a.csv", truncated_gzip(), r"^a\.csv contains null bytes, .* correct its suffix \(\.gz, "),
     ".gz without gzip": ("a.csv.gz", "text,label\n", r"^a\.csv\.gz is not a complete gzip file \(Not a gzipped file"),
     "truncated gzip": ("a.csv.gz", truncated_gzip(), r"^a\.csv\.gz is not a complete gzip file .*again\.$"),
@@ -344,7 +316,6 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
     "an empty file in gzip": ("a.csv.gz", gzip.compress(b""), r"a\.csv\.gz is empty"),
     "compressed Parquet": ("a.parquet.gz", gzip.compress(b"PAR1"), r"a\.parquet\.gz has an unsupported suffix"),
     "Excel": ("a.xlsx", b"PK\x03\x04", r"a\.xlsx is a spreadsheet\. .*CSV UTF-8.*read_excel"),
-    "LibreOffice": ("A.ODS", b"PK\x03\x04", r"A\.ODS is a spreadsheet\. .*CSV UTF-8"),
     "a list of lists": (
         "a.json",
         FRAME.to_json(orient="values"),
@@ -361,11 +332,10 @@ BAD_FILES: dict[str, tuple[str, bytes | str, str]] = {
         '{"text": {"0": "a", "0": "b"}, "label": {"0": "x"}}',
         r"the key '0' occurs more than once",
     ),
-    "a column twice": ("a.json", '{"columns": ["text", "text"], "data": [["a", "b"]]}', r'2 columns named "text"'),
-    "a row with too few values": (
+    "lists of values": (
         "a.json",
-        '{"columns": ["text", "label"], "data": [["a", "b"], ["c"]]}',
-        r"a\.json row 1 must be a list of 2 values.*got \['c'\]",
+        FRAME.to_json(orient="split"),
+        r"a\.json row 0 must be a JSON object with the columns as keys, got \['Good",
     ),
     "an ambiguous delimiter": (
         "a.csv",
@@ -414,20 +384,8 @@ def test_droppings_of_systems_and_editors_are_not_data(directory: str, caplog: p
 
 
 def test_droppings_do_not_mark_a_stage_as_outdated(tmp_path: Path) -> None:
-    def dvc(*arguments: str) -> str:
-        return subprocess.check_output(["dvc", *arguments], text=True)
-
-    stage = {"cmd": "python -c \"open('out', 'w')\"", "deps": ["data/custom"], "outs": ["out"]}
     shutil.copy(ROOT / ".dvcignore", tmp_path)
-    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": {"read": stage}}))
-    Path("data/custom/train").mkdir(parents=True)
-    Path("data/custom/train/a.csv").write_text("text,label\n")
-    dvc("init", "--quiet", "--no-scm")
-    dvc("repro", "--quiet")
-    for name in DROPPINGS:
-        for path in (Path("data/custom", name), Path("data/custom/train", name)):
-            path.parent.mkdir(exist_ok=True)
-            path.touch()
-    assert "up to date" in dvc("status")
-    Path("data/custom/train/b.csv").touch()
-    assert "data/custom" in dvc("status")
+    subprocess.run(["dvc", "init", "--quiet", "--no-scm"], check=True)
+    droppings = [f"{directory}/{name}" for directory in ("data/custom", "data/custom/train") for name in DROPPINGS]
+    command = ["dvc", "check-ignore", *droppings, "data/custom/train/a.csv"]
+    assert subprocess.check_output(command, text=True).splitlines() == droppings

@@ -11,31 +11,11 @@ from pipeline.core.messages import UserError
 from pipeline.sources.fetch import file_sha256
 from pipeline.tabular.reading import ColumnSelection, read_file
 
+pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
+
 FEW = rows(40, ["good", "bad"])
 CSV = csv(FEW)
 FIXED = {"type": "fixed"}
-
-
-@pytest.fixture(autouse=True)
-def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-FORMATS: dict[str, str | bytes] = {
-    "train.csv": CSV,
-    "train.tsv": CSV.replace(",", "\t"),
-    "train.jsonl": jsonl(FEW),
-    "train.json": json.dumps([{"text": text, "label": label} for text, label in FEW], indent=1),
-    "train.parquet": parquet(FEW, row_group_size=7),
-    "train/a.jsonl": jsonl(FEW),
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_file_format_gives_the_same_rows(name: str) -> None:
-    corpus = load_files({name: FORMATS[name]}, split={"type": "hash"})
-    table = {row["idx"]: (row["text"], row["label"]) for split in corpus.splits for row in examples(corpus, split)}
-    assert table == {number: (text, ["bad", "good"].index(label)) for number, (text, label) in enumerate(FEW)}
 
 
 @pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
@@ -75,18 +55,8 @@ def test_wrong_shard_numbers_are_an_error(numbers: list[int], total: int, messag
         load_files({**{f"train/{name}": content for name, content in shards.items()}, "dev.csv": CSV}, split=FIXED)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"\xef\xbb\xbf" + CSV.encode(),
-        CSV.replace("\n", "\r\n").encode(),
-        csv(FEW, "text , label").encode(),
-        CSV.replace("\n", "\n\n", 5).encode(),
-    ],
-    ids=["BOM", "CRLF", "spaces in the header", "blank lines"],
-)
-def test_harmless_variations_of_csv_change_nothing(text: bytes) -> None:
-    corpus = load_files({"train.csv": text, "dev.csv": CSV}, split=FIXED)
+def test_spaces_around_the_names_of_columns_are_ignored() -> None:
+    corpus = load_files({"train.csv": csv(FEW, "text , label"), "dev.csv": CSV}, split=FIXED)
     assert examples(corpus, "train") == examples(corpus, "validation")
 
 
@@ -97,11 +67,6 @@ def test_a_blank_line_is_an_empty_text_only_if_the_file_has_a_single_column(cont
     Path("new.csv").write_text(content)
     batches = list(read_file(Path("new.csv"), ColumnSelection(["text"])))
     assert [text for batch in batches for text in batch.columns["text"]] == texts
-
-
-def test_quotes_commas_and_line_breaks_in_a_field_are_kept() -> None:
-    corpus = load_files({"train.csv": CSV, "dev.csv": CSV + '"He said ""no"",\nand left",good\n'})
-    assert examples(corpus, "validation")[-1]["text"] == 'He said "no",\nand left'
 
 
 @pytest.mark.parametrize("column", ["<text>", "[SEP]", "{{prompt}}", "<html_body>", "PAR1"])
@@ -116,7 +81,6 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.csv": csv(FEW, "text,lable")},
         r'train\.csv has no column "label"\. .*: text, lable\. Did you mean "lable"\? Name ',
     ),
-    "colons": ({"train.csv": CSV.replace(",", ":")}, r'train\.csv has no column "text"\. .*: text:label\.'),
     "a duplicate column": (
         {"train.csv": csv([(*row, 1) for row in FEW], "text,label,label")},
         r'2 columns named "label"\. Rename',
@@ -135,16 +99,8 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
     ),
     "a missing directory": ({}, r"data\.directory: data/custom does not exist"),
     "an unsupported suffix": ({"train.txt": "x"}, r"train\.txt has an unsupported suffix\. Save .* \.csv"),
-    "Windows-1252": (
-        {"train.csv": CSV.encode() + "café,good\n".encode("cp1252")},
-        r"train\.csv line 42 contains the byte 0xe9, .* not valid in utf-8\. .*data\.encoding .*--encoding cp1252",
-    ),
     "too few fields": ({"train.tsv": CSV.replace(",", "\t") + "a\n"}, r"train\.tsv line 42 .*, got 1\. .*quotes"),
     "an unclosed quote": ({"train.csv": CSV + '"a\nb,good\n'}, r"train\.csv line 42 cannot be read .*double quotes"),
-    "an unescaped quote": (
-        {"train.csv": CSV + '"a" b,good\n'},
-        r"train\.csv line 42 cannot be read .*double the quotes",
-    ),
     "a line that is not JSON": (
         {"train.jsonl": jsonl(FEW) + "{'a': 1}\n"},
         r"train\.jsonl line 41 cannot be read as JSON: .*\. Write",
@@ -153,18 +109,8 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
         {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": "good", "text": "b"}\n'},
         r"train\.jsonl line 41 cannot be read as JSON: the key 'text' occurs more than once\. Write",
     ),
-    "a duplicate key in a list": (
-        {"train.json": '[{"text": "a", "text": "b"}]'},
-        r"train\.json cannot be read as JSON: the key 'text' occurs more than once\. Write",
-    ),
     "a line that is not an object": ({"train.jsonl": jsonl(FEW) + "[1]\n"}, r"jsonl line 41 .*object.*, got \[1\]\."),
     "an incomplete list": ({"train.json": "[{}, "}, r"train\.json cannot be read as JSON: .*\. Write a list"),
-    "Parquet saved as CSV": ({"train.csv": parquet(FEW)}, r"train\.csv contains null bytes, so it is not utf-8 text"),
-    "a web page saved as CSV": (
-        {"train.csv": "<!DOCTYPE html>\n<html><body>404</body></html>\n"},
-        r'train\.csv has no column "text"\. Its columns are: <!DOCTYPE html>\.',
-    ),
-    "JSON saved as CSV": ({"train.csv": jsonl(FEW)}, r'train\.csv has no column "text"\. Its columns are: {"text": '),
     "a truncated Parquet file": (
         {"train.parquet": parquet(FEW)[:300]},
         r"train\.parquet is not a complete Parquet.*\. Write",
@@ -179,14 +125,6 @@ BAD_FILES: dict[str, tuple[dict[str, str | bytes], str]] = {
     "a list as a text": (
         {"train.jsonl": '{"text": [1], "label": "a"}\n' + jsonl(FEW)},
         r'jsonl line 1 has \[1\] in column "text", which is not text\. Correct',
-    ),
-    "an object as a label": (
-        {"train.jsonl": jsonl(FEW) + '{"text": "a", "label": {}}\n'},
-        r"jsonl line 41: \"label\" is \{\}\. .*string",
-    ),
-    "an unpaired surrogate": (
-        {"train.jsonl": '{"text": "\\ud83d", "label": "good"}\n' + jsonl(FEW)},
-        r'train\.jsonl line 1 has .*ud83d.* in column "text", .*\. Correct',
     ),
 }
 

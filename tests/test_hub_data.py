@@ -1,5 +1,6 @@
 """Datasets of the Hub: from a local server with the real client, and from a mirror directory."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hub import Hub
 from pipeline.check import check
 from pipeline.core.messages import UserError
 from pipeline.download import download
+from pipeline.onboarding.user_data import read_hub
 from pipeline.params import Params
 from pipeline.pin import main as pin_command
 from pipeline.sources.corpus import Corpus
@@ -81,14 +83,22 @@ def test_validation_and_test_are_made_from_train(hub: Hub) -> None:
     corpus = load()
     assert [len(corpus.splits[split]) for split in ("train", "validation", "test")] == [32, 4, 4]
     with pytest.raises(UserError, match=rf"{NAME}@\w+ has no validation split.*Add one"):
-        load(split={**data_params(task="custom").split.model_dump(), "type": "fixed"})
+        load(split={"type": "fixed"})
+
+
+def test_a_field_inside_objects_can_be_the_text(hub: Hub) -> None:
+    lines = [{"review": {"text": text, "by": None}, "label": label} for text, label in TEXTS]
+    publish(hub, {"train.jsonl": "".join(json.dumps(line) + "\n" for line in lines)})
+    assert list(read_hub(PINNED, None, None).train) == ["review.text", "review.by", "label"]
+    splits = load(text_column_names=["review.text"]).splits.values()
+    assert {text for rows in splits for text in rows["review.text"]} == {text for text, _ in TEXTS}
 
 
 def test_fields_of_csv_files_stay_as_they_are(hub: Hub) -> None:
     """`load_dataset` reads "NA" and "None" as missing, and 007 as 7."""
     texts = [("NA", "007"), ("None", "010"), ("007", "007"), *((text, "010") for text, _ in TEXTS)]
     publish(hub, {"train.csv": csv(texts), "validation.csv": csv([("null", "007"), ("1.0", "010")])})
-    corpus = load(split={**data_params(task="custom").split.model_dump(), "type": "fixed"})
+    corpus = load(split={"type": "fixed"})
     assert corpus.task.labels == ["007", "010"]
     assert [row["text"] for row in examples(corpus, "train")[:3]] == ["NA", "None", "007"]
     assert [row["text"] for row in examples(corpus, "validation")] == ["null", "1.0"]

@@ -17,12 +17,9 @@ from pipeline.params import load_params
 from pipeline.sources.corpus import Corpus
 from pipeline.sources.custom import load_custom
 
+pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
+
 SEVERAL = "multi_label_classification"
-
-
-@pytest.fixture(autouse=True)
-def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def labels_by_row(corpus: Corpus) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,9 @@ from pipeline.core.data_card import read_data_card
 from pipeline.core.messages import UserError
 from pipeline.sources.corpus import Corpus
 
+pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
+
 SPLITS = ("train", "validation", "test")
-
-
-@pytest.fixture(autouse=True)
-def _work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def indices_by_split(corpus: Corpus) -> dict[str, list[int]]:

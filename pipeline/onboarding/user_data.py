@@ -11,12 +11,13 @@ import pandas as pd
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
+from pipeline.onboarding.header import guess_header
 from pipeline.sources.fetch import mirror_directory, pin_dataset
 from pipeline.sources.files import find_files, split_from_name
 from pipeline.sources.hub_data import choose_splits, dataset_batches, load_splits
 from pipeline.sources.label_values import label_values
 from pipeline.sources.raw_rows import require_rows
-from pipeline.tabular.file_format import FileFormat, guess_header, read_head
+from pipeline.tabular.file_format import FileFormat, read_head
 from pipeline.tabular.opening import data_stem, data_suffix, is_compressed
 from pipeline.tabular.reading import FORMATS, Batch, ColumnSelection, check_file, read_file
 
@@ -31,13 +32,11 @@ class UserData(NamedTuple):
 
     Attributes:
         train: The rows of train, with all columns. Numbers of classes are replaced by the names of the classes.
-        splits: The splits that exist.
         files: Where each file goes, and where it comes from.
         values: Values of the section `data` of params.yaml that say where the data is.
     """
 
     train: pd.DataFrame
-    splits: list[str]
     files: dict[Path, Path]
     values: dict[str, Any]
 
@@ -84,7 +83,7 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         "encoding": file_format.encoding,
         "header": file_format.header,
     }
-    return UserData(train, list(paths), files, values)
+    return UserData(train, files, values)
 
 
 def _table(batches: Iterable[Batch], source: Path | str) -> pd.DataFrame:
@@ -130,7 +129,7 @@ def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) ->
     source = f"{dataset} {names[TRAIN]}"
     train = _table(dataset_batches(source, available[names[TRAIN]], ColumnSelection([], keep_rest=True)), source)
     values = {"task": "hub", "name": None, "dataset": pinned, "config": config, "splits": splits}
-    return UserData(train, list(names), {}, values)
+    return UserData(train, {}, values)
 
 
 def earlier_files() -> list[Path]:
@@ -146,15 +145,9 @@ def _belongs_to_split(path: Path) -> bool:
 
 
 def require_room(files: dict[Path, Path], force: bool) -> None:
-    """Raise UserError if earlier files are in data/custom and `force` is not set, or if a new file is already there.
-
-    Also raise it if `find_files` would reject another file there.
-    """
+    """Raise UserError if earlier files are in data/custom and `force` is not set, or if a new file is already there."""
     if not files:
         return
-    candidates = [path for path in sorted(CUSTOM.glob("*")) if path.suffix != ".dvc" and split_from_name(path)]
-    if unreadable := [path.name for path in candidates if not _belongs_to_split(path)]:
-        raise UserError(f"{CUSTOM} has {listing(unreadable)}, with the name of a split. Move it to another directory.")
     if any(CUSTOM.resolve() in source.resolve().parents for source in files.values()):
         raise UserError(f"The files are already in {CUSTOM}. Move them to another directory first.")
     if (earlier := earlier_files()) and not force:

@@ -220,8 +220,11 @@ def choose_splits(name: str, available: Sequence[str], splits: dict[str, str] | 
 
 
 def dataset_batches(source: str, rows: Dataset, columns: ColumnSelection) -> Iterator[Batch]:
-    """Yield the rows of a split in batches. Errors about a row name `source` and the number of the row."""
-    path = Path(source)
+    """Yield the rows of a split in batches. Errors about a row name `source` and the number of the row.
+
+    A field inside the objects of a column is a column with a name such as "review.text".
+    """
+    path, rows = Path(source), rows.flatten()
     rows = rows.select_columns(columns.select(path, rows.column_names))
     for start in range(0, len(rows), _ROWS):
         batch = rows[start : start + _ROWS]

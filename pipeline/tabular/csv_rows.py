@@ -4,18 +4,15 @@ import csv
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from pipeline.core.messages import UserError, log
-from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, guess_header, take_head
-from pipeline.tabular.opening import OnError, RowError, decoded_lines, open_text
+from pipeline.tabular.file_format import DELIMITERS, FileFormat, Head, take_head
+from pipeline.tabular.opening import OnError, RowError, Rows, decoded_lines, open_text
 
 _REMEDY = 'enclose it in double quotes and double the quotes inside it: "He said ""yes""."'
 
 
-def csv_rows(
-    path: Path, file_format: FileFormat, select: Callable[[list[str]], list[str]], on_error: OnError
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def csv_rows(path: Path, file_format: FileFormat, select: Callable[[list[str]], list[str]], on_error: OnError) -> Rows:
     """Yield the rows of a CSV or TSV file, with the line on which each row starts.
 
     Blank lines are skipped. In a file with only one column, a blank line before the last row is an empty field.
@@ -30,12 +27,6 @@ def csv_rows(
     with open_text(path, file_format.encoding, newline="") as file:
         lines = decoded_lines(path, file, file_format.encoding)
         head = take_head(path, lines, file_format)
-        if file_format.header and not guess_header(head.rows()):
-            log.warning(
-                "%s: the first row looks like data instead of names of columns. If so, set data.header=false (in a "
-                "command, --no-header).",
-                path,
-            )
         header: list[str] = []
         selected: set[str] = set()
         blank_lines: list[int] = []

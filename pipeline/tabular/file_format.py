@@ -5,19 +5,15 @@ import csv
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
-from pipeline.tabular.column_names import PAIR_NAMES, TEXT_NAMES
 from pipeline.tabular.opening import data_suffix, decoded_lines, open_text
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", **{delimiter: delimiter for delimiter in DELIMITERS}}
 _HEAD = 100  # lines that the guesses are based on
-_LONG_NAME = 40  # in characters; longer "names" are texts if the rest of the column is as long
-_TEXT_COLUMNS = {*chain.from_iterable(TEXT_NAMES), *chain.from_iterable(PAIR_NAMES)}
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\s*', re.IGNORECASE)  # Excel's own first line
 
 # The longest field in characters. A quote that is never closed would take the rest of the file.
@@ -111,27 +107,6 @@ def detect_delimiter(lines: list[str], usual: str) -> str:
     return best
 
 
-def guess_header(rows: list[list[str]]) -> bool:
-    """Guess from the first rows of a file whether the first one contains the names of the columns.
-
-    A name that is common for text columns, such as "text", decides that it does. So do the numbers from 0, because
-    pandas writes them for columns without names. Otherwise, any of these decides that it does not: a name that is a
-    number, a name that is also a value of its column, or a name of more than 40 characters above values that are mostly
-    as long. Empty names say nothing.
-    """
-    names = [name.strip() for name in rows[0]] if rows else []
-    if not any(names):
-        return False
-    if names == [str(number) for number in range(len(names))] or _TEXT_COLUMNS & {name.lower() for name in names}:
-        return True
-    for column, name in enumerate(names):
-        values = [row[column].strip() for row in rows[1:] if len(row) == len(names)]
-        long = len(name) > _LONG_NAME and len(values) > 0 and median(map(len, values)) > _LONG_NAME
-        if name and (_is_number(name) or name in values or long):
-            return False
-    return True
-
-
 def _split(lines: list[str], delimiter: str) -> list[list[str]]:
     """Split lines into rows of fields, without blank lines. Return an empty list if a field is too long."""
     with suppress(csv.Error):
@@ -145,11 +120,3 @@ def _fit(rows: list[list[str]]) -> float:
         return 0
     widths = [len(row) for row in rows]
     return widths.count(widths[0]) / len(widths)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

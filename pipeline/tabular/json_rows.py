@@ -7,9 +7,7 @@ from typing import Any
 
 from pipeline.core.messages import UserError
 from pipeline.core.text import literal
-from pipeline.tabular.opening import OnError, RowError, data_suffix, decoded_lines, open_text
-
-JsonRows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
+from pipeline.tabular.opening import OnError, RowError, Rows, data_suffix, decoded_lines, open_text
 
 
 def is_document(path: Path, encoding: str) -> bool:
@@ -28,7 +26,7 @@ def is_document(path: Path, encoding: str) -> bool:
         return next(remaining, None) is None
 
 
-def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnError) -> JsonRows:
+def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnError) -> Rows:
     """Yield the object on each line with the number of the line. The lines must come from `open_text`."""
     for number, line in enumerate(decoded_lines(path, lines, encoding), 1):
         if line.isspace():
@@ -44,7 +42,7 @@ def json_lines(path: Path, lines: Iterable[str], encoding: str, on_error: OnErro
                 yield number, value
 
 
-def document_rows(path: Path, encoding: str, on_error: OnError) -> JsonRows:
+def document_rows(path: Path, encoding: str, on_error: OnError) -> Rows:
     """Yield the rows of a file that contains a single value, with their numbers from 0. It is loaded into memory."""
     with open_text(path, encoding, newline="\n") as lines:
         text = "".join(decoded_lines(path, lines, encoding))
@@ -66,33 +64,14 @@ def _require_object(where: str, value: Any, on_error: OnError) -> bool:
 
 
 def _table(path: Path, document: Any) -> Iterable[Any]:
-    """Return the rows of a list, of {"data": [...]}, or of an orientation of pandas' `DataFrame.to_json`."""
+    """Return the rows of a list, of {"data": [...]}, or of what pandas' `DataFrame.to_json` writes by default."""
     if isinstance(document, list):
         return document
     if isinstance(document, dict) and isinstance(rows := document.get("data"), list):
-        if isinstance(names := document.get("columns"), list):  # orient="split"
-            return _named_rows(path, [str(name) for name in names], rows)
-        if "schema" in document:  # orient="table", in which the index without a name is called "index"
-            return [_without_index(row) for row in rows]
         return rows
     if document and isinstance(document, dict) and all(isinstance(value, dict) for value in document.values()):
-        return _rows_of_columns(path, document)  # orient="columns"
+        return _rows_of_columns(path, document)
     return [document]
-
-
-def _named_rows(path: Path, names: list[str], rows: list[Any]) -> Iterator[dict[str, Any]]:
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f'{path} has {names.count(repeated)} columns named "{repeated}". Rename all but one.')
-    for number, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != len(names):
-            raise UserError(
-                f"{path} row {number} must be a list of {len(names)} values, one for each column, got {literal(row)}."
-            )
-        yield dict(zip(names, row, strict=True))
-
-
-def _without_index(row: Any) -> Any:
-    return {name: value for name, value in row.items() if name != "index"} if isinstance(row, dict) else row
 
 
 def _rows_of_columns(path: Path, columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:

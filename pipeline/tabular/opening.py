@@ -29,6 +29,7 @@ class RowError(UserError):
         self.where, self.why, self.row = where, why, row
 
 
+Rows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
 OnError = Callable[[RowError], None]
 
 

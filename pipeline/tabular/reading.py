@@ -22,6 +22,7 @@ from pipeline.tabular.opening import (
     LONE_SURROGATE,
     OnError,
     RowError,
+    Rows,
     data_suffix,
     is_compressed,
     open_bytes,
@@ -37,9 +38,6 @@ _ROWS = 1 << 15  # rows per batch
 _HEAD = 1 << 16  # bytes that show how a file is encoded
 # A column without a name, such as an index that pandas or R has written, or what trailing delimiters separate.
 _UNNAMED = re.compile(r"|__index_level_\d+__")
-
-
-Rows = Iterator[tuple[int, dict[str, Any]]]  # the line or number of each row, and its values by column
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class ColumnSelection(NamedTuple):
     wanted: Sequence[str]
     optional: Sequence[str] = ()
     keep_rest: bool = False
-    remedy: str = "Name one of these columns in params.yaml."
+    remedy: str = "Name one of these columns in params.yaml, or set data.header=false if these are not names."
 
     def select(self, path: Path, names: list[str], nested: Sequence[str] = ()) -> list[str]:
         """Choose the columns to read from a file. Raises UserError if one is missing or occurs more than once.

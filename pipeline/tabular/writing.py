@@ -65,19 +65,16 @@ class _CsvFile:
         self._path = path
         self._names: list[str] = []
         delimiter = "\t" if path.suffix == ".tsv" else ","
-        self._plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-        self._quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        # By default, a field with a carriage return, which also ends a line, has no quotes.
+        self._writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
 
     def write(self, columns: Columns, _: Types) -> None:
         if not self._names:
             self._names = list(columns)
-            self._plain.writerow(self._names)
+            self._writer.writerow(self._names)
         _require_columns(self._path, self._names, columns)
         for row in zip(*columns.values(), strict=True):
-            fields = [_field(value) for value in row]
-            # The csv module quotes fields with line feeds, but not fields with carriage returns, which also end a line.
-            has_return = any("\r" in field for field in fields if isinstance(field, str))
-            (self._quoted if has_return else self._plain).writerow(fields)
+            self._writer.writerow(_field(value) for value in row)
 
 
 def _field(value: Any) -> Any:
