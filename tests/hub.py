@@ -21,8 +21,6 @@ class Hub:
     Attributes:
         files: The content of each file, by "repo/revision/name". The repo of a dataset starts with "datasets/".
         branches: The commit of each branch, by "repo/branch". The default branch is main.
-        pull_requests: The author of each open pull request, by the name of the model and the number of the request.
-            Its commit is in `branches`, by "repo/refs/pr/number".
         renamed: The current name of each renamed model, by its earlier name.
         token: The token that every request must have, if set.
         status: The status of every response, if set.
@@ -35,7 +33,6 @@ class Hub:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.branches: dict[str, str] = {}
-        self.pull_requests: dict[str, dict[int, str]] = {}
         self.renamed: dict[str, str] = {}
         self.token: str | None = None
         self.status: int | None = None
@@ -112,8 +109,6 @@ def serve() -> Iterator[Hub]:
                 self.reply(hub.status, b"", {})
             elif hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
                 self.reply(401, b"", {"X-Error-Code": "GatedRepo"})
-            elif path.startswith("api/models/") and path.endswith("/discussions"):
-                self.reply(*self.discussions(path.removeprefix("api/models/").removesuffix("/discussions")))
             elif path.startswith(("api/models/", "api/datasets/")):
                 self.describe(path.removeprefix("api/").removeprefix("models/"))
             elif (content := hub.files.get(path.replace("/resolve/", "/"))) is not None:
@@ -144,21 +139,6 @@ def serve() -> Iterator[Hub]:
             if not sizes or not content:
                 return self.reply(404, b"", {"X-Error-Code": "EntryNotFound"} if sizes else {})
             self.reply(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
-
-        def discussions(self, repo: str) -> tuple[int, bytes, dict[str, str]]:
-            """Return a response with the pull requests of a model. It ignores the filters of the request."""
-            if repo not in hub.pull_requests:
-                return 403, b"", {}  # as for a model whose owner has disabled them
-            listed = [
-                {
-                    "num": number, "author": {"name": author}, "title": "Adding `safetensors` variant of this model",
-                    "status": "open", "isPullRequest": True, "createdAt": "2024-01-01T00:00:00.000Z",
-                    "repo": {"name": repo, "type": "model"},
-                }
-                for number, author in hub.pull_requests[repo].items()
-            ]  # fmt: skip
-            listing = {"count": len(listed), "start": 0, "discussions": listed}
-            return 200, json.dumps(listing).encode(), {"Content-Type": "application/json"}
 
         def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool = True) -> None:
             self.send_response(status)

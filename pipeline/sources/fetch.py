@@ -7,15 +7,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
-if TYPE_CHECKING:
-    from huggingface_hub import Discussion
-
-_CONVERSION_BOT = "SFconvertbot"  # transformers also takes safetensors from the pull requests of this account only.
 _ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
 
 
@@ -164,25 +160,6 @@ def pin_dataset(dataset: str) -> str:
     name, _, revision = dataset.partition("@")
     info = look_up(name, revision, "dataset")
     return f"{info.name}@{info.commit}"
-
-
-def newest_conversion(repo: str) -> "Discussion | None":
-    """Return the newest open pull request of the bot that converts weights to safetensors, if there is one.
-
-    Anyone can open a pull request, so the requests of other accounts are ignored.
-
-    Raises:
-        Unavailable: The Hub does not list the pull requests of the model.
-    """
-    from huggingface_hub import HfApi
-
-    with _hub_errors(f"the pull requests of {repo}"):
-        listed = HfApi().get_repo_discussions(
-            repo, author=_CONVERSION_BOT, discussion_type="pull_request", discussion_status="open"
-        )
-        # The filters apply on the server. Do not rely on them for the author, who decides whether we trust the files.
-        pull_requests = [pull_request for pull_request in listed if pull_request.author == _CONVERSION_BOT]
-    return max(pull_requests, key=lambda pull_request: pull_request.num, default=None)
 
 
 @contextmanager
