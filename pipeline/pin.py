@@ -15,7 +15,7 @@ More: docs/data_and_models.md
 from pipeline.cli import as_command, command_parser
 from pipeline.core.messages import UserError, log
 from pipeline.sources.checkpoints import files_to_copy, is_hub_name, parse_name
-from pipeline.sources.fetch import look_up, pin_dataset
+from pipeline.sources.fetch import pin_dataset, repo_info
 
 
 def pin(checkpoint: str) -> str:
@@ -27,7 +27,7 @@ def pin(checkpoint: str) -> str:
     if not is_hub_name(checkpoint):
         raise UserError(f'"{checkpoint}" is not a name on the Hub. A local directory does not need a commit.')
     name, revision = parse_name(checkpoint)
-    model = look_up(name, revision, "model")
+    model = repo_info(name, revision, "model")
     files = files_to_copy(model.files, model.name)
     log.info("%s at %s has %s", model.name, revision or model.commit, ", ".join(files))
     return f"{model.name}@{model.commit}"

@@ -23,7 +23,6 @@ class Hub:
         branches: The commit of each branch, by "repo/branch". The default branch is main.
         renamed: The current name of each renamed model, by its earlier name.
         token: The token that every request must have, if set.
-        status: The status of every response, if set.
         stall: Seconds before every response.
         corrupt: Whether to flip a bit of every body. The ETag is still the original's.
         requests: The method and path of every request so far.
@@ -35,7 +34,6 @@ class Hub:
         self.branches: dict[str, str] = {}
         self.renamed: dict[str, str] = {}
         self.token: str | None = None
-        self.status: int | None = None
         self.stall: float = 0
         self.corrupt = False
         self.requests: list[str] = []
@@ -105,9 +103,7 @@ def serve() -> Iterator[Hub]:
             hub.requests.append(f"{self.command} {self.path}")
             time.sleep(hub.stall)
             path = self.path.split("?")[0].lstrip("/")
-            if hub.status:
-                self.reply(hub.status, b"", {})
-            elif hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
+            if hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
                 self.reply(401, b"", {"X-Error-Code": "GatedRepo"})
             elif path.startswith(("api/models/", "api/datasets/")):
                 self.describe(path.removeprefix("api/").removeprefix("models/"))

@@ -11,7 +11,7 @@ import pandas as pd
 from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
-from pipeline.sources.fetch import mirror_directory, pin_dataset
+from pipeline.sources.fetch import pin_dataset
 from pipeline.sources.files import find_files, split_from_name
 from pipeline.sources.hub_data import choose_splits, dataset_batches, load_splits
 from pipeline.sources.label_values import label_values
@@ -121,9 +121,6 @@ def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) ->
     Raises:
         UserError: The dataset cannot be loaded, or it is not clear which configuration or split to use.
     """
-    directory = mirror_directory("HUB_MIRROR")
-    if directory and (directory / dataset).is_dir():
-        raise UserError(f"HUB_MIRROR has {dataset}, but does not say at which commit. Write hf://{dataset}@COMMIT.")
     pinned = dataset if _COMMIT.search(dataset) else pin_dataset(dataset)
     available = load_splits(pinned, config)
     names = choose_splits(dataset, list(available), splits)

@@ -243,8 +243,8 @@ def files_to_copy(present: Collection[str], where: str) -> list[str]:
         raise UserError(
             f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run arbitrary code, so only "
             "safetensors files are accepted. Save the model again with save_pretrained. If it is on the Hub, "
-            "look for a pull request by SFconvertbot at https://huggingface.co/NAME/discussions, look at its files, and "
-            'pin it with "python -m pipeline.pin NAME@refs/pr/NUMBER".'
+            "look for a pull request by SFconvertbot at https://huggingface.co/NAME/discussions, look at its files, "
+            'and pin it with "python -m pipeline.pin NAME@refs/pr/NUMBER".'
         )
     if not weights or "config.json" not in present:
         missing = "config.json" if weights else "model.safetensors"

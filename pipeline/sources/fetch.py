@@ -12,13 +12,14 @@ from typing import Literal, NamedTuple
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
+_CHECK = "Check the name, and that this machine can reach the Hub."
 _ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
 
 
 RepoType = Literal["model", "dataset"]
 
 
-class Unavailable(Exception):
+class Unavailable(UserError):
     """The Hub does not answer a request, or does not send a file as it was published."""
 
 
@@ -92,8 +93,8 @@ def suggest_mirror(subject: str, variable: str, content: str) -> Iterator[None]:
     except Unavailable as error:
         mirrored = f"{variable} has no {content}" if mirror_directory(variable) else f"{variable} is not set"
         raise UserError(
-            f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error}. Connect to a "
-            f'network, set {variable} to a directory with {content}, or run "make demo", which needs neither.'
+            f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error} You can also "
+            f'set {variable} to a directory with {content}, or run "make demo", which needs neither.'
         ) from None
 
 
@@ -136,19 +137,11 @@ def repo_info(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
     subject = f"{repo} at {revision}" if revision else repo
     with _hub_errors(subject):
         info = HfApi().repo_info(repo, revision=revision or None, repo_type=repo_type, timeout=_ANSWER_SECONDS)
-    commit = info.sha or ""
-    if not re.fullmatch("[0-9a-f]{40}", commit):
-        raise Unavailable(f"{subject}: the Hub's answer has no commit")
+        commit = info.sha or ""
+        if not re.fullmatch("[0-9a-f]{40}", commit):
+            raise ValueError("the Hub's answer has no commit")
     files = info.siblings or []  # type: ignore[union-attr]  # Only kernels, which are another type, have none.
     return RepoInfo(info.id, commit, [file.rfilename for file in files])
-
-
-def look_up(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
-    """Look up a repository like `repo_info`, for a name that the user gave. Raises UserError instead of Unavailable."""
-    try:
-        return repo_info(repo, revision, repo_type)
-    except Unavailable as error:
-        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
 
 
 def pin_dataset(dataset: str) -> str:
@@ -158,7 +151,7 @@ def pin_dataset(dataset: str) -> str:
         dataset: The name, such as `dair-ai/emotion`, or `name@branch`.
     """
     name, _, revision = dataset.partition("@")
-    info = look_up(name, revision, "dataset")
+    info = repo_info(name, revision, "dataset")
     return f"{info.name}@{info.commit}"
 
 
@@ -172,11 +165,11 @@ def _hub_errors(subject: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
         if error.response.status_code == 401:  # The Hub also sends 401 if the repository does not exist.
-            answer += ' (check the name, or run "hf auth login")'
-        raise Unavailable(f"{subject}: the Hub answered {answer}") from None
+            answer += ' (if it is private, run "hf auth login")'
+        raise Unavailable(f"{subject}: the Hub answered {answer}. {_CHECK}") from None
     except Exception as error:  # The client does not wrap the errors of its HTTP library.
         reason = " ".join(str(error).split()).rstrip(".")
-        raise Unavailable(f"{subject}: {reason or type(error).__name__}") from None
+        raise Unavailable(f"{subject}: {reason or type(error).__name__}. {_CHECK}") from None
 
 
 def _check_published(path: Path) -> None:
@@ -194,5 +187,6 @@ def _check_published(path: Path) -> None:
         return  # The cache does not use links, or the server does not publish hashes.
     if digest != published:
         raise Unavailable(
-            f"{path} is not the file that the Hub published: its hash starts with {digest:.12}. Delete it and try again"
+            f"{path} is not the file that the Hub published: its hash starts with {digest:.12}. Delete it, and try "
+            "again."
         )
