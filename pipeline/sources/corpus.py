@@ -55,11 +55,7 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
     if params.split.column:
         split_values = read_split_values(params.split, rows[TRAIN].columns[params.split.column])
     fractions = split_fractions(params, rows, split_values)
-    labels = read_labels(
-        {split: part.labels for split, part in rows.items()},
-        {split: part.class_names for split, part in rows.items()},
-        params,
-    )
+    labels = read_labels(rows, params)
     task = Task(
         name=params.task,
         problem_type=labels.problem_type,
