@@ -99,7 +99,7 @@ def drop_incomplete(
     """Return the rows that have all texts and a label, and warnings about the dropped rows.
 
     Raises:
-        UserError: A row does not have all texts and a label, and `on_missing` is "error".
+        UserError: A row does not have all texts and a label, and `on_missing` is "error", or a split would be empty.
     """
     complete, warnings = {}, []
     for split, rows in splits.items():
@@ -114,9 +114,12 @@ def drop_incomplete(
                 f"{split} has {description}. Complete these rows, or set data.on_missing=drop to drop them. The idx is "
                 "the number of the row, counted from 0."
             )
+        complete[split] = rows
         if description:
             warnings.append(f"{split}: dropped {description}")
-        complete[split] = rows[~np.logical_or.reduce(list(missing.values()))] if description else rows
+            complete[split] = rows[~np.logical_or.reduce(list(missing.values()))]
+            if complete[split].empty:
+                raise UserError(f"{warnings[-1]}. No row is left. Complete the rows.")
     return complete, warnings
 
 
