@@ -483,19 +483,15 @@ def test_parquet_decimals_are_numbers() -> None:
 
 
 LOOK_ALIKES: dict[str, tuple[list[Any], list[str], int]] = {
-    "case": (["Spam", "spam", "ham"], ["'Spam'", "'spam'", "2 different"], 3),
-    "booleans": ([True, False, "true", "no"], ["'True'", "'true'", "2 different"], 4),
-    "Unicode form": (["café", "cafe\u0301", "tea"], ["caf\\xe9", "cafe\\u0301", "2 different"], 3),
-    "full-width letters": (["\uff21", "A", "B"], ["\uff21", "'A'", "2 different"], 3),
-    "surrounding spaces": (["spam", " spam", "ham"], ["' spam'", "'spam'", "one label"], 2),
-    "no-break space": (["spam", "spam\u00a0", "ham"], ["'spam\\xa0'", "'spam'", "one label"], 2),
-    "inner spaces": (["not  spam", "not spam"], ["'not  spam'", "'not spam'", "2 different"], 2),
-    "zero-width space": (["spam", "spam\u200b", "ham"], ["'spam\\u200b'", "'spam'", "2 different"], 3),
-    "byte order mark": (["\ufeffspam", "spam", "ham"], ["'\\ufeffspam'", "'spam'", "2 different"], 3),
-    "decimal point": (["1", "1.0", "0"], ["'1'", "'1.0'", "one label"], 2),
-    "JSON numbers": ([1, 1.0, 0], ["'1'", "'1.0'", "one label"], 2),
-    "codes": (["1", "01", "2"], ["'01'", "'1'", "2 different"], 3),
-    "several labels": ([["a"], ["A", "b"]], ["'A'", "'a'", "2 different"], 3),
+    "case": (["Spam", "spam", "ham"], ["'Spam'", "'spam'"], 3),
+    "booleans": ([True, False, "true", "no"], ["'True'", "'true'"], 4),
+    "Unicode form": (["café", "cafe\u0301", "tea"], ["caf\\xe9", "cafe\\u0301"], 3),
+    "full-width letters": (["\uff21", "A", "B"], ["\uff21", "'A'"], 3),
+    "inner spaces": (["not  spam", "not spam"], ["'not  spam'", "'not spam'"], 2),
+    "zero-width space": (["spam", "spam\u200b", "ham"], ["'spam\\u200b'", "'spam'"], 3),
+    "byte order mark": (["\ufeffspam", "spam", "ham"], ["'\\ufeffspam'", "'spam'"], 3),
+    "codes": (["1", "01", "2"], ["'01'", "'1'"], 3),
+    "several labels": ([["a"], ["A", "b"]], ["'A'", "'a'"], 3),
 }
 
 
@@ -512,6 +508,6 @@ def test_spellings_are_compared_across_splits_and_different_labels_get_no_warnin
     files = {"train.csv": csv(rows(60, ["yes", "no"])), "test.csv": csv(rows(9, ["Yes", "no"], 1))}
     corpus = load_files(files)
     assert any("'Yes' and 'yes'" in warning for warning in corpus.warnings)
-    for labels in (["a", "b"], [" a", " b"], [1, 10, 2], ["01", "02"], ["0.5", "0.50"]):
+    for labels in (["a", "b"], ["spam", " spam\u00a0", "ham"], [1, 10, 1.0], ["01", "02"], ["0.5", "0.50"]):
         corpus = load_files({"train.csv": csv(rows(60, labels)), "test.csv": csv(rows(9, labels, 1))})
         assert not any("almost the same" in warning for warning in corpus.warnings)
