@@ -56,7 +56,7 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         hub = f" For a dataset of the Hub, write hf://{source}." if _HUB_NAME.fullmatch(str(source)) else ""
         raise UserError(f"{source} does not exist.{hub}")
     if source.is_dir():
-        paths = find_files(source, file_format)
+        paths = find_files(source)
         files = {CUSTOM / path.relative_to(source): path for shards in paths.values() for path in shards}
     else:
         check_file(source, file_format)
