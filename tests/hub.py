@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -147,7 +148,13 @@ def serve() -> Iterator[Hub]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Print a traceback, unless the client no longer waits for the answer."""
+            if not isinstance(sys.exception(), ConnectionError):
+                super().handle_error(request, client_address)
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

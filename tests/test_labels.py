@@ -9,13 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import params_file
 from custom_files import csv, download_custom, examples, jsonl, load_files, parquet, parquet_file, read_split, rows
 
 from pipeline.core.messages import UserError
-from pipeline.params import load_params
 from pipeline.sources.corpus import Corpus
-from pipeline.sources.custom import load_custom
 
 SEVERAL = "multi_label_classification"
 
@@ -115,15 +112,11 @@ def test_lists_of_label_numbers_remain_lists_of_labels(labels: list[Any], names:
         (1, "[1]"),
     ],
 )
-@pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_label_that_is_not_a_matching_vector_is_reported(label: Any, quoted: str, split: str) -> None:
-    examples = {"train": rows(30, VECTORS), "dev": rows(9, VECTORS, 1)}
-    examples[split].insert(4, ("a text", label))
-    message = load_error(
-        {f"{name}.jsonl": jsonl(split_rows) for name, split_rows in examples.items()}, split={"type": "fixed"}
-    )
+def test_a_label_that_is_not_a_matching_vector_is_reported(label: Any, quoted: str) -> None:
+    files = {"train.jsonl": jsonl(rows(30, VECTORS)), "dev.jsonl": jsonl([*rows(4, VECTORS, 1), ("a text", label)])}
+    message = load_error(files, split={"type": "fixed"})
     assert quoted in message
-    assert f"{split}.jsonl line 5" in message
+    assert "dev.jsonl line 5" in message
 
 
 def test_a_list_is_not_a_class_and_id2label_must_match_the_vectors() -> None:
@@ -203,14 +196,6 @@ def test_invalid_label_columns_are_reported(
 ) -> None:
     message = load_error(files, **{**COLUMNS, **changes})
     assert all(word in message for word in words), message
-
-
-def test_params_yaml_accepts_a_list_of_columns_and_a_list_of_names(tmp_path: Path) -> None:
-    Path("data/custom").mkdir(parents=True)
-    Path("data/custom/train.csv").write_text(columns_csv(CELLS))
-    changes = {"data.task": "custom", "data.label_column_name": "[toxic, insult]", "data.id2label": "[Toxic, Insult]"}
-    params_file(tmp_path, changes)
-    assert load_custom(load_params().data).task.labels == ["Toxic", "Insult"]
 
 
 TEXT_LISTS = {
@@ -387,16 +372,14 @@ def test_a_test_split_whose_label_columns_are_all_minus_one_has_no_labels() -> N
     assert "test has rows without a label: 5 of 9 (55.6%), idx 0, 2" in load_error(files, **COLUMNS)
 
 
-@pytest.mark.parametrize("label", [-1, "-1", " -1.0"])
 @pytest.mark.parametrize(
-    ("split", "labels"), [("test", [0, None, 1, 0, 1]), ("dev", [0, None, 1, 0, 1]), ("dev", [None])]
+    ("split", "labels"), [("test", [0, -1, 1, 0, 1]), ("dev", [0, "-1", 1, 0, 1]), ("dev", [" -1.0"])]
 )
 def test_some_labels_of_minus_one_are_missing_labels(
-    label: Any, split: str, labels: list[Any], caplog: pytest.LogCaptureFixture
+    split: str, labels: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    examples = rows(20, [label if value is None else value for value in labels], 1)
-    files = {"train.jsonl": jsonl(rows(60, [0, 1])), f"{split}.jsonl": jsonl(examples)}
+    files = {"train.jsonl": jsonl(rows(60, [0, 1])), f"{split}.jsonl": jsonl(rows(20, labels, 1))}
     message = load_error(files, split={"type": "fixed"} if split == "dev" else {})
     first, count = (2, 4) if len(labels) > 1 else (1, 20)
     assert f"rows without a label: {count} of 20" in message and "data.on_missing" in message
