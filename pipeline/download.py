@@ -22,7 +22,7 @@ from pipeline.core.output import atomic_output, write_json
 from pipeline.core.packages import require_locked
 from pipeline.core.paths import RAW, SOURCE
 from pipeline.core.task import TRAIN, Task
-from pipeline.sources.corpus import DROPPED, Corpus, describe_rows
+from pipeline.sources.corpus import Corpus, describe_rows
 from pipeline.sources.duplicates import flag_leakage, hash_rows
 from pipeline.sources.folds import take_fold
 from pipeline.sources.loading import load_corpus
@@ -69,9 +69,6 @@ def download(out: Path, params: DataParams) -> None:
 def _require_rows(corpus: Corpus, params: DataParams) -> None:
     for split in corpus.task.splits:
         if corpus.splits[split].empty:
-            for warning in corpus.warnings:
-                if warning.startswith(f"{split}: {DROPPED}"):
-                    raise UserError(f"{warning}. No row is left. Complete the rows.")
             raise UserError(
                 f"{split} would have no rows. There are too few rows, or too few groups, for the current "
                 f'data.split.type "{params.split.type}", data.split.fractions, data.on_missing and data.on_leakage. '

@@ -234,8 +234,7 @@ def _trial_run(directory: Path, data: UserData, text: str) -> tuple[Task, DataCa
         return message
 
     try:
-        # The path of a mirror may be relative to this directory.
-        log = run_stage("download", directory, **({} if data.files else {"DVC_ROOT": str(Path.cwd())}))
+        log = run_stage("download", directory)
     except UserError as error:
         remedies = [remedy for key, remedy in _REMEDIES.items() if key in str(error)]
         raise UserError(" ".join([with_sources(str(error)), *remedies])) from None

@@ -28,7 +28,7 @@ from pipeline.experiments.child_processes import DVC, dvc_environ, forwarding_si
 from pipeline.params import LOCK
 
 _ENVIRONMENT = METRICS_DIR / "environment.json"
-_MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "HUB_MIRROR", "CHECKPOINT_MIRROR")
+_MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")
 # The outputs of these stages must be the same on every CPU. The outputs of other stages, including the ones that users
 # add, may depend on the model.
 _SAME_ON_EVERY_CPU = ("check", "download", "pretrained", "tokenize")

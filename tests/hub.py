@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,11 +22,8 @@ class Hub:
     Attributes:
         files: The content of each file, by "repo/revision/name". The repo of a dataset starts with "datasets/".
         branches: The commit of each branch, by "repo/branch". The default branch is main.
-        pull_requests: The author of each open pull request, by the name of the model and the number of the request.
-            Its commit is in `branches`, by "repo/refs/pr/number".
         renamed: The current name of each renamed model, by its earlier name.
         token: The token that every request must have, if set.
-        status: The status of every response, if set.
         stall: Seconds before every response.
         corrupt: Whether to flip a bit of every body. The ETag is still the original's.
         requests: The method and path of every request so far.
@@ -35,10 +33,8 @@ class Hub:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.branches: dict[str, str] = {}
-        self.pull_requests: dict[str, dict[int, str]] = {}
         self.renamed: dict[str, str] = {}
         self.token: str | None = None
-        self.status: int | None = None
         self.stall: float = 0
         self.corrupt = False
         self.requests: list[str] = []
@@ -108,12 +104,8 @@ def serve() -> Iterator[Hub]:
             hub.requests.append(f"{self.command} {self.path}")
             time.sleep(hub.stall)
             path = self.path.split("?")[0].lstrip("/")
-            if hub.status:
-                self.reply(hub.status, b"", {})
-            elif hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
+            if hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
                 self.reply(401, b"", {"X-Error-Code": "GatedRepo"})
-            elif path.startswith("api/models/") and path.endswith("/discussions"):
-                self.reply(*self.discussions(path.removeprefix("api/models/").removesuffix("/discussions")))
             elif path.startswith(("api/models/", "api/datasets/")):
                 self.describe(path.removeprefix("api/").removeprefix("models/"))
             elif (content := hub.files.get(path.replace("/resolve/", "/"))) is not None:
@@ -145,21 +137,6 @@ def serve() -> Iterator[Hub]:
                 return self.reply(404, b"", {"X-Error-Code": "EntryNotFound"} if sizes else {})
             self.reply(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
-        def discussions(self, repo: str) -> tuple[int, bytes, dict[str, str]]:
-            """Return a response with the pull requests of a model. It ignores the filters of the request."""
-            if repo not in hub.pull_requests:
-                return 403, b"", {}  # as for a model whose owner has disabled them
-            listed = [
-                {
-                    "num": number, "author": {"name": author}, "title": "Adding `safetensors` variant of this model",
-                    "status": "open", "isPullRequest": True, "createdAt": "2024-01-01T00:00:00.000Z",
-                    "repo": {"name": repo, "type": "model"},
-                }
-                for number, author in hub.pull_requests[repo].items()
-            ]  # fmt: skip
-            listing = {"count": len(listed), "start": 0, "discussions": listed}
-            return 200, json.dumps(listing).encode(), {"Content-Type": "application/json"}
-
         def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool = True) -> None:
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(content))}.items():
@@ -171,7 +148,13 @@ def serve() -> Iterator[Hub]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Print a traceback, unless the client no longer waits for the answer."""
+            if not isinstance(sys.exception(), ConnectionError):
+                super().handle_error(request, client_address)
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

@@ -383,24 +383,27 @@ def test_regression_and_multi_label_rows_can_contradict_but_unlabeled_rows_canno
     ("files", "changes", "message"),
     [
         (
-            {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS)}, {"on_leakage": "drop"},
+            {"train.csv": csv(TEXTS), "dev.csv": csv(TEXTS)},
+            {"on_leakage": "drop", "split": {"type": "fixed"}},
             r"^train would have no rows\. .*data\.on_missing and data\.on_leakage",
         ),
         (
-            {"train.csv": csv([("", label) for _, label in TEXTS])}, {"on_missing": "drop"},
+            {"train.csv": csv([("", label) for _, label in TEXTS])},
+            {"on_missing": "drop", "split": {"type": "random"}},
             r'^train: dropped rows without a text in "text": 40 of 40',
         ),
-        (
-            {"train.csv": csv(TEXTS), "dev.csv": csv([("a", ""), ("b", "")])}, {"on_missing": "drop"},
-            r"^validation: dropped rows without a label: 2 of 2 \(100\.0%\)",
+        (  # All rows that train has left are in validation.
+            {"train.csv": csv([(*row, "dev") for row in [*TEXTS, ("", "pos")]], "text,label,part")},
+            {"on_missing": "drop", "split": {"type": "fixed", "column": "part"}},
+            r"^train would have no rows\.",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_split_that_would_be_empty_is_rejected(
     files: dict[str, str | bytes], changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        download_custom(files, split={"type": "fixed" if len(files) > 1 else "random"}, **changes)
+        download_custom(files, **changes)
 
 
 def test_leaked_rows_are_dropped_from_train_if_on_leakage_is_drop() -> None:

@@ -42,7 +42,7 @@ def unavailable(request_to_hub: Callable[[], None]) -> str:
     ("fault", "value", "reason"),
     [
         ("files", {}, "the Hub answered 404"),
-        ("status", 401, 'the Hub answered 401 Unauthorized (check the name, or run "hf auth login")'),
+        ("token", "hf_secret", 'the Hub answered 401 Unauthorized (if it is private, run "hf auth login")'),
         ("stall", 2, "timed out"),
     ],
 )

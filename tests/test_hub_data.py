@@ -1,4 +1,4 @@
-"""Datasets of the Hub: from a local server with the real client, and from a mirror directory."""
+"""Datasets of the Hub, from a local server with the real client."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import data_params
 from custom_files import csv, examples, jsonl, read_json, read_split, rows
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import ClassLabel, Dataset, Features, Value
 from hub import Hub
 
 from pipeline.check import check
@@ -47,15 +47,6 @@ def publish(hub: Hub, files: Mapping[str, str | bytes], commit: str = COMMIT) ->
 
 def load(**changes: Any) -> Corpus:
     return load_hub(data_params(task="hub", dataset=PINNED, **changes))
-
-
-@pytest.fixture
-def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) -> Path:
-    """Return the directory of the dataset in a mirror. The Hub has no dataset."""
-    directory = tmp_path / "mirror" / NAME
-    directory.mkdir(parents=True)
-    monkeypatch.setenv("HUB_MIRROR", str(tmp_path / "mirror"))
-    return directory
 
 
 def test_a_dataset_goes_through_download(hub: Hub, tmp_path: Path) -> None:
@@ -206,14 +197,21 @@ def test_a_wrong_name_is_an_error_that_lists_the_right_ones(changes: dict[str, A
     assert "\n" not in str(error.value)
 
 
-def test_splits_with_other_names_are_ignored_with_a_warning(mirror: Path, caplog: pytest.LogCaptureFixture) -> None:
-    DatasetDict({"train": labeled(), "unsupervised": labeled(3, 1)}).save_to_disk(mirror)
+def publish_splits(hub: Hub, *splits: str) -> None:
+    """Publish a dataset whose README.md names the splits. The first one is the largest."""
+    data_files = ", ".join(f"{{split: {split}, path: {split}.csv}}" for split in splits)
+    files = {f"{split}.csv": csv(rows(3 if seed else 40, ["pos", "neg"], seed)) for seed, split in enumerate(splits)}
+    publish(hub, {"README.md": f"---\nconfigs:\n- {{config_name: a, data_files: [{data_files}]}}\n---\n", **files})
+
+
+def test_splits_with_other_names_are_ignored_with_a_warning(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    publish_splits(hub, "train", "unsupervised")
     assert sum(map(len, load().splits.values())) == 40
     assert any("ignored: unsupervised. To use them, set data.splits" in message for message in caplog.messages)
 
 
-def test_two_candidates_for_a_split_are_an_error(mirror: Path) -> None:
-    DatasetDict({"train": labeled(), "dev": labeled(3, 1), "valid": labeled(3, 2)}).save_to_disk(mirror)
+def test_two_candidates_for_a_split_are_an_error(hub: Hub) -> None:
+    publish_splits(hub, "train", "dev", "valid")
     with pytest.raises(UserError, match=r"several candidates for validation: dev, valid\. .*data\.splits"):
         load()
     assert len(load(splits={"train": "train", "validation": "dev"}).splits["validation"]) == 3
@@ -237,6 +235,12 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
         {"README.md": "---\nconfigs:\n- {config_name: a, data_files: 'hf://datasets/someone/else/train.csv'}\n---\n"},
         r"cannot be loaded .*: Data files don't belong to someone/reviews",
     ),
+    "a file of another commit": (
+        {
+            "README.md": f"---\nconfigs:\n- {{config_name: a, data_files: 'hf://datasets/{NAME}@{NEXT}/train.csv'}}\n---\n"
+        },
+        rf"^{PINNED} refers to hf://datasets/{NAME}@{NEXT}/train\.csv, which is not part of the dataset",
+    ),
     "not JSON": ({"train.jsonl": '{"text": "a"' * 20}, rf"{PINNED} cannot be loaded: .*JSON"),
 }
 
@@ -245,7 +249,8 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
 def test_a_dataset_that_cannot_be_used_is_an_error(case: str, hub: Hub, tmp_path: Path) -> None:
     files, message = INVALID[case]
     publish(hub, files)
-    hub.files[f"datasets/someone/else/{NEXT}/train.csv"] = csv(TEXTS).encode()
+    for name in ("someone/else", NAME):
+        hub.files[f"datasets/{name}/{NEXT}/train.csv"] = csv(TEXTS).encode()
     hub.branches["datasets/someone/else/main"] = NEXT
     with pytest.raises(UserError, match=message) as error:
         download(tmp_path / "raw", data_params(task="hub", dataset=PINNED))
@@ -289,57 +294,13 @@ def test_a_private_dataset_needs_a_token(hub: Hub, monkeypatch: pytest.MonkeyPat
     assert load().task.labels == ["neg", "pos"]
 
 
-def test_without_a_network_the_error_names_the_mirror(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_network_the_cache_is_not_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(hub, {"train.jsonl": jsonl(TEXTS)})
     load()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"HUB_MIRROR is not set.*offline mode.*set HUB_MIRROR") as error:
+    with pytest.raises(UserError, match=rf"^{NAME} at {COMMIT}: .*offline mode.*reach the Hub") as error:
         load()
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("layout", ["save_to_disk", "save_to_disk of one split", "to_parquet", "the repository"])
-def test_a_mirror_replaces_the_hub(layout: str, mirror: Path, caplog: pytest.LogCaptureFixture) -> None:
-    train = labeled()
-    if layout == "save_to_disk":
-        DatasetDict({"train": train, "unsupervised": labeled(3, 1)}).save_to_disk(mirror)
-    elif layout == "save_to_disk of one split":
-        train.save_to_disk(mirror)
-    elif layout == "to_parquet":
-        train.to_parquet(mirror / "train.parquet")
-    else:
-        (mirror / "README.md").write_text(
-            "---\nconfigs:\n- {config_name: default, data_files: [{split: train, path: rows/*.parquet}]}\n---\n"
-        )
-        train.to_parquet(mirror / "rows" / "a.parquet")
-    corpus = load()
-    assert corpus.task.labels == ["neg", "pos"]
-    assert sum(map(len, corpus.splits.values())) == 40
-    assert any(f"cannot be verified to be commit {COMMIT}" in message for message in caplog.messages)
-
-
-def test_a_saved_dataset_with_another_configuration_is_an_error(mirror: Path) -> None:
-    train = labeled()
-    train.info.config_name = "stars"
-    train.save_to_disk(mirror)
-    with pytest.raises(UserError, match=r'data\.config is "words", but .*reviews has the configuration "stars"'):
-        load(config="words")
-
-
-def test_a_damaged_mirror_is_an_error(mirror: Path) -> None:
-    (mirror / "state.json").write_text("{")
-    with pytest.raises(UserError, match=f"{PINNED} cannot be loaded: ") as error:
-        load()
-    assert "\n" not in str(error.value)
-
-
-def test_a_mirror_may_not_refer_to_other_files(mirror: Path) -> None:
-    (mirror.parent / "secret.csv").write_text(csv(TEXTS))
-    (mirror / "README.md").write_text("---\nconfigs:\n- {config_name: a, data_files: ../secret.csv}\n---\n")
-    with pytest.raises(UserError, match=r"secret\.csv, which is not part of the dataset"):
-        load()
 
 
 def test_pin_prints_the_commit_of_a_dataset(

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, TinyMaker, run_command
-from test_demo_corpus import best_threshold_accuracy, overlap
 
 from pipeline.sources import demo
 
@@ -90,10 +89,7 @@ def test_a_csv_becomes_a_report_and_all_commands_work_in_a_repository_with_the_u
     assert out.startswith("**No difference: the predictions are identical, and so are the parameters**")
 
     make("demo")
-    pairs = pq.read_table(root / "demo" / "data" / "raw" / "test.parquet").sort_by("idx").to_pylist()
-    predictions = pq.read_table(root / "demo" / "data" / "predictions" / "test.parquet").sort_by("idx").to_pylist()
-    shared = np.array([overlap(pair["sentence1"], pair["sentence2"]) for pair in pairs])
-    labels = np.array([pair["label"] for pair in pairs])
+    predictions = pq.read_table(root / "demo" / "data" / "predictions" / "test.parquet").to_pylist()
     accuracy = np.mean([row["prediction"] == row["label"] for row in predictions])
-    assert accuracy > best_threshold_accuracy(shared, labels) + 0.15, "the model beats word overlap"
+    assert accuracy > 0.88, "A model that only sees the proportion of shared words has at most 0.73."
     assert run("git", "status", "--porcelain", "--untracked-files=no") == ""

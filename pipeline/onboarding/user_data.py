@@ -12,7 +12,7 @@ from pipeline.core.messages import UserError
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
 from pipeline.onboarding.header import guess_header
-from pipeline.sources.fetch import mirror_directory, pin_dataset
+from pipeline.sources.fetch import pin_dataset
 from pipeline.sources.files import find_files, split_from_name
 from pipeline.sources.hub_data import choose_splits, dataset_batches, load_splits
 from pipeline.sources.label_values import label_values
@@ -55,7 +55,7 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         hub = f" For a dataset of the Hub, write hf://{source}." if _HUB_NAME.fullmatch(str(source)) else ""
         raise UserError(f"{source} does not exist.{hub}")
     if source.is_dir():
-        paths = find_files(source, file_format)
+        paths = find_files(source)
         files = {CUSTOM / path.relative_to(source): path for shards in paths.values() for path in shards}
     else:
         check_file(source, file_format)
@@ -120,9 +120,6 @@ def read_hub(dataset: str, config: str | None, splits: dict[str, str] | None) ->
     Raises:
         UserError: The dataset cannot be loaded, or it is not clear which configuration or split to use.
     """
-    directory = mirror_directory("HUB_MIRROR")
-    if directory and (directory / dataset).is_dir():
-        raise UserError(f"HUB_MIRROR has {dataset}, but does not say at which commit. Write hf://{dataset}@COMMIT.")
     pinned = dataset if _COMMIT.search(dataset) else pin_dataset(dataset)
     available = load_splits(pinned, config)
     names = choose_splits(dataset, list(available), splits)

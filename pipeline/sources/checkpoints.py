@@ -227,11 +227,6 @@ def _local_source(name: str, checkpoint: Checkpoint) -> tuple[str, Path] | None:
     return None
 
 
-def has_safetensors(present: Collection[str]) -> bool:
-    """Return whether the files of a model, given by their names, contain weights as safetensors."""
-    return any(_WEIGHTS.fullmatch(name) for name in present)
-
-
 def files_to_copy(present: Collection[str], where: str) -> list[str]:
     """Choose the config, the safetensors weights and tokenizer.json, or else a vocabulary, among the files of a model.
 
@@ -247,7 +242,9 @@ def files_to_copy(present: Collection[str], where: str) -> list[str]:
     if pickles and not weights:
         raise UserError(
             f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run arbitrary code, so only "
-            "safetensors files are accepted. Save the model again with save_pretrained."
+            "safetensors files are accepted. Save the model again with save_pretrained. If it is on the Hub, "
+            "look for a pull request by SFconvertbot at https://huggingface.co/NAME/discussions, look at its files, "
+            'and pin it with "python -m pipeline.pin NAME@refs/pr/NUMBER".'
         )
     if not weights or "config.json" not in present:
         missing = "config.json" if weights else "model.safetensors"

@@ -55,11 +55,7 @@ def make_corpus(rows: Mapping[str, RawRows], params: DataParams) -> Corpus:
     if params.split.column:
         split_values = read_split_values(params.split, rows[TRAIN].columns[params.split.column])
     fractions = split_fractions(params, rows, split_values)
-    labels = read_labels(
-        {split: part.labels for split, part in rows.items()},
-        {split: part.class_names for split, part in rows.items()},
-        params,
-    )
+    labels = read_labels(rows, params)
     task = Task(
         name=params.task,
         problem_type=labels.problem_type,
@@ -103,7 +99,7 @@ def drop_incomplete(
     """Return the rows that have all texts and a label, and warnings about the dropped rows.
 
     Raises:
-        UserError: A row does not have all texts and a label, and `on_missing` is "error".
+        UserError: A row does not have all texts and a label, and `on_missing` is "error", or a split would be empty.
     """
     complete, warnings = {}, []
     for split, rows in splits.items():
@@ -118,9 +114,12 @@ def drop_incomplete(
                 f"{split} has {description}. Complete these rows, or set data.on_missing=drop to drop them. The idx is "
                 "the number of the row, counted from 0."
             )
+        complete[split] = rows
         if description:
             warnings.append(f"{split}: dropped {description}")
-        complete[split] = rows[~np.logical_or.reduce(list(missing.values()))] if description else rows
+            complete[split] = rows[~np.logical_or.reduce(list(missing.values()))]
+            if complete[split].empty:
+                raise UserError(f"{warnings[-1]}. No row is left. Complete the rows.")
     return complete, warnings
 
 

@@ -27,7 +27,7 @@ def load_custom(params: DataParams) -> Corpus:
 def read_custom(params: DataParams) -> tuple[dict[str, RawRows], dict[str, str]]:
     """Read the rows of each split that has a file, and the checksum of each file."""
     file_format = FileFormat(params.delimiter, params.encoding, params.header)
-    files = find_files(Path(params.directory), file_format)
+    files = find_files(Path(params.directory))
     last_changes = {path: _last_change(path) for path in chain.from_iterable(files.values())}
     sha256 = {path.relative_to(params.directory).as_posix(): file_sha256(path) for path in last_changes}
     rows = {}

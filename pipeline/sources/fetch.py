@@ -7,22 +7,19 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
-if TYPE_CHECKING:
-    from huggingface_hub import Discussion
-
-_CONVERSION_BOT = "SFconvertbot"  # transformers also takes safetensors from the pull requests of this account only.
+_CHECK = "Check the name, and that this machine can reach the Hub."
 _ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
 
 
 RepoType = Literal["model", "dataset"]
 
 
-class Unavailable(Exception):
+class Unavailable(UserError):
     """The Hub does not answer a request, or does not send a file as it was published."""
 
 
@@ -96,8 +93,8 @@ def suggest_mirror(subject: str, variable: str, content: str) -> Iterator[None]:
     except Unavailable as error:
         mirrored = f"{variable} has no {content}" if mirror_directory(variable) else f"{variable} is not set"
         raise UserError(
-            f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error}. Connect to a "
-            f'network, set {variable} to a directory with {content}, or run "make demo", which needs neither.'
+            f"{subject} could not be fetched: {mirrored}, and the download from the Hub failed: {error} You can also "
+            f'set {variable} to a directory with {content}, or run "make demo", which needs neither.'
         ) from None
 
 
@@ -140,19 +137,11 @@ def repo_info(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
     subject = f"{repo} at {revision}" if revision else repo
     with _hub_errors(subject):
         info = HfApi().repo_info(repo, revision=revision or None, repo_type=repo_type, timeout=_ANSWER_SECONDS)
-    commit = info.sha or ""
-    if not re.fullmatch("[0-9a-f]{40}", commit):
-        raise Unavailable(f"{subject}: the Hub's answer has no commit")
+        commit = info.sha or ""
+        if not re.fullmatch("[0-9a-f]{40}", commit):
+            raise ValueError("the Hub's answer has no commit")
     files = info.siblings or []  # type: ignore[union-attr]  # Only kernels, which are another type, have none.
     return RepoInfo(info.id, commit, [file.rfilename for file in files])
-
-
-def look_up(repo: str, revision: str | None, repo_type: RepoType) -> RepoInfo:
-    """Look up a repository like `repo_info`, for a name that the user gave. Raises UserError instead of Unavailable."""
-    try:
-        return repo_info(repo, revision, repo_type)
-    except Unavailable as error:
-        raise UserError(f"{error}. Check that this machine can reach the Hub, and that the name is right.") from None
 
 
 def pin_dataset(dataset: str) -> str:
@@ -162,27 +151,8 @@ def pin_dataset(dataset: str) -> str:
         dataset: The name, such as `dair-ai/emotion`, or `name@branch`.
     """
     name, _, revision = dataset.partition("@")
-    info = look_up(name, revision, "dataset")
+    info = repo_info(name, revision, "dataset")
     return f"{info.name}@{info.commit}"
-
-
-def newest_conversion(repo: str) -> "Discussion | None":
-    """Return the newest open pull request of the bot that converts weights to safetensors, if there is one.
-
-    Anyone can open a pull request, so the requests of other accounts are ignored.
-
-    Raises:
-        Unavailable: The Hub does not list the pull requests of the model.
-    """
-    from huggingface_hub import HfApi
-
-    with _hub_errors(f"the pull requests of {repo}"):
-        listed = HfApi().get_repo_discussions(
-            repo, author=_CONVERSION_BOT, discussion_type="pull_request", discussion_status="open"
-        )
-        # The filters apply on the server. Do not rely on them for the author, who decides whether we trust the files.
-        pull_requests = [pull_request for pull_request in listed if pull_request.author == _CONVERSION_BOT]
-    return max(pull_requests, key=lambda pull_request: pull_request.num, default=None)
 
 
 @contextmanager
@@ -195,11 +165,11 @@ def _hub_errors(subject: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
         if error.response.status_code == 401:  # The Hub also sends 401 if the repository does not exist.
-            answer += ' (check the name, or run "hf auth login")'
-        raise Unavailable(f"{subject}: the Hub answered {answer}") from None
+            answer += ' (if it is private, run "hf auth login")'
+        raise Unavailable(f"{subject}: the Hub answered {answer}. {_CHECK}") from None
     except Exception as error:  # The client does not wrap the errors of its HTTP library.
         reason = " ".join(str(error).split()).rstrip(".")
-        raise Unavailable(f"{subject}: {reason or type(error).__name__}") from None
+        raise Unavailable(f"{subject}: {reason or type(error).__name__}. {_CHECK}") from None
 
 
 def _check_published(path: Path) -> None:
@@ -218,5 +188,6 @@ def _check_published(path: Path) -> None:
         return  # The cache does not use links, or the server does not publish hashes.
     if digest != published:
         raise Unavailable(
-            f"{path} is not the file that the Hub published: its hash starts with {digest:.12}. Delete it and try again"
+            f"{path} is not the file that the Hub published: its hash starts with {digest:.12}. Delete it, and try "
+            "again."
         )

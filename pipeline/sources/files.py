@@ -10,9 +10,8 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.paths import users_path
 from pipeline.core.task import TRAIN
 from pipeline.core.text import listing
-from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
 from pipeline.tabular.opening import data_stem
-from pipeline.tabular.reading import FORMATS, check_file
+from pipeline.tabular.reading import FORMATS
 
 SPLITS = (TRAIN, "validation", "test")
 # What the name of a file, the name of a split on the Hub, or a value of data.split.column means.
@@ -29,15 +28,15 @@ Candidates = dict[str, dict[str, list[Path]]]
 _SHARD = re.compile(r"(.*?)-\d{5}-of-(\d{5})")
 
 
-def find_files(directory: Path, file_format: FileFormat = DEFAULT_FORMAT) -> dict[str, list[Path]]:
+def find_files(directory: Path) -> dict[str, list[Path]]:
     """Return the file of each split, or its shards in order. Train comes first.
 
     Raises:
-        UserError: Train has no file, a split has several candidates, shards are missing, a file cannot be read, or
-            the copy of the repository in which an experiment runs does not have a file because it is not tracked.
+        UserError: Train has no file, a split has several candidates, shards are missing, or the copy of the repository
+            in which an experiment runs does not have a file because it is not tracked.
     """
     candidates, ignored = _candidates(directory)
-    _check_files(candidates, file_format)
+    _require_all_shards(candidates)
     # A temporary experiment runs in a copy of the repository that has only tracked files, see `users_path`.
     original = users_path(directory)
     missing: set[Path] = set()
@@ -94,32 +93,26 @@ def _candidates(directory: Path) -> tuple[Candidates, list[str]]:
     return candidates, ignored
 
 
-def _check_files(candidates: Candidates, file_format: FileFormat) -> None:
-    """Raise UserError if a file cannot be read, or if shards are missing."""
-    shards: dict[Path, set[str]] = {}
-    for file in _all_files(candidates):
-        check_file(file, file_format)
-        if _SHARD.fullmatch(data_stem(file)):
-            shards.setdefault(file.with_name(_pattern(file)), set()).add(file.name)
-    for pattern, names in shards.items():
-        _require_all_shards(pattern, names)
-
-
 def _pattern(path: Path) -> str:
     """Return the name of a file. Shards have the same one: `train-*-of-00003.csv`."""
     stem = data_stem(path)
     return _SHARD.sub(r"\1-*-of-\2", stem) + path.name.removeprefix(stem)
 
 
-def _require_all_shards(pattern: Path, names: set[str]) -> None:
-    """Raise UserError if the shards `train-*-of-00003.csv` do not have exactly the numbers 0 to 2."""
-    total = int(data_stem(pattern)[-5:])
-    expected = {pattern.name.replace("*", f"{number:05}") for number in range(total)}
-    if names != expected:
-        raise UserError(
-            f"{pattern.parent} must have exactly {total} files {pattern.name}, numbered from 00000. Missing or "
-            f"unexpected: {listing(sorted(expected ^ names), 3)}."
-        )
+def _require_all_shards(candidates: Candidates) -> None:
+    """Raise UserError if shards such as `train-*-of-00003.csv` do not have exactly the numbers 0 to 2."""
+    shards: dict[Path, set[str]] = {}
+    for file in _all_files(candidates):
+        if _SHARD.fullmatch(data_stem(file)):
+            shards.setdefault(file.with_name(_pattern(file)), set()).add(file.name)
+    for pattern, names in shards.items():
+        total = int(data_stem(pattern)[-5:])
+        expected = {pattern.name.replace("*", f"{number:05}") for number in range(total)}
+        if names != expected:
+            raise UserError(
+                f"{pattern.parent} must have exactly {total} files {pattern.name}, numbered from 00000. Missing or "
+                f"unexpected: {listing(sorted(expected ^ names), 3)}."
+            )
 
 
 def _visible(directory: Path) -> list[Path]:

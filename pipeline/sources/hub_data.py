@@ -1,4 +1,4 @@
-"""Load a dataset of the Hub at a commit, or from a mirror directory, and turn it into a corpus."""
+"""Load a dataset of the Hub at a commit, and turn it into a corpus."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,13 @@ from pipeline.core.task import TRAIN
 from pipeline.core.text import listing, quoted
 from pipeline.params import DataParams
 from pipeline.sources.corpus import Corpus, make_corpus, published_origin
-from pipeline.sources.fetch import download_file, mirror_directory, repo_info, suggest_mirror
+from pipeline.sources.fetch import download_file, repo_info
 from pipeline.sources.files import SPLIT_ALIASES, SPLITS
 from pipeline.sources.raw_rows import collect_rows, columns_to_read, require_rows
 from pipeline.tabular.file_format import DEFAULT_FORMAT, FileFormat
 from pipeline.tabular.reading import Batch, ColumnSelection, read_file
 
-_MIRROR = "HUB_MIRROR"
 _FORMATS = ("csv", "json", "parquet", "arrow")  # names of the builders of `datasets` for tables
-_SAVED = ("dataset_dict.json", "state.json")  # the files that save_to_disk writes for all splits, and for one
 _ROWS = 1 << 15  # rows per batch
 
 
@@ -49,7 +47,7 @@ def load_hub(params: DataParams) -> Corpus:
 
 
 def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
-    """Load all splits of a pinned dataset from the mirror if it is there, or else from the Hub.
+    """Load all splits of a pinned dataset from the Hub.
 
     All columns of CSV files are texts, unless the metadata of the dataset has names for their classes.
 
@@ -66,27 +64,19 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
     name, _, revision = dataset.partition("@")
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    mirror = mirror_directory(_MIRROR)
-    directory = mirror / name if mirror and (mirror / name).is_dir() else None
-    if directory:
-        log.warning("%s: %s cannot be verified to be commit %s", _MIRROR, name, revision)
-        if any((directory / file).is_file() for file in _SAVED):
-            return _load_saved(dataset, directory, config)
-    else:
-        with suggest_mirror(name, _MIRROR, f"{name}/"):
-            repo_info(name, revision, "dataset")
+    repo_info(name, revision, "dataset")  # raises a clear error if the Hub does not answer or does not have the commit
     with _dataset_errors(dataset, f" with data.config={quoted(config)} (in init, --config)"):
-        builder = load_dataset_builder(str(directory or name), config, revision=None if directory else revision)
+        builder = load_dataset_builder(name, config, revision=revision)
     # If the Hub does not answer, `datasets` uses any commit in its cache. It also prefers a local directory.
-    if not directory and builder.hash != revision:
+    if builder.hash != revision:
         raise UserError(
             f"{dataset}: the Hub did not send the files of this commit, and other files are never used instead. "
             f"Check that the commit has data files. If {name} is also a directory here, rename it."
         )
     if builder.name not in _FORMATS:
         raise UserError(f"{dataset} is read as {builder.name}. Only {', '.join(_FORMATS)} files are supported.")
-    files = _fetch_data_files(builder, dataset, directory)
-    log.info("loaded %s from %s", dataset, _MIRROR if directory else "the Hub")
+    files = _fetch_data_files(builder, dataset)
+    log.info("loaded %s from the Hub", dataset)
     if builder.name == "csv":
         csv_format = _csv_format(dataset, builder.config)
         return {
@@ -98,17 +88,14 @@ def load_splits(dataset: str, config: str | None) -> dict[str, Dataset]:
         return {split: builder.as_dataset(split) for split in files}
 
 
-def _fetch_data_files(builder: DatasetBuilder, dataset: str, directory: Path | None) -> dict[str, list[Path]]:
-    """Return the files of each split. Files of the Hub are downloaded to its cache, and their checksums are compared.
-
-    Args:
-        directory: The directory of the dataset in the mirror, or None for the Hub.
+def _fetch_data_files(builder: DatasetBuilder, dataset: str) -> dict[str, list[Path]]:
+    """Download the files of each split to the cache of the Hub, compare their checksums, and return them.
 
     Raises:
         UserError: A file is not part of the dataset, or the Hub does not send it.
     """
     name, _, revision = dataset.partition("@")
-    root = f"{directory.resolve().as_posix()}/" if directory else f"hf://datasets/{dataset}/"
+    root = f"hf://datasets/{dataset}/"
     files: dict[str, list[Path]] = {}
     for split, addresses in builder.config.data_files.items():
         paths = files[str(split)] = []
@@ -118,21 +105,8 @@ def _fetch_data_files(builder: DatasetBuilder, dataset: str, directory: Path | N
                     f"{dataset} refers to {address}, which is not part of the dataset, so that it is not pinned to a "
                     "commit. Use another dataset."
                 )
-            file = address.removeprefix(root)
-            with suggest_mirror(name, _MIRROR, f"{name}/"):
-                paths.append(directory / file if directory else download_file(name, file, revision, "dataset"))
+            paths.append(download_file(name, address.removeprefix(root), revision, "dataset"))
     return files
-
-
-def _load_saved(dataset: str, directory: Path, config: str | None) -> dict[str, Dataset]:
-    """Load what save_to_disk wrote. Raises UserError if it is a different configuration."""
-    with _dataset_errors(dataset):
-        saved = datasets.load_from_disk(directory)
-    splits = {str(saved.split or TRAIN): saved} if isinstance(saved, Dataset) else dict(saved)
-    saved_config = next(iter(splits.values())).info.config_name
-    if config and saved_config and config != saved_config:
-        raise UserError(f'data.config is "{config}", but {directory} has the configuration "{saved_config}".')
-    return splits
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pipeline.core.messages import UserError, log
 from pipeline.core.text import listing, literal
 from pipeline.sources.label_column import LabelColumn, LabelValue
-from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer, is_minus_one, is_number, label_text
+from pipeline.sources.label_values import as_bit, has_value, is_code, is_integer, is_minus_one, is_number
 
 MOST_INTEGERS = 20  # With more distinct whole numbers, the task is a regression.
 _MOST_CLASSES = 1000
@@ -109,25 +109,21 @@ def _too_many(column: LabelColumn, content: str) -> UserError:
 
 
 def _look_alike_warnings(column: LabelColumn, numbers: Mapping[str, int]) -> list[str]:
-    """Return a warning if some labels are almost the same.
+    """Return a warning if different labels are almost the same.
 
     Args:
         numbers: The class of each label.
     """
-    spellings = set(column.first_rows)
-    if not column.first_list:  # The values are single labels, and still have the spaces around them.
-        raws = [value.raw for value in column.values if value.labels]
-        spellings = {raw if isinstance(raw, str) else str(label_text(raw)) for raw in raws}
     groups: dict[Decimal | str, list[str]] = {}
-    for spelling in sorted(spellings):
-        groups.setdefault(_fold(spelling.strip()), []).append(spelling)
-    similar = [_describe_similar(group, numbers) for group in groups.values() if len(group) > 1]
+    for label in sorted(column.first_rows):
+        groups.setdefault(_fold(label), []).append(label)
+    similar = [_quote_similar(group) for group in groups.values() if len({numbers[label] for label in group}) > 1]
     if not similar:
         return []
     more = f" and {len(similar) - _MOST_GROUPS} more" if len(similar) > _MOST_GROUPS else ""
     return [
-        f"Column {column.name} has labels that are almost the same: {', '.join(similar[:_MOST_GROUPS])}{more}. Write "
-        "labels that mean the same in the same way."
+        f"Column {column.name} has different labels that are almost the same: "
+        f"{', '.join(similar[:_MOST_GROUPS])}{more}. Write labels that mean the same in the same way."
     ]
 
 
@@ -139,12 +135,10 @@ def _fold(label: str) -> Decimal | str:
     return " ".join("".join(character for character in folded if unicodedata.category(character) != "Cf").split())
 
 
-def _describe_similar(spellings: list[str], numbers: Mapping[str, int]) -> str:
+def _quote_similar(labels: list[str]) -> str:
     # Labels that differ only in their Unicode form look the same, unless they are escaped.
-    look_the_same = len({unicodedata.normalize("NFC", spelling) for spelling in spellings}) < len(spellings)
-    quoted = [ascii(spelling[:40]) if look_the_same else literal(spelling) for spelling in spellings[:3]]
-    count = len({numbers[spelling.strip()] for spelling in spellings})
-    return f"{' and '.join(quoted)} (read as {f'{count} different labels' if count > 1 else 'one label'})"
+    look_the_same = len({unicodedata.normalize("NFC", label) for label in labels}) < len(labels)
+    return " and ".join(ascii(label[:40]) if look_the_same else literal(label) for label in labels[:3])
 
 
 def vector_length(column: LabelColumn) -> int | None:

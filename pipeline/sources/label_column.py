@@ -22,6 +22,7 @@ from pipeline.sources.label_values import (
     label_columns,
     label_texts,
 )
+from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.opening import LONE_SURROGATE
 
 _LABEL_TYPES = (str, int, float, Decimal, type(None))
@@ -109,14 +110,11 @@ class LabelColumn:
         return UserError(f"data.label_column_name: {self.name} is {content} in train. Set it to a different column.")
 
 
-def read_column(
-    splits: Mapping[str, pd.Series], class_names: Mapping[str, list[str]], params: DataParams
-) -> LabelColumn:
+def read_column(rows: Mapping[str, RawRows], params: DataParams) -> LabelColumn:
     """Read the labels in each distinct value once, because the number of distinct values is small.
 
     Args:
-        splits: The values of each split as they are in the files, train first. The index has the file and the line.
-        class_names: For each split, the class names in the schemas of its Parquet files.
+        rows: The rows of each split that the source has, train first.
 
     Raises:
         UserError: A value cannot be a label, or train has only one class or no labels.
@@ -125,7 +123,7 @@ def read_column(
     problem_type: ProblemType | None = "multi_label_classification" if len(names) > 1 else params.problem_type
     id2label = _id2label(params)
 
-    column = pd.concat(splits)
+    column = pd.concat({split: part.labels for split, part in rows.items()})
     # Number the distinct values in the order of their first rows. Train comes first, so its values have the smallest
     # numbers. `repr` keeps 1, 1.0 and "1" apart.
     codes, _ = pd.factorize(column.map(repr))
@@ -134,7 +132,7 @@ def read_column(
     train_count = positions.loc[TRAIN].max() + 1
 
     # A class name in a schema is always a single label, even if it contains separators.
-    may_list_labels = problem_type in (None, "multi_label_classification") and not class_names.get(TRAIN)
+    may_list_labels = problem_type in (None, "multi_label_classification") and not rows[TRAIN].class_names
     has_text_lists = may_list_labels and _has_text_lists(_quoted(names), first_occurrences.iloc[:train_count])
     separator = "[|;,]" if problem_type == "multi_label_classification" else "[|;]"
     values = []
@@ -151,9 +149,9 @@ def read_column(
         names=names,
         problem_type=problem_type,
         id2label=id2label,
-        schema_names=list(dict.fromkeys(name.strip() for classes in class_names.values() for name in classes)),
+        schema_names=list(dict.fromkeys(name.strip() for part in rows.values() for name in part.class_names)),
         values=values,
-        positions={split: positions.loc[split] for split in splits},
+        positions={split: positions.loc[split] for split in rows},
         train_labels=train_labels,
     )
     _check_values(label_column, has_text_lists)

@@ -19,6 +19,7 @@ from pipeline.params import DataParams
 from pipeline.sources.label_classes import MOST_INTEGERS, encode_vectors, find_classes, vector_length
 from pipeline.sources.label_column import LabelColumn, LabelValue, read_column
 from pipeline.sources.label_values import is_code, is_integer, is_number
+from pipeline.sources.raw_rows import RawRows
 from pipeline.tabular.reading import is_missing
 
 # The metrics of each problem type. Verdicts are based on the first one.
@@ -55,17 +56,16 @@ class Labels:
         return DEFAULT_METRICS["binary" if binary else self.problem_type]
 
 
-def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[str]], params: DataParams) -> Labels:
+def read_labels(rows: Mapping[str, RawRows], params: DataParams) -> Labels:
     """Infer the problem type and the classes, and encode the labels. If no row of test has a label, test is left out.
 
     Args:
-        splits: The label column of each split as it is in the files, train first. The index has the file and the line.
-        class_names: For each split, the class names in the schemas of its Parquet files.
+        rows: The rows of each split that the source has, train first.
 
     Raises:
         UserError: A value cannot be a label, or the labels do not fit data.problem_type or data.id2label.
     """
-    column = read_column(splits, class_names, params)
+    column = read_column(rows, params)
     problem_type = column.problem_type or _infer_problem_type(column)
     warnings: list[str] = []
     names: list[str] = []
@@ -81,12 +81,12 @@ def read_labels(splits: Mapping[str, pd.Series], class_names: Mapping[str, list[
         else:
             encoded = [_multi_hot(value, numbers, len(names)) for value in column.values]
     by_value = pd.Series(encoded, dtype=object)
-    rows = {
+    splits = {
         split: by_value.iloc[positions.to_numpy()]
         for split, positions in column.positions.items()
         if split != "test" or column.labeled_rows[split]
     }
-    return Labels(problem_type, names, rows, warnings)
+    return Labels(problem_type, names, splits, warnings)
 
 
 def _infer_problem_type(column: LabelColumn) -> ProblemType:

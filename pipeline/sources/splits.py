@@ -84,27 +84,24 @@ def _value(column: pd.Series, row: int) -> str:
 
 
 def _times(texts: pd.Series) -> NDArray[np.float64]:
-    """Return dates (ISO 8601, or a year) in seconds since 1970, or numbers as they are.
+    """Return the times as numbers: dates (ISO 8601, or a year) in seconds since 1970, or numbers as they are.
 
     Only the whole column shows whether 2024 is a year: it is one next to 2024-12-31, and a number next to 999.
     """
     dates = np.array([_parse_date(text) for text in texts])
-    numbers = pd.to_numeric(texts, errors="coerce").replace([math.inf, -math.inf], math.nan).to_numpy(dtype=float)
-    is_compact = texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
-    unreadable = np.isnan(dates) & np.isnan(numbers)
-    if unreadable.any():
-        raise UserError(
-            f"{_value(texts, int(unreadable.argmax()))}. Write times as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), "
-            "or as numbers."
-        )
-    must_be_number = np.isnan(dates)
-    must_be_date = ~must_be_number & (np.isnan(numbers) | is_compact)
-    if must_be_number.any() and must_be_date.any():
-        raise UserError(
-            f"{_value(texts, int(must_be_date.argmax()))}, a date, but {_value(texts, int(must_be_number.argmax()))}, "
-            "a number. Write all times as dates such as 2024-12-31, or all as numbers."
-        )
-    return numbers if must_be_number.any() else dates
+    numbers: NDArray[np.float64] = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
+    is_date, is_number = ~np.isnan(dates), np.isfinite(numbers)
+    is_compact_date = is_date & texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
+    if is_number.all() and not is_compact_date.any():
+        return numbers  # If they are years, their order is the same.
+    if is_date.all():
+        return dates
+    unreadable = ~is_date & ~is_number
+    row = int(np.argmax(unreadable if unreadable.any() else ~is_date))
+    raise UserError(
+        f"{_value(texts, row)}. Write all times as dates such as 2024-12-31 or 2024-12-31T23:59:59 (ISO 8601), or "
+        "all as numbers."
+    )
 
 
 def _parse_date(text: str) -> float:
