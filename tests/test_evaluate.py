@@ -21,7 +21,7 @@ from pipeline.core.output import parse_details
 from pipeline.core.paths import PROVENANCE
 from pipeline.core.task import ProblemType
 from pipeline.evaluate import evaluate
-from pipeline.evaluation.calibration import if_calibrated
+from pipeline.evaluation.calibration import if_calibrated, reliability
 from pipeline.evaluation.diagnostics import best_threshold
 from pipeline.evaluation.metrics import (
     METRICS,
@@ -213,25 +213,26 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
         labels, logits = random_case(seed)
         for name in ("accuracy", "f1"):
             assert intervals[split][name]["low"] < scores[split][name] < intervals[split][name]["high"]
-            assert diagnostics[split]["at_half"][name] == scores[split][name]
         above = probability(logits) >= diagnostics["threshold"] - 1e-6
-        for cut, predicted in (("at_half", logits.argmax(-1)), ("at_threshold", above)):
+        positive_class, at_threshold = diagnostics[split]["classes"][1], diagnostics[split]["at_threshold"]
+        for entries, predicted in ((positive_class, logits.argmax(-1)), (at_threshold, above)):
             for name in ("f1", "precision", "recall"):
                 expected_score = getattr(sklearn, f"{name}_score")(labels, predicted)
-                assert diagnostics[split][cut][name] == pytest.approx(expected_score, abs=1e-6)
+                assert entries[name] == pytest.approx(expected_score, abs=1e-6)
         roc_auc = sklearn.roc_auc_score(labels, probability(logits))
         assert diagnostics[split]["scores"]["roc_auc"] == pytest.approx(roc_auc, abs=1e-6)
         confidence = np.maximum(probability(logits), 1 - probability(logits))
         assert diagnostics[split]["confidence"] == pytest.approx(confidence.mean(), abs=1e-6)
         expected = diagnostics[split]["if_calibrated"]
-        assert expected == pytest.approx(if_calibrated(confidence), abs=1e-6)
+        bins = reliability(confidence, logits.argmax(-1) == labels)
+        assert expected == pytest.approx(if_calibrated(bins), abs=1e-6)
         assert scores[split]["accuracy"] < expected["accuracy_low"], "random predictions are overconfident"
     labels, logits = random_case(0)
     assert diagnostics["threshold"] == pytest.approx(best_threshold(labels, probability(logits)), abs=1e-6), (
         "the threshold is chosen on validation, not on test"
     )
     validation = diagnostics["validation"]
-    assert validation["at_threshold"]["f1"] >= validation["at_half"]["f1"]
+    assert validation["at_threshold"]["f1"] >= validation["classes"][1]["f1"]
     consistency = np.mean(random_case(1)[1].argmax(-1) == random_case(2)[1].argmax(-1))
     assert diagnostics["test"]["order_consistency"] == pytest.approx(consistency)
     assert "order_consistency" not in validation, "validation was not predicted with swapped sentences"

@@ -512,10 +512,17 @@ def test_the_effect_of_the_best_threshold_is_reported(file: Path, constant_page:
     )
     diagnostics = parse_details(constant_page.with_name("diagnostics.json").read_text())["test"]
     changes = (
-        f"{title} from {100 * diagnostics['at_half'][name]:.1f}% to {100 * diagnostics['at_threshold'][name]:.1f}%"
+        f"{title} from {100 * diagnostics['scores'][name]:.1f}% to {100 * diagnostics['at_threshold'][name]:.1f}%"
         for name, title in (("accuracy", "accuracy"), ("f1", "F1"))
     )
     assert f"On test, it would change {' and '.join(changes)}." in visible_text(constant_page.read_text())
+
+
+def test_a_threshold_close_to_1_is_not_shown_as_1(inputs: Path, tmp_path: Path) -> None:
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
+    diagnostics = parse_details((inputs / METRICS_DIR / "diagnostics.json").read_text())
+    write_details(tmp_path / METRICS_DIR / "diagnostics.json", {**diagnostics, "threshold": 0.999812})
+    assert ">recall at 0.999812<" in make_report(tmp_path)
 
 
 def test_the_gain_over_the_linear_model_is_stated_with_its_interval(inputs: Path, tmp_path: Path) -> None:
@@ -888,7 +895,7 @@ def test_the_page_shows_the_metrics(pairs_page: Page, inputs: Path) -> None:
     expect(page.get_by_role("row", name=f"test {' '.join(numbers)}")).to_be_visible()
     roc_auc = 100 * sklearn.roc_auc_score(table["label"], probability)
     expect(page.get_by_role("region", name="Table of other metrics")).to_contain_text(f"{roc_auc:.1f}")
-    expect(page.get_by_role("columnheader", name=f"recall at {threshold:.3f}")).to_be_visible()
+    expect(page.get_by_role("columnheader", name=f"recall at {threshold:.6g}")).to_be_visible()
     expect(page.get_by_role("row", name="truncated pairs 7 7 7")).to_be_visible()
     expect(page.get_by_role("note", name="Warnings about the data")).to_contain_text("test: 7 of")
     expect(page.get_by_role("row", name="test train 1 3")).to_be_visible()
