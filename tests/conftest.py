@@ -292,9 +292,6 @@ def run_command(*command: str | Path, cwd: Path, env: dict[str, str], ok: bool =
     return printed
 
 
-READ_METRICS = ("metrics/.gitignore", "metrics/baseline.json")  # stages write the rest of metrics/
-
-
 class Project:
     """A copy of this project in its own git repository, configured for a tiny checkpoint and the embedded corpus."""
 
@@ -306,7 +303,7 @@ class Project:
         for name in names:
             excluded = name.startswith(("tests/", "metrics/", "data/custom")) or name in ("dvc.lock", "params.yaml")
             excluded = excluded or name.endswith(".dvc")  # the user's data
-            if (ROOT / name).is_file() and (name in READ_METRICS or not excluded):
+            if (ROOT / name).is_file() and (name == "metrics/.gitignore" or not excluded):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
         (root / "data" / "custom").mkdir(parents=True)

@@ -1,7 +1,6 @@
 """Write all inputs of the report stage for each type of task. The evaluate stage computes the metrics."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,7 +158,6 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     }  # fmt: skip
     write(root / PREDICTIONS / PROVENANCE, provenance)
     evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
-    shutil.copy(root / METRICS_DIR / "evaluation.json", root / METRICS_DIR / "baseline.json")
     write(root / METRICS_DIR / "plots" / "history.csv", history(task))
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
     training |= {"metric_for_best_model": task.metric_for_best_model}

@@ -244,11 +244,10 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
     run_init(project, other, "--no-estimate", "--force", "--fresh", "--name", "Numbers")
     assert sorted(path.name for path in (project.root / "data/custom").glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
     assert (project.root / "data/custom/.gitignore").read_text() == "/secret.txt\n/train.jsonl\n"
-    assert json.loads((project.root / "metrics/baseline.json").read_text()) == {}
     assert (project.root / "metrics/mine.txt").exists(), "a file of the user"
     (project.root / "metrics/mine.txt").unlink()
     left = {path.name for path in (project.root / "metrics").rglob("*") if path.is_file()}
-    assert left == {".gitignore", "baseline.json"}
+    assert left == {".gitignore"}
     assert not (project.root / "dvc.lock").exists()
     assert project.repro("download") == ["check", "download"]
     card = json.loads((project.root / "data/raw/data_card.json").read_text())
@@ -531,4 +530,3 @@ def test_two_commands_lead_from_a_csv_file_to_a_report(tmp_path: Path) -> None:
     run_command("dvc", "repro", cwd=root, env=env)
     report = (root / "metrics" / "report.html").read_text()
     assert "fine-tuned on reviews" in report and "20 test texts" in report
-    assert "committed baseline" not in report and "baseline.json" not in report, "no number of the example"

@@ -70,9 +70,7 @@ def test_names_add_no_markup_to_the_model_card() -> None:
         rows={},
         predictions={},
         plots={},
-        committed=None,
         lengths={},
-        evaluation_md5="",
     )
     card = ModelCard(model_card(results))
     assert {result.metric_name for result in card.data.eval_results} >= {"accuracy", "F1", "ROC AUC"}
