@@ -50,7 +50,7 @@ os.environ["DVC_NO_ANALYTICS"] = "1"  # it would start a process that outlives t
 
 TinyMaker = Callable[..., Path]
 
-LONGEST = ("test_pipeline.py", "test_tutorial.py")
+LONGEST = ("test_init.py", "test_pipeline.py", "test_statistics.py", "test_tutorial.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
