@@ -99,9 +99,6 @@ bench: setup ## Time the pipeline and the course's script alternately (one to tw
 bench-scale: setup ## Measure the time and memory of the stages with ten thousand to a million pairs
 	PYTHONPATH=. python benchmarks/scale.py --plot docs/notes/scale.svg
 
-docs: setup ## Update the tables in docs/ from params.yaml and dvc.yaml
-	python docs/tables.py
-
 pictures: setup ## Take the pictures in docs/ again, from metrics/report.html and a run of the demo (needs Chromium)
 	python docs/pictures.py
 
@@ -112,4 +109,4 @@ lint: setup ## Check style and types
 	@# This finds names that do not exist on Windows.
 	mypy --platform win32 --cache-dir .mypy_cache/win32
 
-.PHONY: help setup lock demo repro table test verify chaos bench bench-scale docs pictures lint
+.PHONY: help setup lock demo repro table test verify chaos bench bench-scale pictures lint

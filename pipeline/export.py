@@ -35,11 +35,9 @@ if __name__ == "__main__":  # --help must not wait for the imports below.
     options_parser().parse_args()
 
 import shutil
-import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pipeline.core.dataset_files import load_split
@@ -47,13 +45,11 @@ from pipeline.core.messages import UserError, log
 from pipeline.core.output import atomic_output
 from pipeline.core.paths import CLASSIFIER, TOKENIZED
 from pipeline.core.task import read_task
-from pipeline.core.text import aligned
-from pipeline.evaluation.metrics import METRICS, Metric, logits_to_predictions
-from pipeline.modeling.device import Device, usable_device
+from pipeline.evaluation.metrics import logits_to_predictions
+from pipeline.modeling.device import Device
 from pipeline.modeling.loading import load_fine_tuned_model, load_tokenizer
 from pipeline.modeling.scoring import predict_logits, scoring_trainer
 from pipeline.modeling.settings import read_settings
-from pipeline.params import Precision
 
 _FP32, _INT8 = "model.onnx", "model_int8.onnx"
 _BATCH_SIZE = 16
@@ -61,18 +57,8 @@ _LOGIT_TOLERANCE = 1e-4  # between torch and ONNX, both in fp32
 _LEAST_AGREEMENT = 0.99  # between int8 and fp32
 
 
-class EngineResult(NamedTuple):
-    """The predictions of an engine for all examples, the size of its weights in bytes, and its time."""
-
-    engine: str
-    size: int
-    seconds: float
-    logits: NDArray[np.float32]
-    predictions: NDArray[Any]
-
-
 def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> None:
-    """Write a directory with the ONNX model and its tokenizer, and print the size, speed and score of each engine.
+    """Write a directory with the ONNX model and its tokenizer.
 
     The files are written only if the logits of ONNX match the logits of torch on the split that verdicts are based on,
     and if int8 agrees with fp32 on 99% of its examples.
@@ -93,13 +79,8 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
     examples = load_split(tokenized, task.verdict_split, "tokenize")
     tokenizer, model = load_tokenizer(classifier), load_fine_tuned_model(classifier, "cpu")
 
-    def score(engine: str, engine_model: Any, file: Path, precision: Precision = "fp32") -> EngineResult:
-        trainer = scoring_trainer(engine_model, tokenizer, Device("cpu", precision), _BATCH_SIZE)
-        start = time.monotonic()
-        logits = predict_logits(trainer, examples)
-        seconds = time.monotonic() - start
-        size = sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))  # includes model.onnx.data
-        return EngineResult(engine, size, seconds, logits, logits_to_predictions(task.problem_type, logits))
+    def logits_of(engine: Any) -> NDArray[np.float32]:
+        return predict_logits(scoring_trainer(engine, tokenizer, Device("cpu", "fp32"), _BATCH_SIZE), examples)
 
     with atomic_output(out) as draft:
         draft.mkdir()
@@ -107,14 +88,8 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
             if file.is_file() and file.suffix != ".safetensors":
                 shutil.copyfile(file, draft / file.name)  # It does not copy permissions: the model may be read-only.
         onnx_model.export(model, tokenizer, settings.max_length, draft / _FP32)
-        weights = classifier / "model.safetensors"
-        torch_result = score("torch fp32", model, weights)
-        results = [torch_result]
-        if usable_device("auto") == ("cpu", "bf16"):  # Other CPUs would emulate it.
-            results.append(score("torch bf16", model, weights, "bf16"))
-        onnx_result = score("ONNX fp32", onnx_model.OnnxModel(draft / _FP32), draft / _FP32)
-        results.append(onnx_result)
-        difference = float(abs(onnx_result.logits - torch_result.logits).max())
+        expected = logits_of(model)
+        difference = float(abs(logits_of(onnx_model.OnnxModel(draft / _FP32)) - expected).max())
         if not difference <= _LOGIT_TOLERANCE:  # also if it is NaN
             raise UserError(
                 f"The logits of ONNX differ from the logits of torch by up to {difference:.2g}, and at most "
@@ -123,37 +98,24 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         log.info("the logits of ONNX differ from the logits of torch by at most %.2g", difference)
         if int8:
             onnx_model.quantize(draft / _FP32, draft / _INT8)
-            results.append(score("ONNX int8", onnx_model.OnnxModel(draft / _INT8), draft / _INT8))
-        labels = examples.with_format("numpy")["labels"][:]
-        _print_table(results, METRICS[task.metrics[0]], labels, task.noun)
-        threads = torch.get_num_threads()
-        print(f"{len(examples)} {task.verdict_split} {task.noun}, {threads} threads. Agreement is with torch fp32.")
-        agreement = _agreement(torch_result, results[-1])
-        if int8 and not agreement >= _LEAST_AGREEMENT:  # also if it is NaN
-            raise UserError(
-                f"int8 agrees with fp32 on {agreement:.2%} of the {task.noun}, and at least {_LEAST_AGREEMENT:.0%} is "
-                "required. Nothing was written. Export without --int8."
-            )
-    log.info("wrote %s", out)
+            logits = logits_of(onnx_model.OnnxModel(draft / _INT8))
+            agreement = _agreement(*(logits_to_predictions(task.problem_type, part) for part in (expected, logits)))
+            if not agreement >= _LEAST_AGREEMENT:  # also if it is NaN
+                raise UserError(
+                    f"The agreement of int8 with fp32 is {agreement:.2%}, and at least {_LEAST_AGREEMENT:.0%} is "
+                    "required. Nothing was written. Export without --int8."
+                )
+            log.info("the agreement of int8 with fp32 is %.2f%%", 100 * agreement)
+    sizes = (f"{file.name} {file.stat().st_size / 1e6:.0f} MB" for file in sorted(out.glob("model*.onnx*")))
+    log.info("wrote %s (%s)", out, ", ".join(sizes))
 
 
-def _print_table(results: list[EngineResult], metric: Metric, labels: NDArray[Any], noun: str) -> None:
-    rows = [["", "MB", f"{noun} per second", metric.title, "agreement"]]
-    for result in results:
-        megabytes, speed = result.size / 1e6, len(labels) / result.seconds
-        score = metric.format(metric.compute(labels, result.predictions, None), 2)
-        agreement = f"{100 * _agreement(results[0], result):.2f}%"
-        rows.append([result.engine, f"{megabytes:.0f}", f"{speed:.0f}", score, agreement])
-    print("\n".join(aligned(rows, "right")))
-
-
-def _agreement(reference: EngineResult, result: EngineResult) -> float:
+def _agreement(expected: NDArray[Any], predictions: NDArray[Any]) -> float:
     """Return the proportion of equal predictions.
 
-    For a regression, return the proportion of the variance of the reference's predictions that the other predictions
+    For a regression, return the proportion of the variance of the expected predictions that the other predictions
     explain.
     """
-    expected, predictions = reference.predictions, result.predictions
     if expected.dtype.kind == "f":
         return float(1 - np.square(predictions - expected).mean() / np.square(expected - expected.mean()).mean())
     return float((predictions == expected).reshape(len(expected), -1).all(axis=1).mean())

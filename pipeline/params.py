@@ -319,7 +319,10 @@ def _explain(error: ValidationError) -> str:
     key = ".".join(keys)
     match mistake["type"]:
         case "missing":
-            return f"{key} is missing. Add it. docs/parameters.md has its default."
+            return (
+                f'{key} is missing. Copy it from the committed file ("git show HEAD:params.yaml") or, after an update, '
+                'from "git show upstream/main:params.yaml".'
+            )
         case "extra_forbidden":
             return _explain_unknown(str(mistake["loc"][-1]), key, list(schema["properties"]))
         case "value_error":  # A check in this module raised it.

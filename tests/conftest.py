@@ -51,7 +51,7 @@ os.environ["DVC_NO_ANALYTICS"] = "1"  # it would start a process that outlives t
 
 TinyMaker = Callable[..., Path]
 
-LONGEST = ("test_pipeline.py", "test_tutorial.py")
+LONGEST = ("test_init.py", "test_pipeline.py", "test_statistics.py", "test_tutorial.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -298,9 +298,6 @@ def run_command(*command: str | Path, cwd: Path, env: dict[str, str], ok: bool =
     return printed
 
 
-READ_METRICS = ("metrics/.gitignore", "metrics/baseline.json")  # stages write the rest of metrics/
-
-
 class Project:
     """A copy of this project in its own git repository, configured for a tiny checkpoint and the embedded corpus."""
 
@@ -312,7 +309,7 @@ class Project:
         for name in names:
             excluded = name.startswith(("tests/", "metrics/", "data/custom")) or name in ("dvc.lock", "params.yaml")
             excluded = excluded or name.endswith(".dvc")  # the user's data
-            if (ROOT / name).is_file() and (name in READ_METRICS or not excluded):
+            if (ROOT / name).is_file() and (name == "metrics/.gitignore" or not excluded):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
         (root / "data" / "custom").mkdir(parents=True)

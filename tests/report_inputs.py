@@ -1,7 +1,6 @@
 """Write all inputs of the report stage for each type of task. The evaluate stage computes the metrics."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from pipeline.params import load_params
 from pipeline.report import report
 from pipeline.sources import demo
 from pipeline.sources.demo import DEMO
+from pipeline.sources.glue import glue_task
 
 SIZES = {"train": 60, "validation": 30, "test": 60, "validation_mismatched": 40, "test_mismatched": 20}
 ATTACK = "<script>document.title = 'taken'</script> </script><img src=x onerror=\"document.title = 'taken'\">"
@@ -26,18 +26,8 @@ HOSTILE = (f"{ATTACK} {{{{ 7 * 7 }}}} <!-- &amp; ' \"", "<style>* {{ display: no
 WARNINGS = ["train: duplicates of earlier rows: 2 (idx 3, 7)", f"test: rows that are also in train: 1 (idx 0) {ATTACK}"]
 TASKS = {
     "pairs": DEMO,
-    "text": Task(
-        name="cola", problem_type="single_label_classification", text_columns=["sentence"],
-        labels=["unacceptable", "acceptable"], metrics=["matthews_correlation"],
-        metric_for_best_model="matthews_correlation",
-        predicted_splits=["validation", "test"], unlabeled_splits=["test"],
-    ),
-    "mismatched": Task(
-        name="mnli", problem_type="single_label_classification", text_columns=["premise", "hypothesis"],
-        labels=["entailment", "neutral", "contradiction"], metrics=["accuracy"], metric_for_best_model="accuracy",
-        predicted_splits=["validation", "validation_mismatched", "test", "test_mismatched"],
-        unlabeled_splits=["test", "test_mismatched"],
-    ),
+    "text": glue_task("cola"),
+    "mismatched": glue_task("mnli"),
     "classes": Task(
         name="custom", problem_type="single_label_classification", text_columns=["text"],
         labels=[f"topic {number} of the forum" for number in range(20)],
@@ -159,7 +149,6 @@ def write_inputs(root: Path, case: str = "pairs", sizes: dict[str, int] = SIZES,
     }  # fmt: skip
     write(root / PREDICTIONS / PROVENANCE, provenance)
     evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR)
-    shutil.copy(root / METRICS_DIR / "evaluation.json", root / METRICS_DIR / "baseline.json")
     write(root / METRICS_DIR / "plots" / "history.csv", history(task))
     training = {"kept_epoch": 2, "degenerate": False, "effective_batch_size": 16, "epochs": 3, "epochs_run": 2}
     training |= {"metric_for_best_model": task.metric_for_best_model}
@@ -174,3 +163,9 @@ def make_report(root: Path, name: str | None = None) -> str:
     params = load_params(Path(__file__).with_name("params.yaml")).data.model_copy(update={"name": name})
     report(root / RAW, root / TOKENIZED, root / PREDICTIONS, root / METRICS_DIR, params)
     return (root / METRICS_DIR / "report.html").read_text()
+
+
+def evaluate_and_report(root: Path, metrics: list[str] | None = None, name: str | None = None) -> str:
+    """Run the stages evaluate, with `metrics` as evaluate.metrics, and report, and return the page."""
+    evaluate(root / PREDICTIONS, root / LINEAR, root / METRICS_DIR, metrics)
+    return make_report(root, name)

@@ -237,11 +237,10 @@ def test_init_describes_a_file_and_dvc_repro_accepts_it(project: Project, tmp_pa
     run_init(project, other, "--no-estimate", "--force", "--fresh", "--name", "Numbers")
     assert sorted(path.name for path in (project.root / "data/custom").glob("t*")) == ["train.jsonl", "train.jsonl.dvc"]
     assert (project.root / "data/custom/.gitignore").read_text() == "/secret.txt\n/train.jsonl\n"
-    assert json.loads((project.root / "metrics/baseline.json").read_text()) == {}
     assert (project.root / "metrics/mine.txt").exists(), "a file of the user"
     (project.root / "metrics/mine.txt").unlink()
     left = {path.name for path in (project.root / "metrics").rglob("*") if path.is_file()}
-    assert left == {".gitignore", "baseline.json"}
+    assert left == {".gitignore"}
     assert not (project.root / "dvc.lock").exists()
     assert project.repro("download") == ["check", "download"]
     card = json.loads((project.root / "data/raw/data_card.json").read_text())

@@ -1,6 +1,5 @@
 """How pairs are assigned to slices, and how a slice is scored."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +13,7 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.predictions import Predictions
 from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.reporting.slices import (
-    Assignment,
-    by_column,
-    by_length,
-    by_negation,
-    by_numbers,
-    by_overlap,
-    is_defined,
-    score_slices,
-)
+from pipeline.reporting.slices import by_column, by_length, by_overlap, is_defined, score_slices
 
 PAIRS = TASKS["pairs"]
 MRPC = PAIRS.metrics
@@ -36,41 +26,6 @@ def make_rows(task: Task, *texts: list[str], leakage: list[int] | None = None, *
 
 def predictions_for(labels: np.ndarray, predicted: np.ndarray) -> Predictions:
     return Predictions(np.arange(len(labels)), labels, predicted, np.zeros((len(labels), 1)), None, None)
-
-
-def slice_name(assign: Callable[..., Assignment], *texts: str) -> str:
-    names, indices = assign([[text] for text in texts])
-    return names[indices[0]]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "name"),
-    [
-        ("It fell .", "It rose .", "no numbers"),
-        ("It fell by 1,000 points .", "By 1000 points it fell .", "the same numbers"),
-        ("It fell by 0.4 percent .", "It fell .", "different numbers"),
-        ("It fell by 0.4 percent .", "It fell by 4 percent .", "different numbers"),
-        ("3 of 12 fell .", "12 fell .", "different numbers"),
-    ],
-)
-def test_slices_by_numbers(first: str, second: str, name: str) -> None:
-    assert slice_name(by_numbers, first, second) == name
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "name"),
-    [
-        ("He said so .", "He noted it , another nothingness .", "no negation"),
-        ("He did not say so .", "NO , he said .", "negation in both texts"),
-        ("He did not say so .", "He said so .", "negation in only one text"),
-        ("He said so .", "He didn 't say so .", "negation in only one text"),
-        ("He said so .", "He did n't say so .", "negation in only one text"),
-        ("He said so .", "He didn’t say so .", "negation in only one text"),  # noqa: RUF001
-        ("He cannot go .", "He can go without a coat .", "negation in both texts"),
-    ],
-)
-def test_slices_by_negation(first: str, second: str, name: str) -> None:
-    assert slice_name(by_negation, first, second) == name
 
 
 @pytest.mark.parametrize(
@@ -101,20 +56,16 @@ def test_every_pair_is_in_one_slice_of_each_criterion_and_scored_there() -> None
     first, second = ([" ".join(rng.choice(words, 6)) for _ in range(200)] for _ in range(2))
     labels, predictions = rng.integers(0, 2, (2, 200))
     leakage = rng.integers(0, 3, 200)
-    sliced = score_slices(
-        PAIRS, make_rows(PAIRS, first, second, leakage=leakage.tolist()), predictions_for(labels, predictions)
-    )
-    for criterion in ("Length", "Negation", "Numbers", "Word overlap", "Leakage"):
+    rows = make_rows(PAIRS, first, second, leakage=leakage.tolist())
+    sliced = score_slices(PAIRS, rows, predictions_for(labels, predictions))
+    for criterion in ("Length", "Word overlap", "Leakage"):
         assert sum(part.n for part in sliced if part.criterion == criterion) == 200
-    one_text = next(part for part in sliced if part.name == "negation in only one text")
-    members = [("not" in a or "never" in a) != ("not" in b or "never" in b) for a, b in zip(first, second, strict=True)]
-    assert one_text.n == sum(members)
-    assert one_text.positive == labels[members].mean()
-    assert one_text.scores == scores(MRPC, labels[members], predictions[members])
+    leaked, members = next(part for part in sliced if part.name == "the whole pair in train"), leakage == 2
+    assert leaked.n == sum(members)
+    assert leaked.positive == labels[members].mean()
+    assert leaked.scores == scores(MRPC, labels[members], predictions[members])
     expected = score_intervals(MRPC, labels[members], predictions[members])
-    assert one_text.intervals == {name: interval._asdict() for name, interval in expected.items()}
-    leaked = next(part for part in sliced if part.name == "the whole pair in train")
-    assert leaked.scores == scores(MRPC, labels[leakage == 2], predictions[leakage == 2])
+    assert leaked.intervals == {name: interval._asdict() for name, interval in expected.items()}
 
 
 def test_slices_without_pairs_are_left_out() -> None:
@@ -123,8 +74,6 @@ def test_slices_without_pairs_are_left_out() -> None:
     )
     assert [(part.criterion, part.name) for part in sliced] == [
         ("Length", "up to 4 words"),
-        ("Negation", "no negation"),
-        ("Numbers", "no numbers"),
         ("Word overlap", "over 60% shared"),
         ("Leakage", "no text in train"),
     ]
@@ -132,25 +81,12 @@ def test_slices_without_pairs_are_left_out() -> None:
 
 @pytest.mark.parametrize("prediction", [0, 1])
 def test_a_slice_without_positives_has_an_accuracy_but_no_f1(prediction: int) -> None:
-    rows = make_rows(PAIRS, ["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
+    rows = make_rows(PAIRS, ["It fell ."] * 2, ["It fell ."] * 2, leakage=[0, 2])
     sliced = score_slices(PAIRS, rows, predictions_for(np.array([1, 0]), np.array([1, prediction])))
-    scored = {part.name: part.scores for part in sliced if part.criterion == "Numbers"}
-    assert scored == {
-        "no numbers": {"accuracy": 1, "f1": 1},
-        "different numbers": {"accuracy": 1 - prediction},
-    }
-    assert [list(part.intervals) for part in sliced if part.criterion == "Numbers"] == [
-        ["accuracy", "f1"],
-        ["accuracy"],
-    ]
-
-
-def test_a_slice_without_any_label_has_no_f1() -> None:
-    labels = np.array([[1, 0, 0], [0, 0, 0]])
-    rows = make_rows(TASKS["multi_label"], ["It fell .", "3 fell ."], ["It fell .", "4 fell ."])
-    sliced = score_slices(TASKS["multi_label"], rows, predictions_for(labels, labels))
-    scored = {part.name: list(part.scores) for part in sliced if part.criterion == "Numbers"}
-    assert scored == {"no numbers": ["f1_micro", "f1_macro"], "different numbers": []}
+    not_leaked, leaked = (part for part in sliced if part.criterion == "Leakage")
+    assert not_leaked.scores == {"accuracy": 1, "f1": 1}
+    assert leaked.scores == {"accuracy": 1 - prediction}
+    assert [list(part.intervals) for part in (not_leaked, leaked)] == [["accuracy", "f1"], ["accuracy"]]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +96,9 @@ def test_a_slice_without_any_label_has_no_f1() -> None:
         ("mismatched", "average_precision", [0, 2], True),  # no example of class 1
         ("multi_label", "roc_auc", [[1, 0, 0], [1, 0, 0]], False),  # every label is constant
         ("multi_label", "roc_auc", [[1, 0, 0], [0, 0, 0]], True),
+        ("multi_label", "f1_micro", [[1, 0, 0]], True),
+        ("multi_label", "f1_micro", [[0, 0, 0]], False),
+        ("multi_label", "f1_macro", [[0, 0, 0]], False),
     ],
 )
 def test_a_score_is_undefined_if_perfect_predictions_do_not_get_a_perfect_score(
@@ -171,15 +110,12 @@ def test_a_score_is_undefined_if_perfect_predictions_do_not_get_a_perfect_score(
 def test_single_texts_have_leakage_slices_but_no_overlap_slices() -> None:
     rows = make_rows(TASKS["text"], ["It did not fall .", "3 fell ."], leakage=[2, 0])
     sliced = score_slices(TASKS["text"], rows, predictions_for(np.array([1, 0]), np.array([1, 1])))
-    assert [(part.criterion, part.name) for part in sliced][2:] == [
-        ("Negation", "no negation"),
-        ("Negation", "negation"),
-        ("Numbers", "no numbers"),
-        ("Numbers", "a number"),
+    assert [(part.criterion, part.name) for part in sliced][-2:] == [
         ("Leakage", "no text in train"),
         ("Leakage", "the whole text in train"),
     ]
-    assert all(part.scores == {} for part in sliced[2:]), (
+    assert "Word overlap" not in {part.criterion for part in sliced}
+    assert all(part.scores == {} for part in sliced[-2:]), (
         "the Matthews correlation is undefined if all labels are equal"
     )
 

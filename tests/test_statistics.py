@@ -16,7 +16,6 @@ from pipeline.evaluation.uncertainty import (
     difference,
     fold_difference,
     jackknife,
-    score_intervals,
 )
 from pipeline.experiments import power_law as power_law_module
 from pipeline.experiments.power_law import plausible_curves, predicted_errors
@@ -353,24 +352,3 @@ def test_jackknife_intervals_have_about_95_percent_coverage(n: int) -> None:
     rates = [float(np.mean(hits)) for hits in covered.values()]
     table(f"95% jackknife intervals over {n} examples that contain the true score (%)", list(covered), [rates])
     assert min(rates) >= 0.92 and max(rates) <= 0.975
-
-
-def test_score_intervals_keep_their_coverage_for_few_examples_and_near_1() -> None:
-    random, rows = np.random.default_rng(0), []
-    for n, accuracy in itertools.product((20, 40, 100, 408, 1725), (0.7, 0.86, 0.93, 0.97, 0.99)):
-        cells = [POSITIVE * accuracy, POSITIVE * (1 - accuracy), (1 - POSITIVE) * (1 - accuracy)]
-        true = accuracy, 2 * cells[0] / (2 * cells[0] + cells[1] + cells[2])
-        covered = np.zeros(2)
-        for counts in random.multinomial(n, [*cells, 1 - sum(cells)], size=SIMULATIONS):
-            labels, predicted = (np.repeat(classes, counts) for classes in ([1, 1, 0, 0], [1, 0, 1, 0]))
-            intervals = score_intervals(("accuracy", "f1"), labels, predicted).values()
-            covered += [
-                low - 1e-12 <= value <= high + 1e-12 for value, (low, high) in zip(true, intervals, strict=True)
-            ]
-        rows.append([n, accuracy, true[1], *(covered / SIMULATIONS).tolist()])
-    header = ["examples", "accuracy", "F1", "accuracy covered", "F1 covered"]
-    table("95% intervals that contain the true score (%)", header, rows)
-    for column in (3, 4):
-        coverage = [row[column] for row in rows]
-        assert min(coverage) >= 0.90, "near 1, a proportion can take only a few values"
-        assert np.mean(coverage) >= 0.945

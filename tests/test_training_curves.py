@@ -32,18 +32,7 @@ CURVES = {
     "loss climbs by less than 5%": (curve([0.5, 0.4, 0.415], [0.85, 0.9, 0.9]), ["Leveled off"]),
     "train loss climbs as well": (curve([0.5, 0.4, 0.55], [0.85, 0.9, 0.9], [0.5, 0.4, 0.6]), ["Leveled off"]),
     "train loss was not logged": (curve([0.5, 0.4, 0.55], [0.85, 0.9, 0.9], [None] * 3), ["Leveled off"]),
-    "F1 falls and rises again": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.87, 0.9, 0.9]), ["Erratic"]),
-    "F1 falls and rises a little": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.885, 0.9, 0.9]), ["Leveled off"]),
-    "F1 peaks": (curve([0.5, 0.49, 0.5, 0.5], [0.85, 0.9, 0.87, 0.87]), ["Leveled off"]),
-    "loss rises and falls again": (curve([0.5, 0.6, 0.45, 0.46], [0.9, 0.9, 0.9, 0.9]), ["Erratic"]),
-    "erratic, but better in the end": (
-        curve([0.5, 0.6, 0.5, 0.4], [0.85, 0.8, 0.86, 0.9]),
-        ["Still improving", "Erratic"],
-    ),
-    "erratic and overfitting": (
-        curve([0.5, 0.4, 0.5, 0.42, 0.6], [0.85, 0.9, 0.86, 0.9, 0.86]),
-        ["Overfitting from epoch 3", "Erratic"],
-    ),
+    "F1 falls and rises again": (curve([0.5, 0.49, 0.5, 0.49], [0.9, 0.87, 0.9, 0.9]), ["Leveled off"]),
 }
 
 
@@ -95,11 +84,3 @@ def test_lower_is_better_for_errors_and_for_the_loss(name: str, title: str) -> N
     assert re.search(rf"best validation {title}, by 0\.\d{{3}}", text)
     *_, (_, stopped) = judge(CURVES["loss climbs from its minimum"][0], name, 9, degenerate=False)
     assert f"validation {title} had not improved since epoch 2" in stopped
-
-
-def test_swings_of_an_error_are_relative_to_its_lowest_value() -> None:
-    def run(*errors: float) -> list[Epoch]:
-        return [Epoch(number, 1 / number, {"loss": 0.5, "rmse": error}) for number, error in enumerate(errors, 1)]
-
-    for errors, name in (((0.2, 0.23, 0.2), "Erratic"), ((2.0, 2.15, 2.0), "Leveled off")):
-        assert [finding for finding, _ in judge(run(*errors), "rmse", 3, degenerate=False)] == [name]

@@ -201,25 +201,6 @@ def test_the_difference_between_identical_runs_is_0() -> None:
     assert (result.value, result.low, result.high, result.detectable) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("name", ["f1_macro", "matthews_correlation", "roc_auc", "average_precision", "rmse"])
-def test_leaving_out_groups_gives_about_the_same_width_as_leaving_out_single_examples(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    random = np.random.default_rng(0)
-    numbers = random.normal(size=600)
-    labels = (numbers > 0).astype(int)
-    scores = numbers + random.normal(size=600)
-    probabilities = np.stack([-scores, scores], axis=1)
-    arguments = (numbers, scores) if name == "rmse" else (labels, (scores > 0).astype(int), probabilities)
-    widths = []
-    for groups in (200, 600):
-        monkeypatch.setattr("pipeline.evaluation.uncertainty._GROUPS", groups)
-        low, high = score_intervals([name], *arguments)[name]
-        assert low < METRICS[name].compute(*arguments, *[None] * (3 - len(arguments))) < high
-        widths.append(high - low)
-    assert widths[0] == pytest.approx(widths[1], rel=0.2), "four standard errors"
-
-
 def test_with_at_most_200_examples_the_jackknife_leaves_out_one_example_at_a_time() -> None:
     labels, (predictions,) = random_runs(40, 0.8, 1, np.random.default_rng(0))
     without = [METRICS["f1"].compute(np.delete(labels, i), np.delete(predictions, i), None) for i in range(40)]

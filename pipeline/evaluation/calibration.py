@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pipeline.evaluation.metrics import Floats
 
 _BINS = 15  # The number that Guo et al. (2017) use.
-_RESAMPLES = 1000
+_RESAMPLES = 10_000
 _SEED = 0
 
 
@@ -37,29 +37,27 @@ def expected_calibration_error(bins: list[Bin]) -> float:
     return sum(abs(row.confidence - row.accuracy) * row.n for row in bins) / sum(row.n for row in bins)
 
 
-def if_calibrated(confidence: Floats) -> dict[str, float]:
+def if_calibrated(bins: list[Bin]) -> dict[str, float]:
     """Simulate the accuracy and the calibration error of a model whose confidences are exact probabilities.
 
-    This is consistency resampling (Bröcker and Smith 2007, "Increasing the reliability of reliability diagrams"). The
-    random seed is fixed, so the same confidences always give the same numbers.
+    This is consistency resampling (Bröcker and Smith 2007, "Increasing the reliability of reliability diagrams"), with
+    the mean confidence of a bin in place of the confidences in it, which are nearly equal. So the time does not depend
+    on the number of predictions. The random seed is fixed, so the same bins always give the same numbers.
 
     Args:
-        confidence: Shape (n,), the probability of the predicted class.
+        bins: The bins of the reliability diagram. Their accuracy is not used.
 
     Returns:
         The bounds of the accuracy in 95% of cases, the mean of the expected calibration error, and the bound that this
         error stays below in 95% of cases.
     """
-    random = np.random.default_rng(_SEED)
-    accuracies, errors = [], []
-    for _ in range(_RESAMPLES):
-        correct = random.random(len(confidence)) < confidence
-        accuracies.append(correct.mean())
-        errors.append(expected_calibration_error(reliability(confidence, correct)))
-    low, high = np.percentile(accuracies, (2.5, 97.5))
+    confidence, sizes = np.array([row.confidence for row in bins]), np.array([row.n for row in bins])
+    correct = np.random.default_rng(_SEED).binomial(sizes, confidence, size=(_RESAMPLES, len(bins)))
+    errors = np.abs(correct - confidence * sizes).sum(axis=1) / sizes.sum()
+    low, high = np.percentile(correct.sum(axis=1) / sizes.sum(), (2.5, 97.5))
     return {
         "accuracy_low": float(low),
         "accuracy_high": float(high),
-        "calibration_error": float(np.mean(errors)),
+        "calibration_error": float(errors.mean()),
         "calibration_error_high": float(np.percentile(errors, 95)),
     }

@@ -43,9 +43,9 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
         `scores`: all metrics that apply to the task. For a regression, the `mean_error` (prediction minus label) and
         the `mean_absolute_error`. Otherwise the mean `confidence`, the expected `calibration_error`, what a
         perfectly calibrated model would show (`if_calibrated`), and F1, precision and recall of each class or label in
-        `classes`. With two classes, also accuracy, F1, precision and recall `at_half` and `at_threshold`. If predict
-        has also scored the pairs with their texts swapped, `order_consistency`: the proportion of answers that are the
-        same in both orders, or the correlation between both orders for a regression.
+        `classes`. With two classes, also accuracy, F1, precision and recall `at_threshold`. If predict has also scored
+        the pairs with their texts swapped, `order_consistency`: the proportion of answers that are the same in both
+        orders, or the correlation between both orders for a regression.
     """
     labels, predicted = split.labels, split.predicted
     entries: dict[str, Any] = {"scores": scores(applicable_metrics(task), labels, predicted, split.probability)}
@@ -58,12 +58,11 @@ def diagnostics(task: Task, split: Predictions, threshold: float | None) -> dict
         entries |= {
             "confidence": float(confidence.mean()),
             "calibration_error": calibration.expected_calibration_error(bins),
-            "if_calibrated": calibration.if_calibrated(confidence),
+            "if_calibrated": calibration.if_calibrated(bins),
             "classes": class_scores(labels, predicted, task.outputs),
         }
         if threshold is not None:
             above = (split.probability[:, 1] >= threshold).astype(int)
-            entries["at_half"] = {"accuracy": entries["scores"]["accuracy"], **entries["classes"][1]}
             entries["at_threshold"] = {"accuracy": accuracy(labels, above), **class_scores(labels, above)[1]}
     if split.swapped is not None:
         regression = split.probability is None

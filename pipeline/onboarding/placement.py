@@ -15,8 +15,6 @@ from pipeline.core.paths import METRICS_DIR
 from pipeline.onboarding.user_data import CUSTOM, earlier_files
 from pipeline.params import LOCK, PARAMS
 
-_BASELINE = METRICS_DIR / "baseline.json"
-
 
 def write_data(text: str, files: dict[Path, Path], link: bool, fresh: bool) -> None:
     """Put the files into data/custom, write params.yaml, and remove what they replace.
@@ -45,7 +43,6 @@ def write_data(text: str, files: dict[Path, Path], link: bool, fresh: bool) -> N
         replaced = set(earlier) - {*entries, *(Path(f"{entry}.dvc") for entry in for_dvc)}
         _untrack(repository, replaced)
     if fresh:
-        write_text(_BASELINE, "{}\n")
         replaced.update(results)
     for path in replaced:
         if path.is_dir() and not path.is_symlink():
@@ -97,7 +94,7 @@ def _results(repository: Any) -> list[Path]:
     """Return dvc.lock, and the files in metrics that git tracks or that stages write."""
     outputs = {Path(os.path.relpath(output.fs_path)) for output in repository.index.outs}
     files = {path for path in outputs | _files_in_git(METRICS_DIR) if path.is_relative_to(METRICS_DIR)}
-    return [LOCK, *(files - {_BASELINE, METRICS_DIR / ".gitignore"})]
+    return [LOCK, *(files - {METRICS_DIR / ".gitignore"})]
 
 
 def _files_in_git(path: Path) -> set[Path]:

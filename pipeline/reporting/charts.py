@@ -13,7 +13,6 @@ import altair as alt
 import pandas as pd
 import vl_convert
 
-from pipeline.core.output import rounded
 from pipeline.evaluation.metrics import METRICS
 from pipeline.reporting.slices import Slice
 from pipeline.reporting.training_curves import Epoch
@@ -24,7 +23,6 @@ _MOST_POINTS = 400  # of a line. With every point of a large corpus, the page wo
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 _SHAPES = ("circle", "square", "triangle-up", "diamond")
 _COLOR_ORDER = ("train", "validation", "test", "validation_mismatched")
-_SIZES = (90, 90, 90, 260)  # A committed run with the same score stays visible behind the point of the model.
 _PERCENT = alt.Axis(format=".0%", tickCount=5)
 alt.data_transformers.disable_max_rows()  # The limit of 5,000 rows would stop the report of a very long training.
 
@@ -46,12 +44,10 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
     legend = alt.Legend(orient="top", title=None, columns=1)  # A row would be wider than a phone.
     reversed_rows = pd.DataFrame(rows[::-1])  # Vega draws later rows on top, so this model comes last.
     base = alt.Chart(reversed_rows).encode(y=_names("score", [row["score"] for row in rows]))
-    sizes = alt.Scale(type="ordinal", domain=models, range=list(_SIZES))
-    points = base.mark_point(filled=True, opacity=1).encode(
+    points = base.mark_point(filled=True, size=90, opacity=1).encode(
         x=alt.X("value:Q", title=None, axis=_PERCENT, scale=alt.Scale(zero=False)),
         color=alt.Color("model:N", scale=alt.Scale(domain=models, range="ordinal"), legend=legend),
         shape=alt.Shape("model:N", scale=alt.Scale(domain=models, range=list(_SHAPES)), legend=legend),
-        size=alt.Size("model:O", sort=models, scale=sizes, legend=legend),
         tooltip=["score:N", "model:N", _percent("value")],
     )
     height = 38 * len({row["score"] for row in rows}) + 78
@@ -134,8 +130,7 @@ def roc(points: pd.DataFrame, splits: Sequence[str]) -> Spec:
 
 def predictions(points: pd.DataFrame, split: str) -> Spec:
     """Draw the predictions of a regression against the labels. `points` are the rows of residuals.csv."""
-    rows = _residuals(points, split)
-    values = rows[["label", "prediction"]]
+    rows = points.loc[points["split"] == split, ["label", "prediction"]]
     marks = (
         alt.Chart(rows)
         .mark_point(filled=True, size=18, opacity=0.5)
@@ -144,26 +139,7 @@ def predictions(points: pd.DataFrame, split: str) -> Spec:
             y=alt.Y("prediction:Q", title="prediction", scale=alt.Scale(zero=False)),
         )
     )
-    return _layered(_diagonal("label", "prediction", values.min(axis=None), values.max(axis=None)), marks)
-
-
-def residuals(points: pd.DataFrame, split: str) -> Spec:
-    """Draw prediction minus label against the prediction. `points` are the rows of residuals.csv."""
-    marks = (
-        alt.Chart(_residuals(points, split))
-        .mark_point(filled=True, size=18, opacity=0.5)
-        .encode(
-            x=alt.X("prediction:Q", title="prediction", scale=alt.Scale(zero=False)),
-            y=alt.Y("residual:Q", title="prediction minus label"),
-        )
-    )
-    reference = alt.Chart(pd.DataFrame([{"residual": 0}])).mark_rule(style="reference").encode(y="residual:Q")
-    return _layered(reference, marks)
-
-
-def _residuals(points: pd.DataFrame, split: str) -> pd.DataFrame:
-    rows = points.loc[points["split"] == split, ["label", "prediction"]]
-    return rows.assign(residual=(rows["prediction"] - rows["label"]).map(rounded))
+    return _layered(_diagonal("label", "prediction", rows.min(axis=None), rows.max(axis=None)), marks)
 
 
 def slice_chart(slices: Sequence[Slice], name: str, overall: float) -> Spec:

@@ -2,14 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from itertools import compress
 from typing import Any
 
 import numpy as np
 
 from pipeline.core.data_card import MOST_TRUNCATED
-from pipeline.core.packages import REPORT_PACKAGES
 from pipeline.core.task import TRAIN, Task
 from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import baseline
@@ -17,8 +15,8 @@ from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
-from pipeline.reporting.slices import FEW, NEGATIONS, Slice, score_slices, slice_metrics
-from pipeline.reporting.templates import SINGULAR, TEMPLATES, better_or_worse, format_number, is_shown_as_zero
+from pipeline.reporting.slices import FEW, Slice, score_slices, slice_metrics
+from pipeline.reporting.templates import SINGULAR, TEMPLATES, better_or_worse, format_number
 from pipeline.reporting.training_curves import Epoch
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
@@ -39,7 +37,6 @@ def page(results: Results) -> str:
         **vars(results),
         baseline_names=BASELINES,
         charts=_charts(results, splits, epochs, curve_names, slices[verdict_split]),
-        committed_differs=_committed_differs(results, verdict_split),
         confusions={split: _confusion(predictions[split], len(task.labels)) for split in splits},
         curve_names=curve_names,
         curve_findings=training_curves.judge(
@@ -55,7 +52,6 @@ def page(results: Results) -> str:
             for group in mistakes.worst(task, predictions[verdict_split])
         ],
         most_classes=_MOST_CLASSES,
-        negations=NEGATIONS,
         never_predicted=never_predicted(results.diagnostics[verdict_split]),
         proportion_right=float(np.mean(predictions[verdict_split].labels == predictions[verdict_split].predicted)),
         sample_size=results.sample_size,
@@ -67,13 +63,6 @@ def page(results: Results) -> str:
         splits=splits,
         unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
         verdict_split=verdict_split,
-        versions={
-            "The data": results.provenance["data"],
-            "The base model": results.provenance["checkpoint"],
-            "The training run": training,
-            "The training environment": results.provenance["environment"],
-            "This page": {name.lower(): version(name) for name in REPORT_PACKAGES},
-        },
         warnings=[*results.card.warnings, *_truncation_warnings(results)],
         worse_slices=_worse_slices(
             slices[verdict_split], task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]
@@ -90,14 +79,6 @@ def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) ->
         script=charts.javascript(),
         sentences=sentences,
     )
-
-
-def _committed_differs(results: Results, split: str) -> bool:
-    """Return whether there is a committed baseline, and one of its scores differs visibly."""
-    if not results.committed:
-        return False
-    scores, committed_scores = results.evaluation[split], results.committed[split]
-    return not all(is_shown_as_zero(scores[name] - committed_scores[name], name) for name in results.task.metrics)
 
 
 def _worse_slices(slices: Sequence[Slice], name: str, overall: float) -> list[Slice]:
@@ -131,7 +112,6 @@ def _charts(
         specifications["headline"] = charts.headline(headline)
     if task.problem_type == "regression":
         specifications["predictions"] = charts.predictions(plots["residuals"], verdict_split)
-        specifications["residuals"] = charts.residuals(plots["residuals"], verdict_split)
     else:
         lowest = 0.5 if task.binary or task.problem_type == "multi_label_classification" else 0
         specifications["reliability"] = charts.reliability(plots["reliability"], splits, lowest)
@@ -154,8 +134,6 @@ def _headline(results: Results, splits: Sequence[str]) -> list[dict[str, Any]]:
                 "linear model": {"value": evaluation[f"linear_{name}"]},
                 BASELINES[results.task.baseline]: {"value": evaluation[f"{results.task.baseline}_{name}"]},
             }
-            if results.committed:
-                models["committed baseline"] = {"value": results.committed[split][name]}
             # The titles have to fit on a phone: "mismatched" for the split, and "Pearson" for the metric.
             title = f"{split.removeprefix('validation_')} {METRICS[name].title.removesuffix(' correlation')}"
             rows += [{"score": title, "model": model, **values} for model, values in models.items()]

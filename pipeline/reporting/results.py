@@ -1,7 +1,5 @@
 """Read the outputs of the other stages that the report shows, and check that they belong together."""
 
-import hashlib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,12 +38,9 @@ class Results:
         evaluation, intervals, diagnostics, training: The content of evaluation.json, intervals.json, diagnostics.json
             and train.json in `metrics`.
         plots: The CSV files in `metrics/plots`, keyed by the name of the file.
-        committed: The committed evaluation.json to compare with. Empty if nobody has committed one yet, and None if
-            it has other data or other metrics.
         lengths: Statistics of the tokenized rows, keyed by split.
         max_length: The number of tokens to which rows were truncated.
         provenance: The data, base model, code, parameters and environment of the model.
-        evaluation_md5: The checksum of evaluation.json, as DVC records it in dvc.lock.
     """
 
     data_name: str
@@ -58,11 +53,9 @@ class Results:
     diagnostics: dict[str, Any]
     training: dict[str, Any]
     plots: dict[str, pd.DataFrame]
-    committed: dict[str, Any] | None
     lengths: dict[str, Any]
     max_length: int
     provenance: dict[str, Any]
-    evaluation_md5: str
 
     @property
     def sample_size(self) -> int | None:
@@ -79,7 +72,6 @@ def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, d
     """
     task = read_task(raw, "download")
     predicted = {split: load_predictions(predictions, split, task) for split in task.scored_splits}
-    evaluation = read_json(metrics / "evaluation.json", "evaluate")
     diagnostics = _read_details(metrics / "diagnostics.json", "evaluate")
     task = replace(task, metrics=diagnostics["metrics"])
     return Results(
@@ -88,16 +80,14 @@ def load_results(raw: Path, tokenized: Path, predictions: Path, metrics: Path, d
         card=read_data_card(raw),
         rows={split: _read_rows(raw, split, task, predicted[split]) for split in task.scored_splits},
         predictions=predicted,
-        evaluation=evaluation,
+        evaluation=read_json(metrics / "evaluation.json", "evaluate"),
         intervals=_read_details(metrics / "intervals.json", "evaluate"),
         diagnostics=diagnostics,
         training=_read_details(metrics / "train.json", "train"),
         plots={name: pd.read_csv(require(metrics / "plots" / f"{name}.csv", stage)) for name, stage in _PLOTS.items()},
-        committed=_read_committed(metrics / "baseline.json", evaluation, task),
         lengths=read_json(tokenized / "lengths.json", "tokenize"),
         max_length=read_json(tokenized / TOKENIZATION, "tokenize")["max_length"],
         provenance=read_json(predictions / PROVENANCE, "predict"),
-        evaluation_md5=hashlib.md5((metrics / "evaluation.json").read_bytes(), usedforsecurity=False).hexdigest(),
     )
 
 
@@ -112,26 +102,6 @@ def _read_rows(raw: Path, split: str, task: Task, predictions: Predictions) -> p
 
 def _read_details(path: Path, producer: str) -> dict[str, Any]:
     return read_output(path, producer, lambda file: parse_details(file.read_text(encoding="utf-8")))
-
-
-def _read_committed(path: Path, evaluation: dict[str, Any], task: Task) -> dict[str, Any] | None:
-    """Read the committed baseline. Returns None if it has other data or other metrics, and cannot be compared.
-
-    An empty object means that nobody has committed a baseline yet.
-    """
-    # If one of these entries differs, the data differ, or a metric is missing from the committed baseline. The entries
-    # depend only on the labels, so other rows with the same number of each label go unnoticed.
-    keys = ["n", *(f"{task.baseline}_{name}" for name in task.metrics)]
-    try:
-        committed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for split in task.scored_splits if committed else []:
-            if any(committed.get(split, {}).get(key) != evaluation[split][key] for key in keys):
-                return None
-    except (OSError, ValueError, AttributeError):
-        raise UserError(
-            f"{path} is not an evaluation.json. Replace it with the evaluation.json of the run to compare with."
-        ) from None
-    return committed
 
 
 def never_predicted(diagnostics: dict[str, Any]) -> list[tuple[int, int]]:

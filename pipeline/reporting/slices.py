@@ -19,14 +19,10 @@ from pipeline.evaluation.uncertainty import score_intervals
 from pipeline.reporting.templates import SINGULAR
 
 FEW = 20  # The scores of fewer rows are too uncertain to tell anything.
-NEGATIONS = ("no", "not", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "without", "cannot")
 OVERLAPS = (0.4, 0.6)  # These bounds divide the pairs of MRPC into thirds of about equal size.
 _MOST_VALUES = 20  # of a column. All rarer values are one slice.
 
 _WORD = re.compile(r"\w+(?:[.,'’]\w+)*")  # noqa: RUF001
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-# MRPC writes "don 't" and "do n't".
-_NEGATION = re.compile(rf"\b(?:{'|'.join(NEGATIONS)})\b|n ?['’]t\b", re.IGNORECASE)  # noqa: RUF001
 
 # The names of the slices, and the position of each row's slice among them, shape (n,).
 Assignment = tuple[Sequence[str], Ints]
@@ -99,8 +95,6 @@ def score_slices(task: Task, rows: pd.DataFrame, predictions: Predictions) -> li
 def _assignments(task: Task, rows: pd.DataFrame) -> Iterator[tuple[str, Assignment]]:
     texts = [rows[column].tolist() for column in task.text_columns]
     yield "Length", by_length(texts)
-    yield "Negation", by_negation(texts)
-    yield "Numbers", by_numbers(texts)
     if task.pairs:
         yield "Word overlap", by_overlap(*texts)
     leakage = rows[LEAKAGE].to_numpy()
@@ -130,26 +124,6 @@ def by_overlap(first: Sequence[str], second: Sequence[str]) -> Assignment:
     low, high = (round(100 * bound) for bound in OVERLAPS)
     names = (f"up to {low}% shared", f"{low}% to {high}% shared", f"over {high}% shared")
     return names, np.searchsorted(OVERLAPS, overlaps)
-
-
-def by_numbers(texts: Sequence[Sequence[str]]) -> Assignment:
-    """Divide by whether a text has numbers in digits, or whether both texts have the same numbers. 1,000 is 1000."""
-    numbers = [[{number.replace(",", "") for number in _NUMBER.findall(text)} for text in column] for column in texts]
-    if len(numbers) == 1:
-        return ("no numbers", "a number"), np.array([len(in_text) > 0 for in_text in numbers[0]], dtype=int)
-    names = ("no numbers", "the same numbers", "different numbers")
-    pairs = list(zip(*numbers, strict=True))
-    have_numbers = [bool(left) for left, _ in pairs]
-    are_different = [left != right for left, right in pairs]
-    return names, np.where(are_different, 2, have_numbers)
-
-
-def by_negation(texts: Sequence[Sequence[str]]) -> Assignment:
-    """Divide by how many texts of a row contain one of NEGATIONS or a word that ends in n't."""
-    counts = np.sum([[bool(_NEGATION.search(text)) for text in column] for column in texts], axis=0)
-    if len(texts) == 1:
-        return ("no negation", "negation"), counts
-    return ("no negation", "negation in both texts", "negation in only one text"), np.array([0, 2, 1])[counts]
 
 
 def by_column(column: str, values: Sequence[str]) -> Assignment:

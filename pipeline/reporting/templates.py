@@ -15,7 +15,7 @@ _UNDEFINED = "\N{EN DASH}"
 SINGULAR = {"pairs": "pair", "texts": "text"}  # of `Task.noun`
 
 
-def is_shown_as_zero(difference: float, name: str) -> bool:
+def _is_shown_as_zero(difference: float, name: str) -> bool:
     """Return whether a difference in a metric is formatted as zero."""
     return float(METRICS[name].format_difference(difference)) == 0
 
@@ -30,13 +30,13 @@ def better_or_worse(interval: Mapping[str, float], value: float, name: str) -> s
 def _difference(difference: float, name: str) -> str:
     """Format a difference in a metric with its sign."""
     text = METRICS[name].format_difference(difference)
-    return f"±{text[1:]}" if is_shown_as_zero(difference, name) else text.replace("-", "\N{MINUS SIGN}")
+    return f"±{text[1:]}" if _is_shown_as_zero(difference, name) else text.replace("-", "\N{MINUS SIGN}")
 
 
 def _gap(difference: float, name: str) -> str:
     """Say how much higher or lower a metric of the model is than the score that it is compared with."""
     metric = METRICS[name]
-    if is_shown_as_zero(difference, name):
+    if _is_shown_as_zero(difference, name):
         return f"{metric.title} is the same"
     unit = "" if metric.scale == "error" else " percentage points"
     return f"{metric.title} is {metric.format(abs(difference))}{unit} {'higher' if difference > 0 else 'lower'}"

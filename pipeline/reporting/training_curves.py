@@ -1,7 +1,6 @@
 """The training curves: the losses and scores of each epoch, and findings about them in words."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +14,11 @@ LOSSES = {
     "regression": "squared error",
 }
 
-# The smallest change of a score, from 0 to 1, that counts as a gain or as a swing. One of MRPC's 408 validation pairs
-# moves accuracy by 0.25 points. So half a point is two pairs, and two points are more than a few hard pairs that flip.
+# The smallest gain of a score, from 0 to 1, that counts. One of MRPC's 408 validation pairs moves accuracy by 0.25
+# points, so half a point is two pairs.
 _GAIN = 0.005
-_SWING = 0.02
 # The same for an error or the loss, in proportion to its lowest value, and the smallest rise that can be overfitting.
 _GAIN_ERROR = 0.02
-_SWING_ERROR = 0.1
 _RISE_LOSS = 0.05
 
 
@@ -73,13 +70,11 @@ def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) ->
     - Overfitting from epoch n: The validation loss is lowest after epoch n - 1 and ends more than 5% above that value,
       while the training loss falls.
     - Still improving: The last epoch has the best score, by more than 0.5 points, and the lowest validation loss.
-    - Erratic: The score gets worse by more than 2 points from one epoch to the next, and later better by more than 2
-      points. Or the validation loss rises by more than 10% of its lowest value, and later falls by more than that.
     - Leveled off: None of these.
     - Stopped early: Fewer epochs ran than were planned. This finding comes in addition to another one.
 
-    If the score is an error or the loss, changes are measured in proportion to its lowest value: 2% instead of 0.5
-    points, and 10% instead of 2 points.
+    If the score is an error or the loss, a gain is measured in proportion to its lowest value: 2% instead of 0.5
+    points.
 
     Args:
         epochs: The epochs that ran, at least one.
@@ -96,8 +91,7 @@ def judge(epochs: Sequence[Epoch], name: str, planned: int, degenerate: bool) ->
     elif len(epochs) == 1:
         findings = [Finding("Too short", "A single epoch shows no trend. Train for more epochs to see one.")]
     else:
-        trends = (_overfitting(epochs), _still_improving(epochs, name), _erratic(epochs, name))
-        findings = [finding for finding in trends if finding] or [_leveled_off(epochs, name)]
+        findings = [_overfitting(epochs) or _still_improving(epochs, name) or _leveled_off(epochs, name)]
     if len(epochs) < planned:
         text = (
             f"Early stopping ended the training after epoch {len(epochs)} of {planned}, because the validation "
@@ -123,8 +117,10 @@ def _overfitting(epochs: Sequence[Epoch]) -> Finding | None:
 
 def _still_improving(epochs: Sequence[Epoch], name: str) -> Finding | None:
     *earlier, last = epochs
-    gain = SCORES[name].sign * (last.scores[name] - _best(earlier, name).scores[name])
-    if gain <= _change(earlier, name, _GAIN, _GAIN_ERROR) or _best(epochs, "loss") is not last:
+    best = _best(earlier, name).scores[name]
+    gain = SCORES[name].sign * (last.scores[name] - best)
+    smallest_gain = _GAIN_ERROR * best if _is_error(name) else _GAIN
+    if gain <= smallest_gain or _best(epochs, "loss") is not last:
         return None
     by = f"{gain:.3f}" if _is_error(name) else f"{100 * gain:.1f} points"
     text = (
@@ -132,27 +128,6 @@ def _still_improving(epochs: Sequence[Epoch], name: str) -> Finding | None:
         f"{'' if name == 'loss' else ', and the lowest validation loss'}. More epochs may improve the model further."
     )
     return Finding("Still improving", text)
-
-
-def _erratic(epochs: Sequence[Epoch], name: str) -> Finding | None:
-    swings = []
-    if name != "loss" and _swings(epochs, name):
-        much = "10%" if _is_error(name) else "2 points"
-        swings.append(f"the validation {SCORES[name].title} gets worse and then better by more than {much}")
-    if _swings(epochs, "loss"):
-        swings.append("the validation loss rises and then falls by more than 10%")
-    if not swings:
-        return None
-    text = f"Between epochs, {' and '.join(swings)}. Try a lower learning rate or a longer warm-up."
-    return Finding("Erratic", text)
-
-
-def _swings(epochs: Sequence[Epoch], name: str) -> bool:
-    """Return whether the score gets much worse from one epoch to the next, and much better in a later one."""
-    much = _change(epochs, name, _SWING, _SWING_ERROR)
-    steps = [SCORES[name].sign * (after.scores[name] - before.scores[name]) for before, after in pairwise(epochs)]
-    first_fall = next((number for number, step in enumerate(steps) if step < -much), len(steps))
-    return any(step > much for step in steps[first_fall:])
 
 
 def _leveled_off(epochs: Sequence[Epoch], name: str) -> Finding:
@@ -172,8 +147,3 @@ def _best(epochs: Sequence[Epoch], name: str) -> Epoch:
 
 def _is_error(name: str) -> bool:
     return SCORES[name].scale == "error"
-
-
-def _change(epochs: Sequence[Epoch], name: str, difference: float, proportion: float) -> float:
-    """Return the smallest change that counts: a difference in a score, or a proportion of the lowest error."""
-    return proportion * _best(epochs, name).scores[name] if _is_error(name) else difference
