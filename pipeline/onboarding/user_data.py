@@ -58,11 +58,11 @@ def read_files(source: Path, file_format: FileFormat, columns: Sequence[str], in
         paths = find_files(source)
         files = {CUSTOM / path.relative_to(source): path for shards in paths.values() for path in shards}
     else:
-        check_file(source, file_format)
         paths = {TRAIN: [source]}
         suffix = data_suffix(source) + (".gz" if is_compressed(source) else "")
         files = {CUSTOM / f"{TRAIN}{suffix}": source}
     first = paths[TRAIN][0]
+    check_file(first, file_format)
     if infer_header and data_suffix(first) in (".csv", ".tsv"):
         rows = read_head(first, file_format).rows()
         first_row = {field.strip() for field in chain.from_iterable(rows[:1])}
