@@ -338,7 +338,6 @@ def test_a_vocabulary_that_does_not_give_a_good_tokenizer_is_an_error(
     text = str(error.value)
     assert text.startswith(f"{model} has no tokenizer.json, and none can be made from {CONVERTED[name][0]}: ")
     assert re.search(message, text.removesuffix(". Use a model with a tokenizer.json."))
-    assert "\n" not in text
     assert not (tmp_path / "out").exists()
 
 

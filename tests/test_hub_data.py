@@ -191,9 +191,8 @@ def test_configurations_and_splits_are_chosen_by_name(hub: Hub, caplog: pytest.L
     ],
 )
 def test_a_wrong_name_is_an_error_that_lists_the_right_ones(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         load(**changes)
-    assert "\n" not in str(error.value)
 
 
 def test_splits_with_other_names_are_ignored_with_a_warning(mirror: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -237,9 +236,8 @@ def test_a_dataset_that_cannot_be_used_is_an_error(case: str, hub: Hub, tmp_path
     publish(hub, files)
     hub.files[f"datasets/someone/else/{NEXT}/train.csv"] = csv(TEXTS).encode()
     hub.branches["datasets/someone/else/main"] = NEXT
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         download(tmp_path / "raw", data_params(task="hub", dataset=PINNED))
-    assert "\n" not in str(error.value)
     assert not (tmp_path / "raw").exists()
 
 
@@ -285,9 +283,8 @@ def test_without_a_network_the_error_names_the_mirror(
     publish(hub, {"train.jsonl": jsonl(TEXTS)})
     load()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"HUB_MIRROR is not set.*offline mode.*set HUB_MIRROR") as error:
+    with pytest.raises(UserError, match=r"HUB_MIRROR is not set.*offline mode.*set HUB_MIRROR"):
         load()
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("layout", ["save_to_disk", "save_to_disk of one split", "to_parquet", "the repository"])
@@ -320,9 +317,8 @@ def test_a_saved_dataset_with_another_configuration_is_an_error(mirror: Path) ->
 
 def test_a_damaged_mirror_is_an_error(mirror: Path) -> None:
     (mirror / "state.json").write_text("{")
-    with pytest.raises(UserError, match=f"{PINNED} cannot be loaded: ") as error:
+    with pytest.raises(UserError, match=f"{PINNED} cannot be loaded: "):
         load()
-    assert "\n" not in str(error.value)
 
 
 def test_a_mirror_may_not_refer_to_other_files(mirror: Path) -> None:

@@ -392,9 +392,8 @@ def test_a_checkpoint_that_does_not_load_leaves_no_file(
 def test_an_incomplete_optimizer_or_schedule_is_rejected_before_training(
     trained: Trained, change: dict[str, Any]
 ) -> None:
-    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type cannot be used: ") as error:
+    with pytest.raises(UserError, match=r"train\.optim or train\.lr_scheduler_type cannot be used: "):
         trained(**change)
-    assert "\n" not in str(error.value)
 
 
 def test_reduce_lr_on_plateau_watches_the_metric(params: Params, tmp_path: Path) -> None:
