@@ -179,18 +179,12 @@ def stage_directory(params: Params, tiny: TinyMaker, tokenized: Tokenized, tmp_p
     return tmp_path
 
 
-def launch_training(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
-    """Start `python -m pipeline.train`."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
-    return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.train"], cwd=directory, env=env, stderr=subprocess.PIPE, text=True,
-        start_new_session=start_new_session,
-    )  # fmt: skip
-
-
 def launch_until_checkpoint(directory: Path, start_new_session: bool = False, **env: str) -> subprocess.Popen[str]:
     """Start `python -m pipeline.train` and wait for its first checkpoint."""
-    process = launch_training(directory, start_new_session, **env)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.train"], cwd=directory, env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        stderr=subprocess.PIPE, text=True, start_new_session=start_new_session,
+    )  # fmt: skip
     checkpoints = Path(env.get("DVC_ROOT", directory), "models/.checkpoints")
     while not list(checkpoints.glob("*/*/complete")):
         assert process.poll() is None, process.communicate()
@@ -224,28 +218,6 @@ def test_a_second_signal_stops_the_run_immediately(stage_directory: Path) -> Non
     assert process.returncode in (130, 143)
     assert "stopped at step" not in log
     assert "Traceback" not in log
-
-
-@pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("cli.py", True)])
-def test_a_run_resumes_only_with_the_same_training_code(
-    edited: str, resumes: bool, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    monkeypatch.setattr("pipeline.core.run_directory.PROJECT", tmp_path)
-    keys: list[str] = []  # A run looks for its checkpoints in a directory with this name.
-
-    def record_key(_: Path, key: str) -> None:
-        keys.append(key)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pipeline.train.run_directory", record_key)
-    for addition in ("", "# another comment\n"):
-        with (tmp_path / "pipeline" / edited).open("a") as code:
-            code.write(addition)
-        with pytest.raises(KeyboardInterrupt):
-            run()
-    assert (keys[0] == keys[1]) == resumes
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyMaker, contents, train_model
+from conftest import ROOT, TinyMaker, contents, train_model
 from safetensors.torch import load_file, save_file
 from transformers.trainer_callback import DefaultFlowCallback
 
@@ -346,6 +346,19 @@ def test_checkpoints_are_not_shared_if_parameters_inputs_or_kernels_differ(
 
 def test_settings_that_cannot_affect_the_weights_do_not_change_the_key_of_a_run(key_of: Callable[..., str]) -> None:
     assert key_of(dataloader_num_workers=1, save_steps=3) == key_of()
+
+
+@pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("cli.py", True)])
+def test_a_run_resumes_only_with_the_same_training_code(
+    edited: str, resumes: bool, key_of: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    monkeypatch.setattr("pipeline.core.run_directory.PROJECT", tmp_path)
+    before = key_of()
+    with (tmp_path / "pipeline" / edited).open("a") as code:
+        code.write("# a comment\n")
+    assert (key_of() == before) == resumes
 
 
 def test_abandoned_checkpoints_are_removed_after_a_week(
