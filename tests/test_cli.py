@@ -114,7 +114,7 @@ def test_errors_and_log_messages_are_one_printable_line_each(tmp_path: Path) -> 
     ("exception", "stderr"),
     [
         ("ZeroDivisionError('a bug')", r"Traceback .*\nZeroDivisionError: a bug\n"),
-        # Setting the priority of a process can raise this error, which has nothing to do with the permissions of a file.
+        # Setting the priority of a process can raise this error, which has nothing to do with files.
         ("PermissionError(1, 'Not permitted')", r"Traceback .*\nPermissionError: \[Errno 1\] Not permitted\n"),
         (
             "PermissionError(13, 'Permission denied', 'config.json')",
