@@ -56,12 +56,11 @@ def test_a_model_without_a_padding_token_is_trained_and_gives_the_same_logits_ev
     ]
 
 
-@pytest.mark.parametrize("engine", ["trainer", "loop"])
 def test_an_encoder_decoder_model_is_trained_and_scored(
-    engine: str, tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
+    tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
 ) -> None:
     data = tokenized(tiny("bart"))
-    train_model(data, tiny("bart"), tmp_path, engine=engine)
+    train_model(data, tiny("bart"), tmp_path)
     predicted = pq.read_table(predict_splits(data, tmp_path, max_samples=8) / "test.parquet")
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier").eval()
     examples = load_split(data, "test", "tokenize").select(range(8))

@@ -107,20 +107,26 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextM
 KilledAt = Callable[..., AbstractContextManager[None]]
 
 
-@pytest.mark.parametrize(("engine", "keep"), [("trainer", "last"), ("loop", "best")])
+ACCUMULATED = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "epochs": 4}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"engine": "trainer", "keep": "last"}, {"engine": "loop", "keep": "best"}, {"precision": "bf16", **ACCUMULATED}],
+)
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
-    engine: str, keep: str, run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,
+    settings: dict[str, Any], run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     for number in (5, 3):
         with killed_at(number):
-            run(engine=engine, keep=keep)
+            run(**settings)
         assert not (tmp_path / "run" / "classifier").exists()
         assert len(list((tmp_path / "checkpoints").glob("*/checkpoint-*"))) <= 2
     with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run(engine=engine, keep=keep)
+        resumed = run(**settings)
     assert "resuming from" in caplog.text
-    assert resumed == uninterrupted(engine=engine, keep=keep)
+    assert resumed == uninterrupted(**settings)
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
@@ -183,18 +189,6 @@ def test_an_incomplete_checkpoint_is_skipped_for_the_previous_one(
     assert re.search(r"removed \S*checkpoint-\d, because .* is incomplete", caplog.text)
     assert re.search(rf"resuming from \S*checkpoint-{kept}$", caplog.text, re.M)
     assert resumed == uninterrupted(engine=engine)
-
-
-def test_a_run_with_accumulated_gradients_and_bf16_resumes_and_ends_with_the_same_bytes(
-    run: Run, uninterrupted: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "precision": "bf16"}
-    with killed_at(3):
-        run(**settings)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run(**settings)
-    assert "resuming from" in caplog.text
-    assert resumed == uninterrupted(**settings)
 
 
 def test_checkpoints_that_were_only_partly_removed_are_not_used(
