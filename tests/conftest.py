@@ -104,6 +104,12 @@ def _survive_closed_pipes() -> Iterator[None]:
     signal.signal(signal.SIGPIPE, handler)
 
 
+@pytest.fixture(autouse=True)
+def _log_at_info(caplog: pytest.LogCaptureFixture) -> None:
+    """Log at the level that `cli.as_command` sets."""
+    caplog.set_level("INFO", logger="pipeline")
+
+
 @pytest.fixture(scope="session")
 def mrpc() -> Path:
     """The directory with MRPC's three original files."""

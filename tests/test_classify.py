@@ -406,8 +406,7 @@ def test_a_model_classifies_in_the_precision_of_its_scores_unless_another_is_set
     monkeypatch.setattr(device, "cpu_bf16", lambda: ["bf16"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device.usable_device("auto").precision == "bf16"
-    with caplog.at_level("INFO", logger="pipeline"):
-        classify(model, ["Boston sued ."], tmp_path / "out.jsonl", False, 64, precision)
+    classify(model, ["Boston sued ."], tmp_path / "out.jsonl", False, 64, precision)
     assert f"precision {precision or 'fp32'}" in caplog.text
     logits, _ = Classifier(model, 64, precision or "fp32").score([["Boston sued ."]])
     [answer] = read(tmp_path / "out.jsonl")
