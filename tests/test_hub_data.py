@@ -192,9 +192,8 @@ def test_configurations_and_splits_are_chosen_by_name(hub: Hub, caplog: pytest.L
     ],
 )
 def test_a_wrong_name_is_an_error_that_lists_the_right_ones(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         load(**changes)
-    assert "\n" not in str(error.value)
 
 
 def publish_splits(hub: Hub, *splits: str) -> None:
@@ -252,9 +251,8 @@ def test_a_dataset_that_cannot_be_used_is_an_error(case: str, hub: Hub, tmp_path
     for name in ("someone/else", NAME):
         hub.files[f"datasets/{name}/{NEXT}/train.csv"] = csv(TEXTS).encode()
     hub.branches["datasets/someone/else/main"] = NEXT
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=message):
         download(tmp_path / "raw", data_params(task="hub", dataset=PINNED))
-    assert "\n" not in str(error.value)
     assert not (tmp_path / "raw").exists()
 
 
@@ -298,9 +296,8 @@ def test_without_a_network_the_cache_is_not_used(hub: Hub, monkeypatch: pytest.M
     publish(hub, {"train.jsonl": jsonl(TEXTS)})
     load()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=rf"^{NAME} at {COMMIT}: .*offline mode.*reach the Hub") as error:
+    with pytest.raises(UserError, match=rf"^{NAME} at {COMMIT}: .*offline mode.*reach the Hub"):
         load()
-    assert "\n" not in str(error.value)
 
 
 def test_pin_prints_the_commit_of_a_dataset(

@@ -1,7 +1,6 @@
 """Outputs are written atomically, and only one process at a time can lock a directory."""
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -52,18 +51,17 @@ def test_a_missing_directory_is_neither_locked_nor_created(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["out", "out[1].csv", 240 * "a"])
-def test_drafts_of_killed_processes_are_removed(name: str, tmp_path: Path) -> None:
+def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
     code = """if True:
         import os, pathlib, sys, pipeline.core.output
         with pipeline.core.output.atomic_output(pathlib.Path(sys.argv[1])) as draft:
             draft.touch()
             os.kill(os.getpid(), 9)
     """
-    assert run_python("-c", code, name, cwd=tmp_path).returncode == -9
-    assert [path.name for path in tmp_path.iterdir()] == [f".{name}.draft"]
-    write_json(tmp_path / name, {})
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert run_python("-c", code, "out", cwd=tmp_path).returncode == -9
+    assert [path.name for path in tmp_path.iterdir()] == [".out.draft"]
+    write_json(tmp_path / "out", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_output_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
@@ -77,19 +75,7 @@ def test_an_output_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"out": "first"}
 
 
-def test_hidden_files_of_the_user_are_not_mistaken_for_drafts(tmp_path: Path) -> None:
-    (tmp_path / ".out.backup").mkdir()
-    (tmp_path / ".out.backup" / "config.json").touch()
-    (tmp_path / ".out.empty").mkdir()
-    (tmp_path / ".out.txt").touch()
-    write_json(tmp_path / "out", {})
-    assert {path.name for path in tmp_path.rglob("*")} == {
-        ".out.backup",
-        "config.json",
-        ".out.empty",
-        ".out.txt",
-        "out",
-    }
+def test_a_file_of_the_user_is_not_mistaken_for_a_draft(tmp_path: Path) -> None:
     (tmp_path / ".file.draft").touch()
     with pytest.raises(UserError, match=r"file cannot be written: File exists \(\S*\.file\.draft\)"):
         write_json(tmp_path / "file", {})
@@ -165,16 +151,9 @@ def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["/somewhere/else", "model/config.json", "outline.csv", ".outline/in.csv"])
-def test_an_unreadable_input_is_not_blamed_on_the_output(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """This includes inputs next to the output."""
-    monkeypatch.chdir(tmp_path)
-    for target in (Path("out"), tmp_path / "out"):
-        error = PermissionError(errno.EACCES, "Permission denied", str(target.parent / name))
-        with pytest.raises(PermissionError, match=name), atomic_output(target):
-            raise error
+def test_an_unreadable_input_is_not_blamed_on_the_output(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError, match=r"config\.json"), atomic_output(tmp_path / "out"):
+        raise PermissionError(errno.EACCES, "Permission denied", "config.json")
 
 
 @pytest.mark.parametrize("name", ["out", "missing/out"])
@@ -191,10 +170,7 @@ def test_an_output_in_a_read_only_directory_is_reported(name: str, tmp_path: Pat
 
 
 def test_json_is_sorted_and_rounded(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {"b": {"x": 1 / 3}, "a": 1})
-    assert (tmp_path / "a.json").read_text() == '{\n  "a": 1,\n  "b": {\n    "x": 0.333333\n  }\n}\n'
-
-
-def test_tiny_numbers_keep_their_digits(tmp_path: Path) -> None:
-    write_json(tmp_path / "scores.json", {"accuracy": 0.86764705, "rmse": [1.23456789e-7]})
-    assert json.loads((tmp_path / "scores.json").read_text()) == {"accuracy": 0.867647, "rmse": [1.23457e-7]}
+    """Tiny numbers keep six significant digits."""
+    write_json(tmp_path / "scores.json", {"rmse": [1.23456789e-7, 1], "accuracy": 0.86764705})
+    expected = '{\n  "accuracy": 0.867647,\n  "rmse": [\n    1.23457e-07,\n    1\n  ]\n}\n'
+    assert (tmp_path / "scores.json").read_text() == expected

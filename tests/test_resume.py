@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import logging
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TinyMaker, contents, train_model
+from conftest import ROOT, TinyMaker, contents, train_model
 from safetensors.torch import load_file, save_file
 from transformers.trainer_callback import DefaultFlowCallback
 
@@ -107,20 +106,26 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextM
 KilledAt = Callable[..., AbstractContextManager[None]]
 
 
-@pytest.mark.parametrize(("engine", "keep"), [("trainer", "last"), ("loop", "best")])
+ACCUMULATED = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "epochs": 4}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"engine": "trainer", "keep": "last"}, {"engine": "loop", "keep": "best"}, {"precision": "bf16", **ACCUMULATED}],
+)
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
-    engine: str, keep: str, run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,
+    settings: dict[str, Any], run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     for number in (5, 3):
         with killed_at(number):
-            run(engine=engine, keep=keep)
+            run(**settings)
         assert not (tmp_path / "run" / "classifier").exists()
         assert len(list((tmp_path / "checkpoints").glob("*/checkpoint-*"))) <= 2
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run(engine=engine, keep=keep)
+    caplog.clear()
+    resumed = run(**settings)
     assert "resuming from" in caplog.text
-    assert resumed == uninterrupted(engine=engine, keep=keep)
+    assert resumed == uninterrupted(**settings)
 
 
 @pytest.mark.parametrize("engine", ["trainer", "loop"])
@@ -136,13 +141,12 @@ def test_a_signal_saves_a_checkpoint_after_the_current_step(
         return step(*args, **kwargs)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", step_with_signal)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        with pytest.raises(SystemExit) as stopped:
-            run(engine=engine)
-        assert stopped.value.code == 143
-        assert "stopped at step 3 of 8" in caplog.text
-        assert not (tmp_path / "run" / "classifier").exists()
-        resumed = run(engine=engine)
+    with pytest.raises(SystemExit) as stopped:
+        run(engine=engine)
+    assert stopped.value.code == 143
+    assert "stopped at step 3 of 8" in caplog.text
+    assert not (tmp_path / "run" / "classifier").exists()
+    resumed = run(engine=engine)
     assert re.search(r"resuming from \S*checkpoint-3$", caplog.text, re.M)
     assert resumed == uninterrupted(engine=engine)
 
@@ -161,7 +165,7 @@ def test_a_checkpoint_is_removed_only_when_a_newer_one_is_complete(
 ) -> None:
     with killed_at(6, getattr(pipeline.training, engine), "mark_complete"):  # checkpoint-4 ends the best epoch
         run(engine=engine, save_steps=1)
-    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
+    with killed_at(1):
         run(engine=engine, save_steps=1)
     assert re.search(r"resuming from \S*checkpoint-5$", caplog.text, re.M)
 
@@ -178,23 +182,10 @@ def test_an_incomplete_checkpoint_is_skipped_for_the_previous_one(
 
     with killed_at(write, torch, "save", write_truncated):
         run(engine=engine)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run(engine=engine)
+    resumed = run(engine=engine)
     assert re.search(r"removed \S*checkpoint-\d, because .* is incomplete", caplog.text)
     assert re.search(rf"resuming from \S*checkpoint-{kept}$", caplog.text, re.M)
     assert resumed == uninterrupted(engine=engine)
-
-
-def test_a_run_with_accumulated_gradients_and_bf16_resumes_and_ends_with_the_same_bytes(
-    run: Run, uninterrupted: Run, killed_at: KilledAt, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "precision": "bf16"}
-    with killed_at(3):
-        run(**settings)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run(**settings)
-    assert "resuming from" in caplog.text
-    assert resumed == uninterrupted(**settings)
 
 
 def test_checkpoints_that_were_only_partly_removed_are_not_used(
@@ -209,8 +200,7 @@ def test_checkpoints_that_were_only_partly_removed_are_not_used(
 
     with killed_at(1, shutil, "rmtree", remove_weights):
         remove_run_directory(tmp_path / "checkpoints", directory.name)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        assert run() == expected
+    assert run() == expected
     assert "resuming" not in caplog.text
 
 
@@ -279,8 +269,8 @@ def test_a_run_that_is_interrupted_or_fails_after_its_last_step_loses_no_trainin
     with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
         patch.setattr("pipeline.train.write_details", fail_to_write)
         run()
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        resumed = run()
+    caplog.clear()
+    resumed = run()
     assert re.search(r"resuming from \S*checkpoint-8", caplog.text), "the run has 8 steps"
     assert resumed == uninterrupted()
 
@@ -348,6 +338,19 @@ def test_settings_that_cannot_affect_the_weights_do_not_change_the_key_of_a_run(
     assert key_of(dataloader_num_workers=1, save_steps=3) == key_of()
 
 
+@pytest.mark.parametrize(("edited", "resumes"), [("train.py", False), ("cli.py", True)])
+def test_a_run_resumes_only_with_the_same_training_code(
+    edited: str, resumes: bool, key_of: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    monkeypatch.setattr("pipeline.core.run_directory.PROJECT", tmp_path)
+    before = key_of()
+    with (tmp_path / "pipeline" / edited).open("a") as code:
+        code.write("# a comment\n")
+    assert (key_of() == before) == resumes
+
+
 def test_abandoned_checkpoints_are_removed_after_a_week(
     run: Run, killed_at: KilledAt, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -356,7 +359,7 @@ def test_abandoned_checkpoints_are_removed_after_a_week(
         (home / "checkpoint-4").mkdir(parents=True)
         (home / "checkpoint-4" / "optimizer.pt").write_bytes(bytes(200_000))
         os.utime(home, times=(time.time() - days * 24 * 3600,) * 2)
-    with caplog.at_level(logging.INFO, logger="pipeline"), killed_at(1):
+    with killed_at(1):
         run()
     assert re.search(rf"removed {old}: .*\(0\.2 MB\)", caplog.text)
     assert not old.exists()

@@ -59,8 +59,7 @@ def test_truncation_is_counted_and_reported(
     lengths = [len(ids) for ids in load_split(tokenized(tiny()), "test", "tokenize")["input_ids"][:]]
     limit = sorted(lengths)[len(lengths) // 2]
     too_long = sum(length > limit for length in lengths)
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        tokenize(raw, tiny(), tmp_path / "out", params(limit), 1)
+    tokenize(raw, tiny(), tmp_path / "out", params(limit), 1)
     assert f"test: 240 pairs, mean {sum(min(n, limit) for n in lengths) / 240:.1f}" in caplog.text
     assert f"longest {limit}, {too_long} truncated" in caplog.text
     assert "Raise tokenize.max_length" in caplog.text
@@ -147,8 +146,7 @@ def test_texts_outside_the_vocabulary_are_reported(
     for name, text in (("sentence1", "他昨天回家了"), ("sentence2", "It rained on Monday .")):
         table = table.set_column(table.column_names.index(name), name, pa.array([text] * len(table)))
     pq.write_table(table, modified_raw / "validation.parquet")
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        tokenize(modified_raw, tiny(), tmp_path / "out", params(), 1)
+    tokenize(modified_raw, tiny(), tmp_path / "out", params(), 1)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     rows = load_split(tmp_path / "out", "validation", "tokenize")["input_ids"][:]
     unknown = sum(ids.count(load_tokenizer(tiny()).unk_token_id) for ids in rows)
@@ -167,8 +165,7 @@ def test_texts_that_are_split_into_bytes_are_reported(
     for name in ("sentence1", "sentence2"):
         table = table.set_column(table.column_names.index(name), name, pa.array(["他昨天回家了"] * len(table)))
     pq.write_table(table, modified_raw / "test.parquet")
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        tokenize(modified_raw, tiny("roberta"), tmp_path / "out", params(), 1)
+    tokenize(modified_raw, tiny("roberta"), tmp_path / "out", params(), 1)
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "test: 0.0% of the tokens" in warning and "6.0 tokens per word" in warning
 

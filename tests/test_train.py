@@ -3,10 +3,8 @@
 import csv
 import functools
 import json
-import logging
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -234,8 +232,7 @@ def test_fsdp_reaches_accelerate_on_a_gpu_and_is_rejected_on_a_cpu(params: Param
 
 
 def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="pipeline"):
-        auto = trained(precision="auto", max_train_samples=16)
+    auto = trained(precision="auto", max_train_samples=16)
     chosen = parse_details((auto / "metrics" / "environment.json").read_text())["precision"]
     assert chosen in ("bf16", "fp16", "fp32")
     assert f"precision {chosen} (train.precision is auto)" in caplog.text
@@ -268,8 +265,7 @@ def test_the_training_curves_grow_by_whole_lines_while_training_runs(
             return step(*args, **kwargs)
 
         monkeypatch.setattr(torch.optim.AdamW, "step", step_and_read)
-        with caplog.at_level(logging.INFO, logger="pipeline"):
-            trained(engine=engine, out=tmp_path, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
+        trained(engine=engine, out=tmp_path, max_train_samples=48, batch_size=16, epochs=2, logging_steps=1)
         pieces.append(history_file().read())
     assert [piece.count("\n") for piece in pieces] == [1, 1, 1, 2, 1, 1, 2], "a header, six steps and two epochs"
     assert all(piece.endswith("\n") for piece in pieces)
@@ -361,16 +357,6 @@ def test_the_classifier_records_its_provenance(short_run: Path, raw: Path) -> No
     assert provenance["checkpoint"]["checkpoint"] == "a local directory"
     assert provenance["environment"] == parse_details((short_run / "metrics" / "environment.json").read_text())
     assert (provenance["parameters"]["seed"], provenance["parameters"]["lr"]) == (42, 1e-7), "lr must not be rounded"
-
-
-def test_a_checkpoint_that_does_not_load_leaves_no_file(
-    tiny: TinyMaker, tokenized: Callable[..., Path], tmp_path: Path
-) -> None:
-    broken = shutil.copytree(tiny(), tmp_path / "broken")
-    (broken / "model.safetensors").write_bytes(b"\x80\x04 a pickle under another name")
-    with pytest.raises(UserError, match="broken cannot be loaded: "):
-        train_model(tokenized(tiny()), broken, tmp_path / "run")
-    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
