@@ -29,7 +29,7 @@ def check(params: Params) -> None:
     """Raise UserError for a value that a stage would reject.
 
     The stages themselves check values that depend on the data or the weights, such as a max_length that is too long for
-    the model.
+    the model, and combinations of arguments that the Trainer rejects.
     """
     if params.data.task in ("custom", "hub"):
         require_known(params.evaluate.metrics or [])

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 import torch
 from conftest import TinyMaker
-from transformers import AutoModelForSequenceClassification, set_seed
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceClassification, set_seed
 
 from pipeline.modeling.loading import load_base_model, load_fine_tuned_model
 
+MODERNBERT = {
+    "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2,
+}  # fmt: skip
 NAMES = ["contradiction", "neutral", "entailment"]
 
 
@@ -86,6 +90,17 @@ def test_a_head_for_another_task_is_newly_initialized(
     assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in saved.items()), (
         "transformers must load the same weights"
     )
+
+
+def test_the_trained_layers_of_a_head_without_labels_are_kept(tiny: TinyMaker, tmp_path: Path) -> None:
+    """ModernBERT predicts masked words with two layers that its sequence classifier also has."""
+    torch.manual_seed(1)
+    masked: Any = AutoModelForMaskedLM.from_config(
+        AutoConfig.for_model("modernbert", **MODERNBERT), attn_implementation="eager"
+    )
+    masked.save_pretrained(tmp_path)
+    model = load(tmp_path, NAMES)
+    assert torch.equal(model.head.dense.weight, masked.head.dense.weight)
 
 
 def test_the_head_of_a_regression_is_kept_for_a_regression(tiny: TinyMaker, tmp_path: Path) -> None:

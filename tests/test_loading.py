@@ -90,6 +90,7 @@ REMOTE = {"AutoConfig": "remote.Config", "AutoModelForSequenceClassification": "
         (edit_json(model_type="unheard-of"), "does not recognize this architecture"),
         (edit_json(hidden_size="wide"), "expected int, got str"),
         (edit_json(hidden_size=-3), "negative dimension"),
+        (edit_json(num_hidden_layers=1), r"more layers than config\.json describes, .*encoder\.layer\.1\."),
         (edit_json(vocab_size=10), r"its tokenizer has \d+ tokens, but vocab_size in config\.json is 10"),
         (edit_json(pad_token_id=99999), "Padding_idx"),
         (edit_json(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), "bitsandbytes"),
@@ -192,7 +193,6 @@ FINE_TUNED_DAMAGES: dict[str, tuple[Damage, str]] = {
     "three columns": (edit_settings(text_columns=["a", "b", "c"]), "text_columns"),
     "a string as max_length": (edit_settings(max_length="24"), "max_length .*'24'"),
     "unknown precision": (edit_settings(precision="FP32"), "precision .*'FP32'"),
-    "an unknown entry": (edit_settings(extra=1), "extra"),
     "a missing entry": (edit_settings(precision=...), r"inference\.json cannot be read: .*precision Field required"),
     "fewer layers": (edit_json("config.json", num_hidden_layers=1), r"do not match its config\.json, .*layer\.1\."),
 }  # fmt: skip

@@ -235,7 +235,7 @@ def test_precision_auto_is_recorded_as_the_chosen_precision(trained: Trained, ca
     auto = trained(precision="auto", max_train_samples=16)
     chosen = parse_details((auto / "metrics" / "environment.json").read_text())["precision"]
     assert chosen in ("bf16", "fp16", "fp32")
-    assert f"precision {chosen} (train.precision is auto)" in caplog.text
+    assert f"precision {chosen} (auto)" in caplog.text
     assert "device: cpu (1 thread)" in caplog.text or "device: cuda" in caplog.text or "device: mps" in caplog.text
     assert json.loads((auto / "classifier" / "provenance.json").read_text())["environment"]["precision"] == chosen
     assert json.loads((auto / "classifier" / "inference.json").read_text())["precision"] == chosen

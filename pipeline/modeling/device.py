@@ -60,7 +60,7 @@ def set_up_device(precision: Literal["auto", Precision], num_threads: int | None
                 "this CPU emulates bf16. Training takes about 14 times (AVX2) or 3 times (AVX-512) as long as in fp32, "
                 "and scoring is slower, too. Set train.precision (--precision in classify) to auto to use fp32."
             )
-    reason = " (train.precision is auto)" if precision == "auto" else ""
+    reason = " (auto)" if precision == "auto" else ""
     log.info("device: %s (%s), precision %s%s", device.type, name, device.precision, reason)
     return device
 

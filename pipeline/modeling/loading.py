@@ -1,5 +1,6 @@
 """Load models and tokenizers, without pickled weights or remote code, and report errors in one line."""
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from transformers import (
 from pipeline.core.messages import UserError, log
 from pipeline.core.task import ProblemType
 from pipeline.modeling.first_token import first_token_only
-from pipeline.modeling.regression_head import replace_head
+from pipeline.modeling.regression_head import final_layer, replace_head
 
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
@@ -84,18 +85,19 @@ def load_base_model(directory: Path, device: str, **config: Any) -> PreTrainedMo
     """
     with _reading_model(directory):
         model, missing, unused, mismatched = _load(directory, **config)
-        head = [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
-        published = AutoConfig.from_pretrained(directory, **_LOCAL)
-        if not missing.issuperset(head) and not _have_same_outputs(published, model.config):
+        _require_all_layers(model, unused)
+        published_config = AutoConfig.from_pretrained(directory, **_LOCAL)
+        last_layer = final_layer(model)
+        has_head = last_layer is not None and f"{last_layer}.weight" not in missing
+        if has_head and not _have_same_outputs(published_config, model.config):
             log.info("%s has a head for another task, which is not used", directory)
             model = _with_new_head(model)
-            missing, mismatched = missing.union(head), mismatched.difference(head)
+            head = {name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")}
+            missing, mismatched = missing | head, mismatched - head
         _require_weights(model, mismatched)
         _require_known_names(directory, model, missing)
         if missing:
             log.info("newly initialized: %s", ", ".join(sorted(missing)))
-        if unused:
-            log.info("not used: %d weights of the base model, for example %s", len(unused), min(unused))
         _prepare(model, device, missing)
     return model
 
@@ -131,6 +133,7 @@ def _load(directory: Path, **config: Any) -> tuple[PreTrainedModel, set[str], se
     """
     model, loading = AutoModelForSequenceClassification.from_pretrained(
         directory,
+        # The key `transformers_weights` of config.json could name a file that is not a safetensors file.
         config=AutoConfig.from_pretrained(directory, **_LOCAL, transformers_weights=None, **config),
         use_safetensors=True,
         dtype="float32",  # Only the weights are in fp32. Autocast lowers the precision where it is safe.
@@ -146,7 +149,7 @@ def _load(directory: Path, **config: Any) -> tuple[PreTrainedModel, set[str], se
 def _have_same_outputs(published: Any, config: Any) -> bool:
     """Return whether the outputs of two sequence classifiers mean the same, by their config.json."""
     if config.problem_type == "regression":
-        return bool(published.problem_type == "regression")
+        return bool(published.problem_type == "regression" and published.num_labels == 1)
     # The default names LABEL_0, LABEL_1, ... do not say what the outputs mean.
     default = {number: f"LABEL_{number}" for number in range(published.num_labels)}
     return bool(published.id2label == config.id2label != default)
@@ -154,9 +157,18 @@ def _have_same_outputs(published: Any, config: Any) -> bool:
 
 def _with_new_head(model: Any) -> PreTrainedModel:
     """Return a model with the same weights except for its head, which is newly initialized."""
-    new: Any = AutoModelForSequenceClassification.from_config(model.config)  # type: ignore[no-untyped-call]
-    new.base_model.load_state_dict(model.base_model.state_dict())
-    return new  # type: ignore[no-any-return]
+    new_model: Any = AutoModelForSequenceClassification.from_config(model.config)  # type: ignore[no-untyped-call]
+    new_model.base_model.load_state_dict(model.base_model.state_dict())
+    return new_model  # type: ignore[no-any-return]
+
+
+def _require_all_layers(model: PreTrainedModel, unused: Collection[str]) -> None:
+    """Raise ValueError if the weights have more layers than config.json describes."""
+    prefix = f"{model.base_model_prefix}."
+    names = {name.removeprefix(prefix) for name, _ in model.named_parameters()}
+    for name in unused:
+        if re.sub(r"\.\d+\.", ".0.", name.removeprefix(prefix)) in names:
+            raise ValueError(f"the weights have more layers than config.json describes, for example {name}")
 
 
 def _require_weights(model: PreTrainedModel, mismatched: Collection[str]) -> None:

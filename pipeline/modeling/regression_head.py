@@ -54,7 +54,7 @@ def replace_head(model: Any, newly_initialized: Collection[str]) -> None:
         model: A sequence classifier of transformers.
         newly_initialized: The names of the weights that are missing from its checkpoint.
     """
-    if name := _final_layer(model):
+    if name := final_layer(model):
         model.set_submodule(name, RegressionHead(model.get_submodule(name), f"{name}.weight" in newly_initialized))
 
 
@@ -112,7 +112,7 @@ def fold_standardization(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
     return {**weights, **{name: weight.float() for name, weight in folded.items()}}
 
 
-def _final_layer(model: Any) -> str | None:
+def final_layer(model: Any) -> str | None:
     """Return the name of the last layer of the head, which has one row for each output, or None if there is none."""
     layers = [
         name

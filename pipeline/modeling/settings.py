@@ -21,7 +21,7 @@ class InferenceSettings(BaseModel):
             that `auto` meant on the machine that trained the model.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(frozen=True, strict=True)
 
     text_columns: Annotated[list[str], Field(min_length=1, max_length=2)]
     max_length: PositiveInt

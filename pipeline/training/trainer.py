@@ -52,6 +52,11 @@ def fit(
             "params.yaml: train.training_args.label_smoothing_factor requires that each example has exactly one class, "
             f"but the problem type of this task is {task.problem_type}. Remove it."
         )
+    if params.training_args.get("fsdp") and distributed.world_size() == 1:
+        raise UserError(
+            "params.yaml: train.training_args.fsdp shards the model over several processes, but runtime.launcher "
+            "starts only one. See docs/several_machines.md."
+        )
     if runtime.report_to != "none":
         set_up_tracker(arguments, checkpoints.name)
     checkpoint = newest_checkpoint(checkpoints)
