@@ -153,8 +153,7 @@ def _read(source: list[str] | Path, names: list[str], on_error: OnError, file_fo
         if empty := [name for name, [text] in row.items() if not text.strip()]:
             raise UserError(f'The text for "{empty[0]}" is empty. Pass a text.')
         return [Batch(Path("command line"), "row", [0], row)]
-    remedy = f"The model reads {' and '.join(names)}. Rename a column, or use --no-header if these are not names."
-    columns = ColumnSelection(names, keep_rest=True, remedy=remedy)
+    columns = ColumnSelection(names, keep_rest=True, remedy=f"The model reads {' and '.join(names)}. Rename a column.")
     if source == _STANDARD_INPUT:
         return read_standard_input(columns, on_error, file_format)
     return read_file(source, columns, on_error, file_format)

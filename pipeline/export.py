@@ -99,7 +99,9 @@ def export_onnx(classifier: Path, tokenized: Path, out: Path, int8: bool) -> Non
         if int8:
             onnx_model.quantize(draft / _FP32, draft / _INT8)
             logits = logits_of(onnx_model.OnnxModel(draft / _INT8))
-            agreement = _agreement(*(logits_to_predictions(task.problem_type, part) for part in (expected, logits)))
+            agreement = _agreement(
+                logits_to_predictions(task.problem_type, expected), logits_to_predictions(task.problem_type, logits)
+            )
             if not agreement >= _LEAST_AGREEMENT:  # also if it is NaN
                 raise UserError(
                     f"The agreement of int8 with fp32 is {agreement:.2%}, and at least {_LEAST_AGREEMENT:.0%} is "

@@ -159,7 +159,8 @@ def _require_matching_options(source: str, options: Namespace) -> None:
     parser, is_hub = options_parser(), source.startswith(_HUB)
     for name in ("delimiter", "encoding", "header", "link") if is_hub else ("config", "splits"):
         if getattr(options, name) != parser.get_default(name):
-            raise UserError(f"--{name} is only for {'files' if is_hub else 'datasets of the Hub'}. Leave it out.")
+            other_source = "files" if is_hub else "datasets of the Hub"
+            raise UserError(f'The option "{name}" is only for {other_source}. Leave it out.')
 
 
 def _parse_splits(text: str | None) -> dict[str, str] | None:
@@ -269,7 +270,7 @@ def _print_diff(before: str, after: str) -> None:
 
 def _print_next_steps(before: Params, has_files: bool, fresh: bool) -> None:
     if fresh:
-        _print("", "Removed dvc.lock and the results in metrics. The report will show no baseline.")
+        _print("", "Removed dvc.lock and the results in metrics.")
     elif LOCK.exists() and before.data.task not in ("custom", "hub"):
         _print("", "The committed results of the example are still here. With --fresh, init removes them.")
     if not has_files and earlier_files():

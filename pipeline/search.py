@@ -54,9 +54,10 @@ def search(space_file: Path, n: int, sampler: str, jobs: int) -> None:
             overridden([f"{parameter.key}={text}"])  # Raises UserError if params.yaml cannot have this value.
     study = Study(Sampler(space, sampler), jobs)
     trials = study.run(n)
-    score = f"validation {SCORES[study.metric].title}"
+    score_title = f"validation {SCORES[study.metric].title}"
     table = pd.DataFrame(
-        {"trial": trial.number, score: trial.score, "seeds": len(trial.scores), **trial.overrides} for trial in trials
+        {"trial": trial.number, score_title: trial.score, "seeds": len(trial.scores), **trial.overrides}
+        for trial in trials
     )
     write_text(directory / _TRIALS, table.to_csv(index=False, lineterminator="\n"))
     write_text(directory / ".gitignore", "*\n")

@@ -29,13 +29,13 @@ from pipeline.params import LOCK
 
 _ENVIRONMENT = METRICS_DIR / "environment.json"
 _MIRRORS = ("MRPC_MIRROR", "GLUE_MIRROR", "CHECKPOINT_MIRROR")
-# The outputs of these stages must be the same on every CPU. The outputs of other stages, including the ones that users
-# add, may depend on the model.
+# The outputs of these stages must be the same on every CPU. The outputs of all others, including the ones that users
+# add, may differ.
 _SAME_ON_EVERY_CPU = ("check", "download", "pretrained", "tokenize")
 
 
 class Result(NamedTuple):
-    """The recorded result of a run in a checkout: what dvc.lock and the files in metrics/ say."""
+    """The recorded result of a run in a checkout: what dvc.lock and metrics/environment.json say."""
 
     outputs: dict[tuple[str, str], str]  # the hash of each output, by stage and path
     environment: dict[str, Any]

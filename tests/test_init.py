@@ -288,7 +288,7 @@ def test_bad_input_is_an_error_that_names_the_users_file_and_nothing_is_written(
 )
 def test_an_option_for_another_type_of_source_is_rejected(arguments: list[str]) -> None:
     source, option, *_ = arguments
-    with pytest.raises(UserError, match=rf"^{option.replace('no-', '')} is only for "):
+    with pytest.raises(UserError, match=rf'"{option.removeprefix("--").removeprefix("no-")}" is only for '):
         init(source, options_parser().parse_args(arguments))
 
 
@@ -390,6 +390,15 @@ def test_only_the_files_of_splits_are_replaced(tmp_path: Path, monkeypatch: pyte
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir() if name in ("dev", "dev-notes") else path.touch()
     assert {path.name for path in earlier_files()} == earlier
+
+
+def test_a_file_that_a_run_would_reject_must_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    CUSTOM.mkdir(parents=True)
+    (CUSTOM / "test.md").touch()
+    with pytest.raises(UserError, match=r"data/custom has test\.md, .* Move it"):
+        require_room({CUSTOM / "train.csv": tmp_path / "mine.csv"}, force=True)
+    assert (CUSTOM / "test.md").exists()
 
 
 def test_a_file_in_data_custom_must_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,17 +206,17 @@ class Comparison:
 
 
 def read_side(name: str, params: Params | None = None, seeds: int | None = None) -> Side:
-    """Read a run or a group, to be compared by `evaluate.metrics`.
+    """Read a run or a group, with the metrics that `evaluate.metrics` names.
 
     Args:
-        params: The parameters with these metrics. By default, they are the ones in params.yaml.
-        seeds: The highest seed to read. By default, all runs of a seed group are read.
+        params: Parameters with `evaluate.metrics`. None means params.yaml.
+        seeds: The highest seed to read from a seed group. None means all seeds.
 
     Raises:
         UserError: The run does not exist, a result is incomplete, or a fold of a fold group is missing.
     """
     metrics = (params or load_params()).evaluate.metrics
-    runs = [with_metrics(run, metrics) for run in read_runs(name) if seeds is None or run.seed <= seeds]
+    runs = [with_metrics(run, metrics) for run in read_runs(name, seeds)]
     is_group = runs[0].name != name  # The runs of a group have its name and a number.
     if is_group and runs[0].fold and (len(runs) == 1 or runs[0].fold != runs[1].fold):
         return Side(name, [pooled_run(name, runs)], runs)
@@ -259,8 +259,8 @@ def compare(a: Side, b: Side) -> Comparison:
     a, b = (side._replace(runs=sorted(side.runs, key=lambda run: run.seed)) for side in (a, b))
     for side in (a, b):
         _require_same_configuration(side)
-    for folds in zip(a.folds, b.folds, strict=False):
-        _common_splits(folds)  # raises UserError if the two folds have different examples
+    for fold_a, fold_b in zip(a.folds, b.folds, strict=False):
+        _require_same_examples(fold_a, fold_b)
 
     task = a.runs[0].task
     splits = _common_splits([*a.runs, *b.runs])
@@ -284,11 +284,14 @@ def _require_same_configuration(side: Side) -> None:
     for left, right in pairwise(runs):
         changes = _changes(_configuration(left), _configuration(right))
         if changes.keys() != {varied}:
-            differences = _describe(changes) or "nothing"
+            problem = f"have the same {varied}"
+            if varied in changes:
+                del changes[varied]
+                problem = f"differ in {_describe(changes)}"
             raise UserError(
-                f"{side.name} is not one configuration with several {command}: {left.name} and {right.name} must "
-                f"differ in {varied} alone, but differ in {differences}. Remove the runs that do not "
-                f'belong to it ("dvc exp remove"), and run "python -m pipeline.{command}" again.'
+                f"{side.name} is not one configuration with several {command}: {left.name} and {right.name} {problem}. "
+                f'Remove the runs that do not belong to it ("dvc exp remove"), and run "python -m pipeline.{command}" '
+                "again."
             )
 
 
@@ -306,23 +309,31 @@ def _common_splits(runs: Sequence[Run]) -> list[str]:
         UserError: The runs have different tasks, or different examples in the split of the verdict.
     """
     first, *rest = runs
-    task = first.task
     for run in rest:
-        if run.task != task:
-            differences = _describe(_changes(asdict(task), asdict(run.task)))
-            raise UserError(
-                f"{first.name} and {run.name} have different tasks: {differences}. Compare runs of the same task."
-            )
-    splits = []
-    for split in sorted(task.scored_splits, key=lambda split: split != task.verdict_split):
-        different = [run for run in rest if not _have_same_examples(first, run, split)]
-        if not different:
+        _require_same_examples(first, run)
+    splits = [first.task.verdict_split]
+    for split in first.task.scored_splits:
+        if split in splits:
+            continue
+        if all(_have_same_examples(first, run, split) for run in rest):
             splits.append(split)
-        elif split == task.verdict_split:
-            raise _different_examples(first, different[0], split)
         else:
-            log.warning("%s is left out, because its %s or their labels differ", split, task.noun)
+            log.warning("%s is left out, because its %s or their labels differ", split, first.task.noun)
     return splits
+
+
+def _require_same_examples(left: Run, right: Run) -> None:
+    """Raise UserError if two runs have different tasks, or different examples in the split of the verdict."""
+    names, noun, split = f"{left.name} and {right.name}", left.task.noun, left.task.verdict_split
+    if left.task != right.task:
+        differences = _describe(_changes(asdict(left.task), asdict(right.task)))
+        raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
+    if not _have_same_examples(left, right, split):
+        left_count, right_count = (f"{len(run.texts[split]):,}" for run in (left, right))
+        detail = f"{left.name} has {left_count}, and {right.name} has {right_count}"
+        if left_count == right_count:
+            detail = f"Both have {left_count}, but their texts, labels or order differ"
+        raise UserError(f"{names} were scored on different {split} {noun}. {detail}. Compare runs on the same {noun}.")
 
 
 def _have_same_examples(left: Run, right: Run, split: str) -> bool:
@@ -330,19 +341,6 @@ def _have_same_examples(left: Run, right: Run, split: str) -> bool:
     a, b = left.predictions[split], right.predictions[split]
     same_labels = np.array_equal(a.idx, b.idx) and np.array_equal(a.labels, b.labels)
     return same_labels and left.texts[split] == right.texts[split]
-
-
-def _different_examples(left: Run, right: Run, split: str) -> UserError:
-    """Return the error about two runs that were scored on different examples."""
-    noun = left.task.noun
-    n_left, n_right = (f"{len(run.texts[split]):,}" for run in (left, right))
-    detail = f"{left.name} has {n_left}, and {right.name} has {n_right}"
-    if n_left == n_right:
-        detail = f"Both have {n_left}, but their texts, labels or order differ"
-    return UserError(
-        f"{left.name} and {right.name} were scored on different {split} {noun}. {detail}. Compare runs on the same "
-        f"{noun}."
-    )
 
 
 def _all_changes(a: Side, b: Side) -> dict[str, dict[str, tuple[Any, Any]]]:

@@ -17,7 +17,7 @@ def group_name(overrides: list[str]) -> str:
 
 
 def run_seeds(n: int, overrides: list[str], jobs: int) -> Side:
-    """Run the seeds from 1 to n that are not finished, `jobs` at a time, and print the table of scores.
+    """Run the seeds from 1 to n that are not finished, `jobs` at a time, print the table of scores, and return them.
 
     Raises:
         UserError: A run failed. The other runs that have started end first.
@@ -45,11 +45,12 @@ def _summary(side: Side) -> list[str]:
             statistics = (mean(scores), stdev(scores), min(scores), max(scores))
             cells = [metric.format(value, 2) for value in statistics]
             rows.append([f"{split} {metric.title}", f"{len(scores)}", *cells])
+    warning = degenerate(side, "validation")
     return [
         *aligned(rows, "right"),
         SCORE_UNITS,
         *([] if task.verdict_split == "test" else [ON_VALIDATION]),
-        *([f"Warning: {warning}."] if (warning := degenerate(side, "validation")) else []),
+        *([f"Warning: {warning}."] if warning else []),
         f"Signature: {as_line(side.signature)}",
         f"To compare with another group: python -m pipeline.compare {side.name} OTHER",
     ]

@@ -69,12 +69,13 @@ class Run(NamedTuple):
         return fold
 
 
-def read_runs(name: str) -> list[Run]:
+def read_runs(name: str, seeds: int | None = None) -> list[Run]:
     """Read the run of a revision, or the runs of a group in the order of their seeds or folds.
 
     Args:
         name: A branch, tag, commit, experiment, seed group or fold group, "workspace", or "baseline" for the linear
             model there.
+        seeds: The highest seed to read from a seed group. None means all seeds.
 
     Raises:
         UserError: The run does not exist, or a result is incomplete.
@@ -92,7 +93,9 @@ def read_runs(name: str) -> list[Run]:
             f'"{name}" is not a branch, tag, commit, experiment, seed group or fold group. '
             'Run "git branch" or "dvc exp list -A" to list them.'
         )
-    return [_read_run(f"{name}-{number}", commit) for number, commit in group.items()]
+    return [
+        _read_run(f"{name}-{number}", commit) for number, commit in group.items() if seeds is None or number <= seeds
+    ]
 
 
 def experiment_commits() -> dict[str, str]:

@@ -86,12 +86,12 @@ def run_all(experiments: Sequence[Experiment], jobs: int, *, stop_at_failure: bo
     After a signal, the command exits as soon as the runs have saved their work.
 
     Args:
-        stop_at_failure: Whether no further run starts after a failed one. In a search, all of them run, and the
-            remaining time is not logged, because more trials follow.
+        stop_at_failure: Whether a failure keeps further runs from starting, and is raised at the end. A search sets
+            this to False: all of its trials run, and the remaining time is not logged, because more trials follow.
 
     Raises:
         UserError: `jobs` is less than 1, git has no user name or email, which a commit needs, or a run failed and
-            `stop_at_failure` is set. The runs that had already started are finished first.
+            `stop_at_failure` is True. The runs that had already started are finished first.
     """
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
@@ -100,7 +100,9 @@ def run_all(experiments: Sequence[Experiment], jobs: int, *, stop_at_failure: bo
     for key in ("user.name", "user.email"):
         if subprocess.run(["git", "config", key], stdout=subprocess.DEVNULL).returncode:
             raise UserError(f'git has no {key}, but DVC commits each experiment. Run: git config {key} "..."')
-    remaining, failures, began = list(experiments), list[str](), time.monotonic()
+    remaining = list(experiments)
+    failures: list[str] = []
+    began = time.monotonic()
 
     def run(experiment: Experiment) -> None:
         if failures and stop_at_failure:
@@ -109,7 +111,10 @@ def run_all(experiments: Sequence[Experiment], jobs: int, *, stop_at_failure: bo
         remaining.remove(experiment)
         if failure:
             failures.append(failure)
-            log.warning("%s", failure)
+            if not stop_at_failure:
+                log.warning("%s", failure)
+            elif jobs > 1:
+                log.info("waiting for the runs that have already started; press Ctrl-C to interrupt them")
         if remaining and stop_at_failure and not failures and not children.signals:
             work = sum(experiment.fraction for experiment in remaining)
             finished = sum(experiment.fraction for experiment in experiments) - work

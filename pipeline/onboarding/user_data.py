@@ -142,9 +142,15 @@ def _belongs_to_split(path: Path) -> bool:
 
 
 def require_room(files: dict[Path, Path], force: bool) -> None:
-    """Raise UserError if earlier files are in data/custom and `force` is not set, or if a new file is already there."""
+    """Raise UserError if earlier files are in data/custom and `force` is not set, or if a new file is already there.
+
+    Also raise it if `find_files` would reject another file there.
+    """
     if not files:
         return
+    candidates = [path for path in sorted(CUSTOM.glob("*")) if path.suffix != ".dvc" and split_from_name(path)]
+    if unreadable := [path.name for path in candidates if not _belongs_to_split(path)]:
+        raise UserError(f"{CUSTOM} has {listing(unreadable)}, with the name of a split. Move it to another directory.")
     if any(CUSTOM.resolve() in source.resolve().parents for source in files.values()):
         raise UserError(f"The files are already in {CUSTOM}. Move them to another directory first.")
     if (earlier := earlier_files()) and not force:

@@ -21,7 +21,7 @@ Spec = dict[str, Any]
 
 _MOST_POINTS = 400  # of a line. With every point of a large corpus, the page would not open.
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-_SHAPES = ("circle", "square", "triangle-up", "diamond")
+_SHAPES = ("circle", "square", "triangle-up")
 _COLOR_ORDER = ("train", "validation", "test", "validation_mismatched")
 _PERCENT = alt.Axis(format=".0%", tickCount=5)
 alt.data_transformers.disable_max_rows()  # The limit of 5,000 rows would stop the report of a very long training.
@@ -38,7 +38,7 @@ def headline(rows: Sequence[Mapping[str, Any]]) -> Spec:
 
     Args:
         rows: Each has the keys `score`, `model` and `value`, and `low` and `high` if there is an interval. There are at
-            most four models.
+            most three models.
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
     legend = alt.Legend(orient="top", title=None, columns=1)  # A row would be wider than a phone.

@@ -242,9 +242,8 @@ def files_to_copy(present: Collection[str], where: str) -> list[str]:
     if pickles and not weights:
         raise UserError(
             f"{where} has its weights only as {', '.join(pickles)}. Loading a pickle can run arbitrary code, so only "
-            "safetensors files are accepted. Save the model again with save_pretrained. If it is on the Hub, "
-            "look for a pull request by SFconvertbot at https://huggingface.co/NAME/discussions, look at its files, "
-            'and pin it with "python -m pipeline.pin NAME@refs/pr/NUMBER".'
+            "safetensors files are accepted. Save the model again with save_pretrained, or look for a pull request on "
+            "the Hub that adds them (docs/data_and_models.md)."
         )
     if not weights or "config.json" not in present:
         missing = "config.json" if weights else "model.safetensors"

@@ -52,8 +52,14 @@ def take_fold(corpus: Corpus, split: SplitParams) -> Corpus:
     _require_rows_of_each_class(labels, corpus, k)
     is_test = _fold_numbers(rows[GROUP], labels, k, split.seed) == number - 1
     rest = rows[~is_test]
-    parts = round(len(rows) / len(corpus.splits["validation"]))
-    parts = max(min(parts, _MOST_PARTS, rest[GROUP].nunique()), 2)
+    groups = rest[GROUP].nunique()
+    if groups < 2:
+        raise UserError(
+            f"data.split.fold={split.fold}: rows that share a text or a group stay together, and all rows outside of "
+            "this fold are one group, so none of them can become validation. Use more folds or more groups."
+        )
+    parts = max(round(len(rows) / len(corpus.splits["validation"])), 2)
+    parts = min(parts, _MOST_PARTS, groups)
     is_validation = _fold_numbers(rest[GROUP], labels[~is_test], parts, split.seed) == 0
     splits = {TRAIN: rest[~is_validation], "validation": rest[is_validation], "test": rows[is_test]}
     task = replace(corpus.task, predicted_splits=["validation", "test"], unlabeled_splits=[])
@@ -75,8 +81,8 @@ def _fold_numbers(groups: pd.Series, labels: NDArray[np.int64], k: int, seed: in
     """Return the number of the fold of each row, from 0."""
     if groups.nunique() < k:
         raise UserError(
-            "data.split.fold: rows that share a text or a group stay together, and the number of groups to cut into "
-            f"{k} parts is only {groups.nunique():,}. Change the number of folds, or add groups."
+            f"data.split.fold: rows that share a text or a group stay together, and {groups.nunique():,} groups are "
+            f"too few for {k} folds."
         )
     counts = np.bincount(labels)
     labels = np.where(counts[labels] < k, len(counts), labels)  # Rare combinations of several labels are one stratum.

@@ -98,7 +98,7 @@ class ColumnSelection(NamedTuple):
     wanted: Sequence[str]
     optional: Sequence[str] = ()
     keep_rest: bool = False
-    remedy: str = "Name one of these columns in params.yaml, or set data.header=false if these are not names."
+    remedy: str = "Name one of these columns in params.yaml."
 
     def select(self, path: Path, names: list[str], nested: Sequence[str] = ()) -> list[str]:
         """Choose the columns to read from a file. Raises UserError if one is missing or occurs more than once.
