@@ -26,7 +26,7 @@ def labels_by_row(corpus: Corpus) -> list[Any]:
 
 
 def load_error(files: Mapping[str, str | bytes], **changes: Any) -> str:
-    """Load files that must be rejected, and return the one-line error."""
+    """Load files that must be rejected, and return the error."""
     with pytest.raises(UserError) as error:
         load_files(files, **changes)
     return str(error.value)
