@@ -287,7 +287,7 @@ def test_after_a_kill_the_same_command_finishes_the_runs(toy: Project) -> None:
     assert toy.git("status", "--porcelain") == ""
 
 
-def test_without_a_git_user_nothing_runs_after_the_estimate_from_the_recorded_run(
+def test_the_estimate_uses_the_recorded_run_and_without_a_git_user_nothing_runs(
     toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lock = yaml.safe_load(Path("dvc.lock").read_text())
