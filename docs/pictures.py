@@ -1,10 +1,9 @@
 """Take the pictures of the docs again: `make pictures`, after a `dvc repro`. It needs Chromium.
 
 The report's first screen comes from metrics/report.html, in the light and the dark theme. The terminal picture comes
-from a run of `make demo`. pictures.md5 records the hash of the report, so that a test notices old pictures.
+from a run of `make demo`.
 """
 
-import hashlib
 import html
 import re
 import shutil
@@ -51,7 +50,6 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         take(browser)
         browser.close()
-    (DOCS / "pictures.md5").write_text(hashlib.md5(REPORT.read_bytes()).hexdigest() + "\n")
 
 
 if __name__ == "__main__":

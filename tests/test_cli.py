@@ -64,8 +64,8 @@ def test_the_package_lists_its_stages_and_commands_without_importing_them(tmp_pa
 
 
 def test_a_stage_that_the_user_has_added_needs_no_description(monkeypatch: pytest.MonkeyPatch) -> None:
-    added = {"own": {"cmd": "python -m pipeline.own"}, "each": {"foreach": ["a"], "do": {"cmd": "echo ${item}"}}}
-    monkeypatch.setattr("pipeline.__main__.read_yaml", lambda _: {"stages": DVC["stages"] | added})
+    extra_stages = {"own": {"cmd": "python -m pipeline.own"}, "each": {"foreach": ["a"], "do": {"cmd": "echo ${item}"}}}
+    monkeypatch.setattr("pipeline.__main__.read_yaml", lambda _: {"stages": DVC["stages"] | extra_stages})
     assert "own" in "\n".join(listing()).partition("Commands:")[0].split()
 
 

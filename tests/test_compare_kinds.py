@@ -87,9 +87,9 @@ def test_two_runs_can_be_compared_in_every_task_type(task_type: str, make_side: 
     comparison = compare(a, b)
     assert comparison.splits.keys() == set(task.scored_splits), "splits without labels are neither scored nor compared"
     for split, result in comparison.splits.items():
-        for side, compared in ((a, result.a), (b, result.b)):
+        for side, side_scores in ((a, result.a), (b, result.b)):
             run = side.runs[0].predictions[split]
-            assert compared == pytest.approx(scores(task.metrics, run.labels, run.predicted, run.probability))
+            assert side_scores == pytest.approx(scores(task.metrics, run.labels, run.predicted, run.probability))
     split_comparison = comparison.splits[task.verdict_split]
     before, after = (side.runs[0].predictions[task.verdict_split] for side in (a, b))
     if task.problem_type == "regression":

@@ -103,7 +103,6 @@ INFERRED: dict[str, tuple[dict[str, str | bytes], dict[str, Any], tuple[str, lis
 @pytest.mark.parametrize("case", INFERRED)
 def test_the_problem_type_is_inferred_and_logged(case: str, caplog: pytest.LogCaptureFixture) -> None:
     files, changes, (problem_type, labels, metrics) = INFERRED[case]
-    caplog.set_level("INFO")
     task = load_files(files, **changes).task
     assert (task.problem_type, task.labels, task.metrics[: len(metrics)]) == (problem_type, labels, metrics)
     messages = [
@@ -289,7 +288,6 @@ def test_incomplete_rows_are_dropped_if_on_missing_is_drop() -> None:
 
 
 def test_a_test_file_without_labels_is_predicted_but_not_scored(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
     empty_labels = csv([(text, "") for text, _ in TEXTS[:4]])
     assert load_files({"train.csv": csv(TEXTS), "test.csv": empty_labels}).task.unlabeled_splits == ["test"]
     raw = download_custom({"test.csv": csv([(text,) for text, _ in TEXTS[:4]], "text")})

@@ -264,8 +264,7 @@ def test_the_score_signature_identifies_the_data_seed_checkpoint_and_code(
     predictions: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def evaluate_and_read_signature() -> dict[str, str]:
-        with caplog.at_level("INFO", logger="pipeline"):
-            evaluate(predictions, predictions, tmp_path / "metrics")
+        evaluate(predictions, predictions, tmp_path / "metrics")
         result: dict[str, str] = parse_details((tmp_path / "metrics" / "diagnostics.json").read_text())["signature"]
         return result
 

@@ -128,7 +128,6 @@ def folds_table(capsys: pytest.CaptureFixture[str], k: int, *overrides: str) -> 
 def test_each_row_is_predicted_once_and_finished_folds_are_reused(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     overrides = ["train.lr=5e-4", "evaluate.metrics=[accuracy]"]
     group = f"folds-{identity(overrides, FOLD)}-2"
     experiment(toy, f"{group}-1", data__split__fold="1/2", train__lr="5e-4", evaluate__metrics="[accuracy]")

@@ -165,7 +165,7 @@ def card(hub: Hub) -> None:
 
 
 @pytest.mark.usefixtures("card")
-def test_configurations_and_splits_are_chosen_by_name(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+def test_configurations_and_splits_are_chosen_by_name(hub: Hub) -> None:
     corpus = load(config="words", splits={"train": "training", "test": "test"})
     assert (corpus.task.labels, len(corpus.splits["test"])) == (["neg", "pos"], 5)
     assert corpus.origin["config"] == "words"

@@ -26,7 +26,7 @@ def labels_by_row(corpus: Corpus) -> list[Any]:
 
 
 def load_error(files: Mapping[str, str | bytes], **changes: Any) -> str:
-    """Load files that must be rejected, and return the one-line error."""
+    """Load files that must be rejected, and return the error."""
     with pytest.raises(UserError) as error:
         load_files(files, **changes)
     return str(error.value)
@@ -54,7 +54,6 @@ FORMS: dict[str, dict[str, str | bytes]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_vectors_of_0_and_1_are_read_in_every_form(form: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
     corpus = load_files(FORMS[form])
     task = corpus.task
     assert (task.problem_type, task.labels) == (SEVERAL, ["0", "1", "2"])
@@ -207,7 +206,6 @@ TEXT_LISTS = {
 
 @pytest.mark.parametrize("form", TEXT_LISTS)
 def test_lists_saved_as_text_are_read_as_lists(form: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
     cells = ['"' + text.replace('"', '""') + '"' for text in TEXT_LISTS[form]]
     corpus = load_files({"train.csv": csv([*rows(60, cells), ("none", "")])})
     task = corpus.task
@@ -253,7 +251,6 @@ def names_by_text(corpus: Corpus) -> dict[str, str]:
 def test_class_names_of_parquet_files_are_used_and_match_splits_by_name(caplog: pytest.LogCaptureFixture) -> None:
     from datasets import ClassLabel
 
-    caplog.set_level("INFO")
     train, test = rows(60, ["no", "yes"]), rows(10, ["no", "yes"], 1)
     write_datasets_parquet("data/custom/train.parquet", train, ClassLabel(names=["yes", "no", "a|b"]))
     write_datasets_parquet("data/custom/test.parquet", test, ClassLabel(names=["no", "yes"]))
@@ -326,7 +323,6 @@ MINUS_ONES: dict[str, tuple[list[Any], list[Any]]] = {
 
 @pytest.mark.parametrize("case", MINUS_ONES)
 def test_a_test_split_whose_labels_are_all_minus_one_has_no_labels(case: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
     train, test = MINUS_ONES[case]
     corpus = load_files({"train.jsonl": jsonl(rows(60, train)), "test.jsonl": jsonl(rows(10, test, 1))})
     task = corpus.task
@@ -354,7 +350,6 @@ def test_a_test_split_of_empty_lists_is_labeled_and_a_test_split_of_empty_fields
 
 
 def test_whole_numbers_are_counted_by_value(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
     labels = [label for number in range(11) for label in (f"{number}", f"{number}.0")]
     corpus = load_files({"train.csv": csv(rows(110, labels))})
     assert corpus.task.labels == [str(number) for number in range(11)]
@@ -374,7 +369,6 @@ def test_a_test_split_whose_label_columns_are_all_minus_one_has_no_labels() -> N
 def test_some_labels_of_minus_one_are_missing_labels(
     split: str, labels: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     files = {"train.jsonl": jsonl(rows(60, [0, 1])), f"{split}.jsonl": jsonl(rows(20, labels, 1))}
     message = load_error(files, split={"type": "fixed"} if split == "dev" else {})
     first, count = (2, 4) if len(labels) > 1 else (1, 20)

@@ -166,7 +166,6 @@ def record(project: Project, sizes: list[int], seeds: int, **overrides: str) -> 
 def test_the_missing_runs_are_run_and_the_scores_come_from_validation(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     groups = record(toy, [512, 256, 128], 3, train__lr="1e-3")
     toy.run("dvc", "exp", "remove", f"{groups[512]}-1", f"{groups[128]}-2")
     learning_curve(3, 2, [*OVERRIDES, "train.lr=1e-3"], 1)
@@ -292,7 +291,6 @@ def test_a_perfect_score_has_an_interval() -> None:
 def test_smaller_samples_take_less_time_in_the_estimate(
     toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     record(toy, [512], 1, train__epochs="6")
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     for output in lock["stages"]["train"]["outs"]:
@@ -313,7 +311,6 @@ def test_smaller_samples_take_less_time_in_the_estimate(
 def test_smaller_samples_take_less_time_in_the_remaining_time(
     toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     clock = [0.0]
 
     def run(experiment: Experiment, children: object) -> None:

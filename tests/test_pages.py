@@ -1,11 +1,10 @@
-"""The links, keys, files, commands and pictures of README.md and docs/."""
+"""The links, keys, files and commands of README.md and docs/."""
 
 import re
 from pathlib import Path
 
 import pytest
-import yaml
-from conftest import ROOT, committed
+from conftest import ROOT
 
 from pipeline.params import Params, keys_of
 
@@ -65,13 +64,3 @@ def test_the_keys_files_and_commands_on_a_page_exist(page: Path) -> None:
     assert set(re.findall(r"python -m pipeline\.(\w+)", text)) <= COMMANDS
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)) <= targets
-
-
-def test_the_pictures_show_the_committed_report() -> None:
-    """The hash of the report is the one in dvc.lock. The pages keep the pictures of MRPC if the data are your own."""
-    if yaml.safe_load(committed("params.yaml"))["data"]["task"] != "mrpc":
-        pytest.skip("the committed report is not the one on the pictures")
-    outs = yaml.safe_load(committed("dvc.lock"))["stages"]["report"]["outs"]
-    report = next(out["md5"] for out in outs if out["path"] == "metrics/report.html")
-    recorded = (ROOT / "docs/pictures.md5").read_text().strip()
-    assert recorded == report, "dvc.lock has another report than the one on the pictures. Run make pictures."

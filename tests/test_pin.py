@@ -10,7 +10,7 @@ from pipeline.core.messages import UserError
 from pipeline.pin import pin
 
 MAIN, TAGGED = "0123456789abcdef0123456789abcdef01234567", "76543210fedcba9876543210fedcba9876543210"
-CONVERTED = "4" * 40
+PULL_REQUEST_COMMIT = "4" * 40
 
 
 @pytest.fixture
@@ -66,10 +66,10 @@ def test_a_model_with_a_pickle_is_not_pinned_but_its_pull_request_with_safetenso
     """The other files that a model needs are tested in `test_pretrained.py`."""
     weights = hub.files.pop(f"someone/tiny/{MAIN}/model.safetensors")
     for key in [key for key in hub.files if key.startswith(f"someone/tiny/{MAIN}/")]:
-        hub.files[key.replace(MAIN, CONVERTED)] = hub.files[key]
-    hub.files[f"someone/tiny/{CONVERTED}/model.safetensors"] = weights
-    hub.branches["someone/tiny/refs/pr/4"] = CONVERTED
+        hub.files[key.replace(MAIN, PULL_REQUEST_COMMIT)] = hub.files[key]
+    hub.files[f"someone/tiny/{PULL_REQUEST_COMMIT}/model.safetensors"] = weights
+    hub.branches["someone/tiny/refs/pr/4"] = PULL_REQUEST_COMMIT
     hub.files[f"someone/tiny/{MAIN}/pytorch_model.bin"] = b"pickle"
     with pytest.raises(UserError, match=r"^someone/tiny has its weights only as pytorch_model\.bin.*pull request"):
         pin("someone/tiny")
-    assert pin("someone/tiny@refs/pr/4") == f"someone/tiny@{CONVERTED}"
+    assert pin("someone/tiny@refs/pr/4") == f"someone/tiny@{PULL_REQUEST_COMMIT}"

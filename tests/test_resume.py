@@ -106,12 +106,12 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextM
 KilledAt = Callable[..., AbstractContextManager[None]]
 
 
-ACCUMULATED = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "epochs": 4}
+ACCUMULATION = {"batch_size": 8, "gradient_accumulation_steps": 3, "group_by_length": False, "epochs": 4}
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"engine": "trainer", "keep": "last"}, {"engine": "loop", "keep": "best"}, {"precision": "bf16", **ACCUMULATED}],
+    [{"engine": "trainer", "keep": "last"}, {"engine": "loop", "keep": "best"}, {"precision": "bf16", **ACCUMULATION}],
 )
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(
     settings: dict[str, Any], run: Run, uninterrupted: Run, killed_at: KilledAt, tmp_path: Path,

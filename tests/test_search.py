@@ -125,7 +125,6 @@ def test_trials_are_experiments_that_end_with_train_and_only_failures_are_repeat
     toy: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The toy scores best with an lr of 1e-3 and with more epochs. Seed 102 fails with 4 epochs."""
-    caplog.set_level("INFO")
     parameters = space("train.epochs: [1, 4]\ntrain.lr: [1e-3, 2.0]\n")
 
     def ranked() -> list[tuple[str, str, int, bool]]:

@@ -48,7 +48,6 @@ def test_an_edited_data_file_changes_the_name_of_the_group(toy: Project) -> None
 def test_finished_runs_are_reused_and_the_table_summarizes_their_scores(
     toy: Project, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     group = group_name(["train.epochs=7"])
     experiment(toy, f"{group}-1", train__epochs="7", train__seed="1")
     restore(toy)
@@ -200,7 +199,6 @@ def test_a_subdirectory_of_a_repository_is_rejected(tmp_path: Path, monkeypatch:
 def test_a_failed_run_ends_the_command_with_the_error_of_its_stage(
     toy: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     group = group_name(["train.lr=2"])
     experiment(toy, f"{group}-1", train__lr="2", train__seed="1")
     with pytest.raises(UserError, match=rf"^{group}-2 failed \(error: the loss is not a number\)$"):
@@ -212,7 +210,6 @@ def test_a_failed_run_ends_the_command_with_the_error_of_its_stage(
 def test_the_messages_of_dvc_are_logged_if_it_fails_before_the_first_stage(
     toy: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     file = Path("dvc.yaml")
     file.write_text(file.read_text().replace("    params:", "    parameters:", 1))
     try:
@@ -290,10 +287,9 @@ def test_after_a_kill_the_same_command_finishes_the_runs(toy: Project) -> None:
     assert toy.git("status", "--porcelain") == ""
 
 
-def test_without_a_git_user_nothing_runs_after_the_estimate_from_the_recorded_run(
+def test_the_estimate_uses_the_recorded_run_and_without_a_git_user_nothing_runs(
     toy: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     for output in lock["stages"]["train"]["outs"]:
         output["size"] = 3 * 10**8 if output["path"] == "models/classifier" else 10**12

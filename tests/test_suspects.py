@@ -41,7 +41,7 @@ REGRESSION = replace(TASK, problem_type="regression", labels=[])
 
 
 @pytest.fixture
-def binary() -> DataParams:
+def two_class_params() -> DataParams:
     """Write 60 rows with two classes, and return their parameters."""
     write_files({"train.csv": csv_text(rows(60, ["no", "yes"]))})
     return data_params(task="custom")
@@ -355,25 +355,25 @@ def test_rows_without_a_text_or_a_label_are_dropped_again(corpus: str) -> None:
         ("1", r'idx 3: the verdict "1" is not a label'),
     ],
 )
-def test_a_verdict_must_be_a_label(verdict: str, message: str, binary: DataParams) -> None:
+def test_a_verdict_must_be_a_label(verdict: str, message: str, two_class_params: DataParams) -> None:
     with pytest.raises(UserError, match=message):
-        apply_verdicts(binary, {3: verdict})
+        apply_verdicts(two_class_params, {3: verdict})
     assert not Path("data/corrected").exists()
 
 
-def test_verdicts_about_other_rows_are_rejected(binary: DataParams) -> None:
+def test_verdicts_about_other_rows_are_rejected(two_class_params: DataParams) -> None:
     """The number of a row is only valid as long as no row is added or removed."""
-    path = suspects_file(load_source_rows(binary).labeled.drop(columns="label"), {3: "no"})
+    path = suspects_file(load_source_rows(two_class_params).labeled.drop(columns="label"), {3: "no"})
     write_files({"train.csv": csv_text(rows(60, ["no", "yes"])[1:])})
     with pytest.raises(UserError, match="idx 3: the text next to the verdict is not the text in your data"):
-        correct(binary, read_verdicts(path, ["text"]), Path("data/corrected"))
+        correct(two_class_params, read_verdicts(path, ["text"]), Path("data/corrected"))
 
 
-def test_a_row_with_two_verdicts_is_rejected(binary: DataParams) -> None:
-    verdicts = load_source_rows(binary).labeled.drop(columns="label").assign(verdict="no")
+def test_a_row_with_two_verdicts_is_rejected(two_class_params: DataParams) -> None:
+    verdicts = load_source_rows(two_class_params).labeled.drop(columns="label").assign(verdict="no")
     twice = verdicts.iloc[[1, 1]]
     with pytest.raises(UserError, match="idx 1 has two verdicts"):
-        correct(binary, twice, Path("data/corrected"))
+        correct(two_class_params, twice, Path("data/corrected"))
 
 
 @pytest.mark.parametrize(
@@ -391,16 +391,16 @@ def test_names_that_the_copies_cannot_have_are_rejected(labels: list[str], heade
     assert not Path("data/corrected").exists()
 
 
-def test_the_copies_need_files_of_the_user_and_a_new_directory(binary: DataParams) -> None:
-    require_own_files(binary, Path("data/corrected"))
-    apply_verdicts(binary, {3: "no"})
+def test_the_copies_need_files_of_the_user_and_a_new_directory(two_class_params: DataParams) -> None:
+    require_own_files(two_class_params, Path("data/corrected"))
+    apply_verdicts(two_class_params, {3: "no"})
     with pytest.raises(UserError, match=r"data/corrected exists\. Choose another directory with --out"):
-        require_own_files(binary, Path("data/corrected"))
-    second_round = binary.model_copy(update={"directory": "data/../data/corrected"})
+        require_own_files(two_class_params, Path("data/corrected"))
+    second_round = two_class_params.model_copy(update={"directory": "data/../data/corrected"})
     with pytest.raises(UserError, match=r"contains your current data .* --out data/corrected-2$"):
         require_own_files(second_round, Path("data/corrected"))
     with pytest.raises(UserError, match=r"--apply needs your own files, but data\.task is mrpc"):
-        require_own_files(binary.model_copy(update={"task": "mrpc"}), Path("data/other"))
+        require_own_files(two_class_params.model_copy(update={"task": "mrpc"}), Path("data/other"))
 
 
 def test_a_directory_for_the_copies_needs_verdicts_to_apply(monkeypatch: pytest.MonkeyPatch) -> None:
