@@ -1,5 +1,7 @@
 # Everything is installed into .venv; "make help" lists the targets.
 PYTHON ?= python3
+# With /bin/sh, make 3.81 of macOS runs simple commands itself, and ignores the PATH that is exported here.
+SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -24,6 +24,8 @@ if _SCRIPT.parent == PACKAGE:
     # The packages read these variables when they are imported.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # Its report on the loaded weights is noise.
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # The Hub's client logs each of its many retries twice.
+    # With the Xet protocol, a download may stall without end. Plain HTTP has time limits and retries.
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
 

@@ -155,9 +155,9 @@ class DataParams(Section):
         return self
 
     def _check_hub(self) -> None:
-        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?@[0-9a-f]{40}", self.dataset or ""):
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", self.dataset or ""):
             requirement = (
-                'must be NAME@<40-hex commit> if data.task is "hub", as printed by '
+                'must be OWNER/NAME@<40-hex commit> if data.task is "hub", as printed by '
                 '"python -m pipeline.pin --dataset NAME"'
             )
             raise _mistake("data.dataset", requirement, self.dataset)

@@ -24,6 +24,7 @@ class Hub:
         branches: The commit of each branch, by "repo/branch". The default branch is main.
         renamed: The current name of each renamed model, by its earlier name.
         token: The token that every request must have, if set.
+        failures: The statuses of the next responses.
         stall: Seconds before every response.
         corrupt: Whether to flip a bit of every body. The ETag is still the original's.
         requests: The method and path of every request so far.
@@ -35,6 +36,7 @@ class Hub:
         self.branches: dict[str, str] = {}
         self.renamed: dict[str, str] = {}
         self.token: str | None = None
+        self.failures: list[int] = []
         self.stall: float = 0
         self.corrupt = False
         self.requests: list[str] = []
@@ -106,6 +108,8 @@ def serve() -> Iterator[Hub]:
             path = self.path.split("?")[0].lstrip("/")
             if hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
                 self.reply(401, b"", {"X-Error-Code": "GatedRepo"})
+            elif hub.failures:
+                self.reply(hub.failures.pop(0), b"", {})
             elif path.startswith(("api/models/", "api/datasets/")):
                 self.describe(path.removeprefix("api/").removeprefix("models/"))
             elif (content := hub.files.get(path.replace("/resolve/", "/"))) is not None:

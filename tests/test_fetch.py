@@ -39,7 +39,8 @@ def unavailable(request_to_hub: Callable[[], None]) -> str:
     ("fault", "value", "reason"),
     [
         ("files", {}, "the Hub answered 404"),
-        ("token", "hf_secret", 'the Hub answered 401 Unauthorized (if it is private, run "hf auth login")'),
+        ("token", "hf_secret", "the Hub answered 401 Unauthorized. Check the name and the variable HF_TOKEN."),
+        ("failures", [403], "the Hub answered 403 Forbidden. Ask for access"),
         ("stall", 2, "timed out"),
     ],
 )
@@ -53,6 +54,14 @@ def test_a_failing_hub_is_reported_in_one_line(
 def test_a_file_that_was_damaged_on_the_way_is_not_used(hub: Hub) -> None:
     hub.corrupt = True
     assert "is not the file that the Hub published" in unavailable(download)
+    hub.corrupt = False
+    download()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_temporary_failure_does_not_end_the_run(status: int, hub: Hub) -> None:
+    hub.failures = [status]
+    download()
 
 
 def test_a_file_that_the_client_stores_once_for_all_repositories_is_used(hub: Hub) -> None:
@@ -67,6 +76,7 @@ def test_a_file_that_the_client_stores_once_for_all_repositories_is_used(hub: Hu
     download()
     path.write_bytes(b'{"model_type": "BERT"}')
     assert "is not the file that the Hub published" in unavailable(download)
+    download()
 
 
 @pytest.mark.parametrize(

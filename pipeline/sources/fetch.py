@@ -13,8 +13,13 @@ from pipeline.core.messages import UserError
 from pipeline.core.paths import users_path
 
 _CHECK = "Check the name, and that this machine can reach the Hub."
-_ANSWER_SECONDS = 4  # short, so that a missing network is reported soon
-
+_REMEDIES = {  # by the status of the Hub's answer
+    # The Hub also sends 401 if the repository does not exist.
+    401: 'Check the name and the variable HF_TOKEN. If the repository is private, run "hf auth login".',
+    403: "Ask for access on its page on the Hub.",
+}
+_TEMPORARY = {408, 429, 500, 502, 503, 504}  # The client tries again after these answers.
+_ANSWER_SECONDS = 10  # as in the client; a missing network is usually reported at once
 
 RepoType = Literal["model", "dataset"]
 
@@ -105,12 +110,17 @@ def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> P
         Unavailable: The Hub does not send the file. Without a network, this takes a few seconds.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError
 
     with _hub_errors(f"{file} at {revision:.12}"):
         if not is_cached(repo, file, revision, repo_type):
             # This request is not retried. Without it, the client would retry a failing download for half a minute.
             url = hf_hub_url(repo, file, revision=revision, repo_type=repo_type)
-            get_hf_file_metadata(url, timeout=_ANSWER_SECONDS)
+            try:
+                get_hf_file_metadata(url, timeout=_ANSWER_SECONDS)
+            except HfHubHTTPError as error:
+                if error.response.status_code not in _TEMPORARY:
+                    raise
         path = Path(hf_hub_download(repo, file, revision=revision, repo_type=repo_type))
     _check_published(path)
     return path
@@ -164,9 +174,8 @@ def _hub_errors(subject: str) -> Iterator[None]:
         yield
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
-        if error.response.status_code == 401:  # The Hub also sends 401 if the repository does not exist.
-            answer += ' (if it is private, run "hf auth login")'
-        raise Unavailable(f"{subject}: the Hub answered {answer}. {_CHECK}") from None
+        remedy = _REMEDIES.get(error.response.status_code, _CHECK)
+        raise Unavailable(f"{subject}: the Hub answered {answer}. {remedy}") from None
     except Exception as error:  # The client does not wrap the errors of its HTTP library.
         reason = " ".join(str(error).split()).rstrip(".")
         raise Unavailable(f"{subject}: {reason or type(error).__name__}. {_CHECK}") from None
@@ -187,7 +196,8 @@ def _check_published(path: Path) -> None:
     else:
         return  # The cache does not use links, or the server does not publish hashes.
     if digest != published:
+        path.resolve().unlink()  # The file itself. If only the links were removed, the client would use it again.
         raise Unavailable(
-            f"{path} is not the file that the Hub published: its hash starts with {digest:.12}. Delete it, and try "
-            "again."
+            f"{path} is not the file that the Hub published (its hash starts with {digest:.12}), so it was removed. "
+            "Run the command again."
         )
