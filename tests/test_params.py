@@ -55,8 +55,17 @@ def test_an_override_replaces_a_list_of_names_and_values_and_merges_a_mapping(tm
         load_params(file)
 
 
-@pytest.mark.parametrize("changes", [{"data.dataset": "owner/name@main"}, {"data.splits": "{test: validation}"}])
-def test_a_dataset_of_the_hub_needs_a_commit_and_a_split_to_train_on(changes: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data.dataset": "owner/name@main"},
+        {"data.dataset": f"imdb@{'0' * 40}"},
+        {"data.splits": "{test: validation}"},
+    ],
+)
+def test_a_dataset_of_the_hub_needs_an_owner_a_commit_and_a_split_to_train_on(
+    changes: dict[str, str], tmp_path: Path
+) -> None:
     [key] = changes
     pinned = {"data.task": "hub", "data.dataset": f"owner/name@{'0' * 40}"}
     assert load_params(params_file(tmp_path, pinned)).data.dataset == pinned["data.dataset"]
