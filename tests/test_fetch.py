@@ -1,6 +1,7 @@
 """A file or a repository that the Hub does not send as published is reported in one line with the reason."""
 
 from collections.abc import Callable
+from copy import copy
 
 import pytest
 from hub import Hub
@@ -47,7 +48,7 @@ def unavailable(request_to_hub: Callable[[], None]) -> str:
 def test_a_failing_hub_is_reported_in_one_line(
     fault: str, value: object, reason: str, request_to_hub: Callable[[], None], hub: Hub
 ) -> None:
-    setattr(hub, fault, value)
+    setattr(hub, fault, copy(value))
     assert reason in unavailable(request_to_hub)
 
 

@@ -311,10 +311,8 @@ def _common_splits(runs: Sequence[Run]) -> list[str]:
     first, *rest = runs
     for run in rest:
         _require_same_examples(first, run)
-    splits = [first.task.verdict_split]
-    for split in first.task.scored_splits:
-        if split in splits:
-            continue
+    splits = []
+    for split in _verdict_first(first.task):
         if all(_have_same_examples(first, run, split) for run in rest):
             splits.append(split)
         else:
@@ -324,7 +322,7 @@ def _common_splits(runs: Sequence[Run]) -> list[str]:
 
 def _require_same_examples(left: Run, right: Run) -> None:
     """Raise UserError if two runs have different tasks, or different examples in the split of the verdict."""
-    names, noun, split = f"{left.name} and {right.name}", left.task.noun, left.task.verdict_split
+    names, noun, split = f"{left.name} and {right.name}", left.task.noun, _verdict_first(left.task)[0]
     if left.task != right.task:
         differences = _describe(_changes(asdict(left.task), asdict(right.task)))
         raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
@@ -334,6 +332,11 @@ def _require_same_examples(left: Run, right: Run) -> None:
         if left_count == right_count:
             detail = f"Both have {left_count}, but their texts, labels or order differ"
         raise UserError(f"{names} were scored on different {split} {noun}. {detail}. Compare runs on the same {noun}.")
+
+
+def _verdict_first(task: Task) -> list[str]:
+    """Return the splits that can be compared. The split of the verdict comes first."""
+    return sorted(task.scored_splits, key=lambda split: split != task.verdict_split)
 
 
 def _have_same_examples(left: Run, right: Run, split: str) -> bool:
