@@ -156,7 +156,8 @@ def init(source: str, options: Namespace) -> None:
 
 def _require_matching_options(source: str, options: Namespace) -> None:
     """Raise UserError if an option is for another type of source."""
-    parser, is_hub = options_parser(), source.startswith(_HUB)
+    parser = options_parser()
+    is_hub = source.startswith(_HUB)
     for name in ("delimiter", "encoding", "header", "link") if is_hub else ("config", "splits"):
         if getattr(options, name) != parser.get_default(name):
             other_source = "files" if is_hub else "datasets of the Hub"

@@ -213,7 +213,8 @@ def test_the_stage_writes_intervals_and_calibration_diagnostics(predictions: Pat
         for name in ("accuracy", "f1"):
             assert intervals[split][name]["low"] < scores[split][name] < intervals[split][name]["high"]
         above = probability(logits) >= diagnostics["threshold"] - 1e-6
-        positive_class, at_threshold = diagnostics[split]["classes"][1], diagnostics[split]["at_threshold"]
+        positive_class = diagnostics[split]["classes"][1]
+        at_threshold = diagnostics[split]["at_threshold"]
         for entries, predicted in ((positive_class, logits.argmax(-1)), (at_threshold, above)):
             for name in ("f1", "precision", "recall"):
                 expected_score = getattr(sklearn, f"{name}_score")(labels, predicted)

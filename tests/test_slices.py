@@ -60,7 +60,8 @@ def test_every_pair_is_in_one_slice_of_each_criterion_and_scored_there() -> None
     sliced = score_slices(PAIRS, rows, predictions_for(labels, predictions))
     for criterion in ("Length", "Word overlap", "Leakage"):
         assert sum(part.n for part in sliced if part.criterion == criterion) == 200
-    leaked, members = next(part for part in sliced if part.name == "the whole pair in train"), leakage == 2
+    leaked = next(part for part in sliced if part.name == "the whole pair in train")
+    members = leakage == 2
     assert leaked.n == sum(members)
     assert leaked.positive == labels[members].mean()
     assert leaked.scores == scores(MRPC, labels[members], predictions[members])

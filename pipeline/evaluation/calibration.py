@@ -51,7 +51,8 @@ def if_calibrated(bins: list[Bin]) -> dict[str, float]:
         The bounds of the accuracy in 95% of cases, the mean of the expected calibration error, and the bound that this
         error stays below in 95% of cases.
     """
-    confidence, sizes = np.array([row.confidence for row in bins]), np.array([row.n for row in bins])
+    confidence = np.array([row.confidence for row in bins])
+    sizes = np.array([row.n for row in bins])
     correct = np.random.default_rng(_SEED).binomial(sizes, confidence, size=(_RESAMPLES, len(bins)))
     errors = np.abs(correct - confidence * sizes).sum(axis=1) / sizes.sum()
     low, high = np.percentile(correct.sum(axis=1) / sizes.sum(), (2.5, 97.5))

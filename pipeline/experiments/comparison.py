@@ -287,7 +287,7 @@ def _require_same_configuration(side: Side) -> None:
             problem = f"have the same {varied}"
             if varied in changes:
                 del changes[varied]
-                problem = f"differ in {_describe(changes)}"
+                problem = f"differ in {_describe_changes(changes)}"
             raise UserError(
                 f"{side.name} is not one configuration with several {command}: {left.name} and {right.name} {problem}. "
                 f'Remove the runs that do not belong to it ("dvc exp remove"), and run "python -m pipeline.{command}" '
@@ -322,10 +322,12 @@ def _common_splits(runs: Sequence[Run]) -> list[str]:
 
 def _require_same_examples(left: Run, right: Run) -> None:
     """Raise UserError if two runs have different tasks, or different examples in the split of the verdict."""
-    names, noun, split = f"{left.name} and {right.name}", left.task.noun, _verdict_first(left.task)[0]
+    names = f"{left.name} and {right.name}"
     if left.task != right.task:
-        differences = _describe(_changes(asdict(left.task), asdict(right.task)))
+        differences = _describe_changes(_changes(asdict(left.task), asdict(right.task)))
         raise UserError(f"{names} have different tasks: {differences}. Compare runs of the same task.")
+    noun = left.task.noun
+    split = _verdict_first(left.task)[0]
     if not _have_same_examples(left, right, split):
         left_count, right_count = (f"{len(run.texts[split]):,}" for run in (left, right))
         detail = f"{left.name} has {left_count}, and {right.name} has {right_count}"
@@ -364,7 +366,7 @@ def _changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]
     return {key: (left, right) for key, (left, right) in pairs.items() if left != right}
 
 
-def _describe(changes: dict[str, tuple[Any, Any]]) -> str:
+def _describe_changes(changes: dict[str, tuple[Any, Any]]) -> str:
     """Format the result of `_changes` for a message."""
     return ", ".join(f"{key} ({left} and {right})" for key, (left, right) in changes.items())
 

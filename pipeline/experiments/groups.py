@@ -17,7 +17,7 @@ def group_name(overrides: list[str]) -> str:
 
 
 def run_seeds(n: int, overrides: list[str], jobs: int) -> Side:
-    """Run the seeds from 1 to n that are not finished, `jobs` at a time, print the table of scores, and return them.
+    """Run the seeds from 1 to n that are not finished, `jobs` at a time, print their scores, and return the runs.
 
     Raises:
         UserError: A run failed. The other runs that have started end first.

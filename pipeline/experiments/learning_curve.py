@@ -178,7 +178,8 @@ def _two_digits(number: int) -> int:
 def _warnings(content: dict[str, Any]) -> list[str]:
     points, sign = content["points"], METRICS[content["metric"]].sign
     warnings = [f"Warning: {point['warning']}." for point in points if point["warning"]]
-    last_point, best_point = points[-1], max(points, key=lambda point: sign * point["value"])
+    last_point = points[-1]
+    best_point = max(points, key=lambda point: sign * point["value"])
     is_worse = last_point["high"] < best_point["low"] if sign > 0 else last_point["low"] > best_point["high"]
     if content["gains"] and is_worse:
         warnings.append(f"Warning: {_FALLING_SCORE}")

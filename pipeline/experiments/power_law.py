@@ -34,7 +34,8 @@ def fit(multiples: Floats, errors: Floats) -> Floats:
     factors = np.where(asymptotes < 0, without_asymptote, factors)
     asymptotes = np.maximum(asymptotes, 0)
     residuals = errors[:, None] - asymptotes[..., None] - factors[..., None] * powers
-    curves, best_fit = np.arange(len(errors)), (residuals**2).sum(axis=-1).argmin(axis=1)
+    curves = np.arange(len(errors))
+    best_fit = (residuals**2).sum(axis=-1).argmin(axis=1)
     return np.stack([asymptotes[curves, best_fit], factors[curves, best_fit], _EXPONENTS[best_fit]])
 
 

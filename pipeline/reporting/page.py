@@ -20,6 +20,7 @@ from pipeline.reporting.templates import SINGULAR, TEMPLATES, better_or_worse, f
 from pipeline.reporting.training_curves import Epoch
 
 _MOST_CLASSES = 40  # in a confusion matrix, and listed with their proportions
+_MOST_WIDE_COLUMNS = 6  # of a confusion matrix. With more classes, percentages would not fit on the page.
 _CONFUSIONS = 5  # listed
 
 
@@ -57,6 +58,8 @@ def page(results: Results) -> str:
         sample_size=results.sample_size,
         scores_missing=any(len(part.scores) < len(slice_metrics(task)) for split in splits for part in slices[split]),
         script=charts.javascript(),
+        sections=_sections(task),
+        shows_percentages=len(task.labels) <= _MOST_WIDE_COLUMNS,
         singular=SINGULAR,
         slice_names=slice_metrics(task),
         slices=slices,
@@ -68,6 +71,19 @@ def page(results: Results) -> str:
             slices[verdict_split], task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]
         ),
     )
+
+
+def _sections(task: Task) -> list[str]:
+    """Return the titles of the sections that apply to the task. The first word of a title names its template."""
+    start = ["Scores", "Learning"]
+    end = ["Slices", "Mistakes", "Data", "Versions and parameters"]
+    match task.problem_type:
+        case "regression":
+            return [*start, "Errors", *end]
+        case "single_label_classification":
+            return [*start, "Confusion", "Calibration", *end]
+        case "multi_label_classification":
+            return [*start, "Labels", "Calibration", *end]
 
 
 def training_sizes_page(content: Mapping[str, Any], sentences: Sequence[str]) -> str:

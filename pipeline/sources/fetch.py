@@ -107,7 +107,7 @@ def download_file(repo: str, file: str, revision: str, repo_type: RepoType) -> P
     """Download a file of a Hub repository at a commit to the local cache, and return its path there.
 
     Raises:
-        Unavailable: The Hub does not send the file. Without a network, this takes a few seconds.
+        Unavailable: The Hub does not send the file. Without a network, this takes at most `_ANSWER_SECONDS`.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError

@@ -31,11 +31,11 @@ class RawRows(NamedTuple):
 def columns_to_read(split: str, params: DataParams) -> ColumnSelection:
     """Return the columns that a split needs. Only test may lack labels."""
     labels = label_columns(params)
-    remedy = "Name one of these columns in params.yaml."
+    columns = ColumnSelection([*_columns_as_text(split, params), *labels], labels if split == "test" else [])
     if params.task == "custom" and params.header:
-        remedy += " If the file does not begin with column names, set data.header=false."
-    optional = labels if split == "test" else []
-    return ColumnSelection([*_columns_as_text(split, params), *labels], optional, remedy=remedy)
+        hint = " If the file does not begin with column names, set data.header=false."
+        return columns._replace(remedy=columns.remedy + hint)
+    return columns
 
 
 def require_rows(batches: Iterable[Batch], source: Path | str) -> Iterator[Batch]:

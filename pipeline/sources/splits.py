@@ -90,7 +90,8 @@ def _times(texts: pd.Series) -> NDArray[np.float64]:
     """
     dates = np.array([_parse_date(text) for text in texts])
     numbers: NDArray[np.float64] = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
-    is_date, is_number = ~np.isnan(dates), np.isfinite(numbers)
+    is_date = ~np.isnan(dates)
+    is_number = np.isfinite(numbers)
     is_compact_date = is_date & texts.str.fullmatch(_COMPACT_DATE).to_numpy(dtype=bool)
     if is_number.all() and not is_compact_date.any():
         return numbers  # If they are years, their order is the same.
