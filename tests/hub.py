@@ -26,9 +26,10 @@ class Hub:
         token: The token that every request must have, if set.
         failures: The statuses of the next responses.
         stall: Seconds before every response.
-        corrupt: Whether to flip a bit of every body. The ETag is still the original's.
+        corrupt: Whether to flip a bit of every file. Its published hash is still the original's.
         requests: The method and path of every request so far.
         url: The address of the server.
+        storage_url: The address of the same server by another name, as that of the host that sends large files.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class Hub:
         self.corrupt = False
         self.requests: list[str] = []
         self.url = ""
+        self.storage_url = ""
 
     def add(self, repo: str, revision: str, directory: Path) -> None:
         for path in directory.rglob("*"):
@@ -79,6 +81,11 @@ class Hub:
         monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", home / "datasets/downloads")
 
 
+def git_sha1(content: bytes) -> str:
+    """Return the hash that Git gives a file."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
 def _entries(sizes: dict[str, int], folder: str, recursive: bool) -> list[dict[str, Any]]:
     """Return the files and directories in a directory of a repository, as the Hub lists them."""
     paths = [name.removeprefix(folder) for name in sizes if name.startswith(folder)]
@@ -106,19 +113,44 @@ def serve() -> Iterator[Hub]:
             hub.requests.append(f"{self.command} {self.path}")
             time.sleep(hub.stall)
             path = self.path.split("?")[0].lstrip("/")
+            if self.headers["Host"] in hub.storage_url:
+                return self.send_file(path, {})  # The address of a large file is secret, and needs no token.
             if hub.token and self.headers["Authorization"] != f"Bearer {hub.token}":
                 self.reply(401, b"", {"X-Error-Code": "GatedRepo"})
             elif hub.failures:
                 self.reply(hub.failures.pop(0), b"", {})
             elif path.startswith(("api/models/", "api/datasets/")):
                 self.describe(path.removeprefix("api/").removeprefix("models/"))
-            elif (content := hub.files.get(path.replace("/resolve/", "/"))) is not None:
-                revision = path.split("/resolve/")[1].split("/")[0]
-                etag = hashlib.sha256(content).hexdigest()
-                sent = bytes([content[0] ^ 1]) + content[1:] if hub.corrupt else content
-                self.reply(200, sent, {"ETag": f'"{etag}"', "X-Repo-Commit": revision}, body)
+            elif path.startswith("api/resolve-cache/"):
+                commit, path = path.removeprefix("api/resolve-cache/").split("/", maxsplit=1)
+                self.send_file(path, {"ETag": f'"{git_sha1(hub.files[path])}"', "X-Repo-Commit": commit})
+            elif "/resolve/" in path:
+                self.redirect(*path.split("/resolve/", maxsplit=1))
             else:
-                self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
+                self.reply(404, b"", {})
+
+        def redirect(self, repo: str, path: str) -> None:
+            """Reply as the Hub does to a request for a file: with its hash, and with the address that sends it.
+
+            Large files come from another host, and their hash is a sha256. The hash of a small file is Git's sha1.
+            """
+            if repo in hub.renamed:
+                return self.reply(307, b"", {"Location": f"/{hub.renamed[repo]}/resolve/{path}"})
+            content = hub.files.get(f"{repo}/{path}")
+            if content is None:
+                return self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
+            commit = path.split("/")[0]
+            if path.endswith((".safetensors", ".parquet")):
+                sha256 = hashlib.sha256(content).hexdigest()
+                headers = {"Location": f"{hub.storage_url}/{repo}/{path}", "X-Linked-ETag": f'"{sha256}"'}
+                headers |= {"X-Linked-Size": str(len(content)), "X-Repo-Commit": commit, "ETag": '"of the redirect"'}
+                return self.reply(302, b"", headers)
+            self.reply(307, b"", {"Location": f"/api/resolve-cache/{commit}/{repo}/{path}"})
+
+        def send_file(self, path: str, headers: dict[str, str]) -> None:
+            content = hub.files[path]
+            sent = bytes([content[0] ^ 1]) + content[1:] if hub.corrupt else content
+            self.reply(200, sent, headers)
 
         def describe(self, path: str) -> None:
             """Reply with the commit and the files of a repository, or with the entries of one of its directories."""
@@ -161,6 +193,7 @@ def serve() -> Iterator[Hub]:
     server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_port}"
+    hub.storage_url = f"http://localhost:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield hub
