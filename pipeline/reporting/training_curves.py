@@ -132,13 +132,15 @@ def _still_improving(epochs: Sequence[Epoch], name: str) -> Finding | None:
 
 def _leveled_off(epochs: Sequence[Epoch], name: str) -> Finding:
     best, last = _best(epochs, name), epochs[-1]
-    best_score, last_score = (SCORES[name].format(epoch.scores[name]) for epoch in (best, last))
-    unit = "" if _is_error(name) else "%"
-    text = (
-        f"The validation {SCORES[name].title} is best after epoch {best.number} of {last.number} ({best_score}{unit}), "
-        f"and ends at {last_score}{unit}. More epochs will probably not help much."
+    best_score, last_score = (
+        f"{SCORES[name].format(epoch.scores[name])}{'' if _is_error(name) else '%'}" for epoch in (best, last)
     )
-    return Finding("Leveled off", text)
+    metric = f"The validation {SCORES[name].title}"
+    if best is last:
+        trend = f"{metric} is best after the last of {last.number} epochs ({best_score})."
+    else:
+        trend = f"{metric} is best after epoch {best.number} of {last.number} ({best_score}), and ends at {last_score}."
+    return Finding("Leveled off", f"{trend} More epochs will probably not help much.")
 
 
 def _best(epochs: Sequence[Epoch], name: str) -> Epoch:
