@@ -72,6 +72,7 @@ class Hub:
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "cache"))
         monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(datasets.config, "HF_ENDPOINT", self.url)
         monkeypatch.setattr(
             datasets.config, "HUB_DATASETS_URL", self.url + "/datasets/{repo_id}/resolve/{revision}/{path}"
@@ -144,6 +145,8 @@ def serve() -> Iterator[Hub]:
                 sha256 = hashlib.sha256(content).hexdigest()
                 headers = {"Location": f"{hub.storage_url}/{repo}/{path}", "X-Linked-ETag": f'"{sha256}"'}
                 headers |= {"X-Linked-Size": str(len(content)), "X-Repo-Commit": commit, "ETag": '"of the redirect"'}
+                # This server does not have the Xet protocol, so a client that uses it fails.
+                headers |= {"X-Xet-Hash": "ab" * 32, "X-Xet-Refresh-Route": f"{hub.url}/api/xet-read-token"}
                 return self.reply(302, b"", headers)
             self.reply(307, b"", {"Location": f"/api/resolve-cache/{commit}/{repo}/{path}"})
 
