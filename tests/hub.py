@@ -139,7 +139,7 @@ def serve() -> Iterator[Hub]:
                 return self.reply(307, b"", {"Location": f"/{hub.renamed[repo]}/resolve/{path}"})
             content = hub.files.get(f"{repo}/{path}")
             if content is None:
-                return self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
+                return self.miss(repo, path.split("/")[0])
             commit = path.split("/")[0]
             if path.endswith((".safetensors", ".parquet")):
                 sha256 = hashlib.sha256(content).hexdigest()
@@ -149,6 +149,15 @@ def serve() -> Iterator[Hub]:
                 headers |= {"X-Xet-Hash": "ab" * 32, "X-Xet-Refresh-Route": f"{hub.url}/api/xet-read-token"}
                 return self.reply(302, b"", headers)
             self.reply(307, b"", {"Location": f"/api/resolve-cache/{commit}/{repo}/{path}"})
+
+        def miss(self, repo: str, commit: str) -> None:
+            """Reply that a file, a commit or a repository does not exist."""
+            if any(key.startswith(f"{repo}/{commit}/") for key in hub.files):
+                self.reply(404, b"", {"X-Error-Code": "EntryNotFound"})
+            elif any(key.startswith(f"{repo}/") for key in hub.files):
+                self.reply(404, b"", {"X-Error-Code": "RevisionNotFound"})
+            else:  # The Hub does not say whether it is private.
+                self.reply(401, b"", {"X-Error-Message": "Invalid username or password."})
 
         def send_file(self, path: str, headers: dict[str, str]) -> None:
             content = hub.files[path]
@@ -173,7 +182,7 @@ def serve() -> Iterator[Hub]:
                     sizes, f"{unquote(folder)}/" if folder else "", "recursive=true" in self.path.lower()
                 )
             if not sizes or not content:
-                return self.reply(404, b"", {"X-Error-Code": "EntryNotFound"} if sizes else {})
+                return self.miss(repo, commit)
             self.reply(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
         def reply(self, status: int, content: bytes, headers: dict[str, str], body: bool = True) -> None:

@@ -39,7 +39,8 @@ def unavailable(request_to_hub: Callable[[], None]) -> str:
 @pytest.mark.parametrize(
     ("fault", "value", "reason"),
     [
-        ("files", {}, "the Hub answered 404"),
+        ("files", {}, "the Hub answered 401 Unauthorized. Check the name and the variable HF_TOKEN."),
+        ("files", {f"{REPO}/other/config.json": b"{}"}, "the Hub answered 404"),
         ("token", "hf_secret", "the Hub answered 401 Unauthorized. Check the name and the variable HF_TOKEN."),
         ("failures", [403], "the Hub answered 403 Forbidden. Ask for access"),
         ("stall", 2, "timed out"),

@@ -310,7 +310,7 @@ def test_pin_prints_the_commit_of_a_dataset(
     monkeypatch.setattr("sys.argv", ["pin", "--dataset", NAME])
     pin_command()
     assert capsys.readouterr().out == f"{NAME}@{NEXT}\n"
-    with pytest.raises(UserError, match="someone/nothing: the Hub answered 404"):
+    with pytest.raises(UserError, match="someone/nothing: the Hub answered 401"):
         pin_dataset("someone/nothing")
 
 

@@ -226,7 +226,7 @@ def test_pickles_on_the_hub_are_rejected(tmp_path: Path, hub: Hub) -> None:
 
 
 def test_a_failing_hub_is_reported_in_one_line_with_the_mirror_as_a_remedy(tmp_path: Path, hub: Hub) -> None:
-    with pytest.raises(UserError, match=r"CHECKPOINT_MIRROR is not set, .* the Hub answered 404"):
+    with pytest.raises(UserError, match=r"CHECKPOINT_MIRROR is not set, .* the Hub answered 401"):
         fetch(tmp_path / "out", "google-bert/bert-base-cased")
     assert not (tmp_path / "out").exists()
 
