@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
+from pipeline.core.messages import UserError
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import logits_to_predictions, scores
 from pipeline.evaluation.predictions import load_predictions
@@ -197,3 +198,51 @@ def test_a_few_changed_examples_are_not_evidence_with_any_metric(
     assert comparison.splits[task.verdict_split].difference[task.metrics[0]].low > 0
     assert comparison.verdict.startswith("no evidence of a difference")
     assert comparison.verdict.endswith(f", because only 4 {task.noun} changed (at least 10 are needed)")
+
+
+def test_a_changed_label_is_not_a_changed_example_if_exact_matches_are_compared(make_side: Callable[..., Side]) -> None:
+    """Of 30 examples that change, only four become completely right."""
+    task = dataclasses.replace(MULTI_LABEL, metrics=["accuracy"])
+    a = make_side(task, "a", 0.5)
+    original = a.runs[0].predictions["test"]
+    predicted, wrong = original.predicted.copy(), np.flatnonzero(~original.right)[:30]
+    predicted[wrong[:4]] = original.labels[wrong[:4]]
+    predicted[wrong[4:]] = 1 - original.labels[wrong[4:]]
+    better = dataclasses.replace(original, predicted=predicted, logits=original.logits + 1e-9)
+    run = a.runs[0]._replace(name="b", predictions=a.runs[0].predictions | {"test": better})
+    assert compare(a, Side("b", [run])).judged.changed == 4
+
+
+def test_a_detectable_difference_is_only_stated_if_it_is_known(make_side: Callable[..., Side]) -> None:
+    task = TASKS["multi-class"]
+    few, many = ([make_side(task, f"{noise}-{n}", noise, range(n)) for noise in (0.9, 1.1)] for n in (4, 5))
+    assert compare(*few).detectable is None
+    assert compare(*many).detectable
+    assert "is detected about 80% of the time" in as_text(compare(*many))
+
+
+def with_labels(side: Side, split: str, labels: np.ndarray) -> Side:
+    [run] = side.runs
+    changed = dataclasses.replace(run.predictions[split], labels=labels)
+    return Side(side.name, [run._replace(predictions=run.predictions | {split: changed})])
+
+
+def test_intervals_that_may_be_too_narrow_are_named(make_side: Callable[..., Side]) -> None:
+    task = dataclasses.replace(TASKS["multi-class"], metrics=["f1_macro"])
+    sides = make_side(task, "a", 0.9), make_side(task, "b", 0.9, (2,))
+    split, labels = task.verdict_split, np.arange(N) % 2
+    labels[:19] = 2
+    caveats = compare(*(with_labels(side, split, labels) for side in sides)).caveats
+    assert any("may be too narrow" in text and f'"{task.labels[2]}"' in text for text in caveats)
+    assert not any("too narrow" in text for text in compare(*sides).caveats)
+    for side in sides:
+        side.runs[0].parameters["data.split"] = {"type": "group"}
+    assert any("data.split.column" in text for text in compare(*sides).caveats)
+
+
+def test_a_metric_without_a_perfect_score_is_rejected(make_side: Callable[..., Side]) -> None:
+    task = TASKS["binary"]
+    sides = (make_side(task, "a", 0.9), make_side(task, "b", 0.9, (2,)))
+    only_negatives = np.zeros(N, dtype=int)
+    with pytest.raises(UserError, match=r"evaluate\.metrics"):
+        compare(*(with_labels(side, task.verdict_split, only_negatives) for side in sides))

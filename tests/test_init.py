@@ -502,11 +502,22 @@ def test_the_measurement_saves_no_checkpoints(
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
+def test_init_says_if_many_texts_are_too_long(
+    raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = params_file(tmp_path, {"data.task": "demo", "model.checkpoint": tiny(), "tokenize.max_length": 8})
+    shutil.copytree(raw, tmp_path / RAW)
+    monkeypatch.chdir(tmp_path)
+    costs = describe_costs(tmp_path, load_params(path), MINILM)
+    assert re.search(r"^About 100% of the pairs are longer than tokenize\.max_length \(8 tokens\)", costs, re.M)
+
+
 def test_the_estimate_counts_only_the_rows_that_a_run_uses(
     raw: Path, tiny: TinyMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.onboarding.estimate._tokenize_sample", lambda *_: tmp_path)
     monkeypatch.setattr("pipeline.onboarding.estimate._time_steps", lambda *_: 600)
+    (tmp_path / "lengths.json").write_text('{"train": {"rows": 60, "truncated": 0}}')
     shutil.copytree(raw, tmp_path / RAW)
     monkeypatch.chdir(tmp_path)
     settings = {"data.task": "demo", "model.checkpoint": tiny(), "train.max_train_samples": "null"}

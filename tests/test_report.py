@@ -228,7 +228,7 @@ def test_a_missing_input_is_reported_in_one_line(root: Path, missing: str, messa
 def test_confidence_is_judged_against_chance(root: Path, low: float, high: float, verdict: str, evidence: str) -> None:
     diagnostics = parse_details((root / METRICS_DIR / "diagnostics.json").read_text())
     expected = {"accuracy_low": low, "accuracy_high": high, "calibration_error": 0.0234, "calibration_error_high": 0.05}
-    diagnostics["test"] |= {"confidence": 0.8, "if_calibrated": expected}
+    diagnostics["test"] |= {"confidence": 0.8, "calibration_error": 0.04, "if_calibrated": expected}
     write_details(root / METRICS_DIR / "diagnostics.json", diagnostics)
     page = make_report(root)
     verdicts = re.findall("overconfident|underconfident|no sign of over- or underconfidence", page)
@@ -238,6 +238,14 @@ def test_confidence_is_judged_against_chance(root: Path, low: float, high: float
     floor = re.search(r"chance alone would make it ([\d.]+) points on average, and less than ([\d.]+) points", page)
     assert floor
     assert floor.groups() == ("2.3", "5.0")
+
+
+def test_confidences_that_are_wrong_in_both_directions_are_reported(root: Path) -> None:
+    diagnostics = parse_details((root / METRICS_DIR / "diagnostics.json").read_text())
+    expected = {"accuracy_low": 0, "accuracy_high": 1, "calibration_error": 0.01, "calibration_error_high": 0.05}
+    diagnostics["test"] |= {"calibration_error": 0.06, "if_calibrated": expected}
+    write_details(root / METRICS_DIR / "diagnostics.json", diagnostics)
+    assert "overconfident for some of these pairs and underconfident for others" in findings(make_report(root))
 
 
 def test_the_report_says_how_the_model_was_trained(file: Path, other_page: Path) -> None:

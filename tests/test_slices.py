@@ -12,8 +12,8 @@ from pipeline.core.data_card import LEAKAGE
 from pipeline.core.task import Task
 from pipeline.evaluation.metrics import scores
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import score_intervals
-from pipeline.reporting.slices import by_column, by_length, by_overlap, is_defined, score_slices
+from pipeline.evaluation.uncertainty import is_defined, score_intervals
+from pipeline.reporting.slices import by_column, by_length, by_overlap, score_slices
 
 PAIRS = TASKS["pairs"]
 MRPC = PAIRS.metrics

@@ -2,17 +2,19 @@
 
 import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
-from pipeline.evaluation.metrics import METRICS, Ints, Values
+from pipeline.evaluation.metrics import METRICS, Floats, Ints, Values
 from pipeline.evaluation.uncertainty import (
     FEWEST_CHANGED,
     Difference,
     difference,
+    fold_difference,
     jackknife,
     score_intervals,
 )
@@ -199,6 +201,23 @@ def test_the_difference_between_identical_runs_is_0() -> None:
     labels, predictions = random_runs(100, 0.8, 1, np.random.default_rng(8))
     result = paired_differences(SCORES, labels, predictions, predictions, same_seeds=True)["f1"]
     assert (result.value, result.low, result.high, result.detectable) == (0, 0, 0, 0)
+
+
+def test_folds_are_compared_by_the_mean_of_their_differences() -> None:
+    """Two learners rank the examples of each fold equally well. A's folds have other offsets, which cost B nothing."""
+    random, n = np.random.default_rng(0), 400
+    labels, fold = np.arange(n) % 2, np.arange(n) // 100
+    noise = labels + random.standard_normal(n)
+    scores = {"a": noise + 3.0 * fold, "b": noise}
+    compute = METRICS["roc_auc"].compute
+
+    def auc(values: Floats, rows: Any) -> float:
+        return compute(labels[rows], labels[rows], np.stack([-values[rows], values[rows]], axis=1))
+
+    differences = np.array([auc(scores["b"], fold == k) - auc(scores["a"], fold == k) for k in range(4)])
+    pooled = [np.array([auc(values, fold >= 0)] * 3) for values in scores.values()]
+    assert pooled[1][0] - pooled[0][0] > 0.1
+    assert fold_difference(*pooled, differences).value == 0
 
 
 def test_with_at_most_200_examples_the_jackknife_leaves_out_one_example_at_a_time() -> None:

@@ -89,9 +89,10 @@ def format_label(task: Task, label: Any, separator: str, if_empty: str) -> str:
 
 
 def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]) -> int:
-    """Count the examples that one side gets right in a larger proportion of its runs, for at least one label.
+    """Count the examples that one side gets right in a larger proportion of its runs.
 
-    In a regression, all examples count as changed.
+    With several labels per example, an example also counts if a single label changes, unless the models are compared by
+    accuracy. In a regression, all examples count as changed.
 
     Args:
         a: The predictions of each run for the same examples.
@@ -100,5 +101,8 @@ def count_changed(task: Task, a: Sequence[Predictions], b: Sequence[Predictions]
     n = len(a[0].idx)
     if task.problem_type == "regression":
         return n
-    correct_a, correct_b = (np.mean([run.labels == run.predicted for run in runs], axis=0) for runs in (a, b))
+    by_accuracy = task.metrics[0] == "accuracy"
+    correct_a, correct_b = (
+        np.mean([run.right if by_accuracy else run.labels == run.predicted for run in runs], axis=0) for runs in (a, b)
+    )
     return int((correct_a != correct_b).reshape(n, -1).any(axis=1).sum())

@@ -13,7 +13,15 @@ from pipeline.core.task import Task
 from pipeline.evaluation.metrics import METRICS, Floats, Metric, Values, with_compared_metrics
 from pipeline.evaluation.predictions import Predictions, count_changed, format_label, label_probability
 from pipeline.evaluation.signature import Signature, joined
-from pipeline.evaluation.uncertainty import FEWEST_CHANGED, Difference, difference, fold_difference, jackknife
+from pipeline.evaluation.uncertainty import (
+    FEWEST_CHANGED,
+    Difference,
+    difference,
+    fold_difference,
+    is_defined,
+    jackknife,
+    reasons_for_narrow_intervals,
+)
 from pipeline.experiments.folds import FOLD_SPLIT, fold_scores, pooled_run
 from pipeline.experiments.identity import FOLD, SEED
 from pipeline.experiments.revisions import BASELINE, Run, read_runs
@@ -23,6 +31,8 @@ ON_VALIDATION = (
     "No test labels are available, so the validation scores are used instead. With train.keep: best, they are slightly "
     "optimistic, because validation also chose the epoch."
 )
+# With fewer, they say too little about the variance between seeds to say which difference would be detected.
+_FEWEST_SEEDS = 5
 _LINEAR_MODEL = "The linear model does not depend on a seed, but the other model does."
 _TWO_RUNS = (
     "Two single runs say nothing about other seeds. To find out which configuration is better, run each one with "
@@ -87,14 +97,13 @@ class SplitComparison:
 
     Attributes:
         n: The number of examples.
-        a, b: The mean scores over runs, keyed by metric.
+        a, b: The mean scores over runs or folds, keyed by metric.
         difference: The score of B minus that of A, keyed by metric.
         fixed, broken: The examples that only B (fixed) or only A (broken) gets right, those that B is most confident
             about first. For seed groups, the mean probability over runs decides which side is right. For a regression,
             they are the examples whose prediction is closer to the label in B (fixed) or farther from it (broken),
             the largest change first.
-        changed: The number of examples that one side gets right in a larger proportion of its runs, for at least one
-            label. In a regression, all examples count as changed.
+        changed: See `count_changed`.
     """
 
     n: int
@@ -119,6 +128,7 @@ class Comparison:
         changes: The "parameters", and except for the linear model also the "environment" and the "code" that differ,
             with the values in A and in B.
         identical: Whether the models' outputs are equal to the last bit.
+        narrow: Sentences that say why the intervals may be too narrow.
         degenerate: A sentence, without a period, about each side that has runs with a single prediction for all
             examples.
     """
@@ -132,6 +142,7 @@ class Comparison:
     splits: dict[str, SplitComparison]
     changes: dict[str, dict[str, tuple[Any, Any]]]
     identical: bool
+    narrow: list[str]
     degenerate: list[str]
 
     @property
@@ -158,6 +169,17 @@ class Comparison:
     def difference(self) -> Difference:
         """The difference that the verdict is about."""
         return self.judged.difference[self.task.metrics[0]]
+
+    @property
+    def detectable(self) -> float | None:
+        """The true difference that is detected about 80% of the time, or None if it is not known.
+
+        The power for fold groups has not been simulated.
+        """
+        too_few_seeds = self.seeds is not None and self.difference.runs < _FEWEST_SEEDS
+        if self.identical or self.folds or too_few_seeds or self.judged.changed < FEWEST_CHANGED:
+            return None
+        return self.difference.detectable
 
     @property
     def significant(self) -> bool:
@@ -202,6 +224,7 @@ class Comparison:
                 caveats.append(_LINEAR_MODEL if BASELINE in (self.a, self.b) else _TWO_RUNS)
             if origins := [name for name in ("environment", "code") if self.changes.get(name)]:
                 caveats.append(f"A and B differ in {' and '.join(origins)}, which may explain the difference.")
+            caveats += self.narrow
         return [*caveats, *(f"Warning: {text}." for text in self.degenerate)]
 
 
@@ -239,8 +262,8 @@ def compare(a: Side, b: Side) -> Comparison:
     them.
 
     Raises:
-        UserError: The sides were scored on different data, only one of them is a group, or the runs of a group differ
-            in more than the seed or the fold.
+        UserError: The sides were scored on different data, only one of them is a group, the runs of a group differ in
+            more than the seed or the fold, or the metric is not defined for the labels.
     """
     if bool(a.folds) != bool(b.folds):
         group, single = (a, b) if a.folds else (b, a)
@@ -264,6 +287,7 @@ def compare(a: Side, b: Side) -> Comparison:
 
     task = a.runs[0].task
     splits = _common_splits([*a.runs, *b.runs])
+    _require_defined(a.runs[0], splits[0])
     return Comparison(
         a=a.title,
         b=b.title,
@@ -274,6 +298,9 @@ def compare(a: Side, b: Side) -> Comparison:
         splits={split: _compare_split(split, a, b) for split in splits},
         changes=_all_changes(a, b),
         identical=_identical(a, b),
+        narrow=reasons_for_narrow_intervals(
+            task.metrics[:1], task, splits[0], a.runs[0].predictions[splits[0]].labels, grouped=a.runs[0].grouped
+        ),
         degenerate=[phrase for side in (a, b) if (phrase := degenerate(side, splits[0]))],
     )
 
@@ -348,6 +375,16 @@ def _have_same_examples(left: Run, right: Run, split: str) -> bool:
     return same_labels and left.texts[split] == right.texts[split]
 
 
+def _require_defined(run: Run, split: str) -> None:
+    """Raise UserError if the labels of a split do not allow a perfect score, for example because all are the same."""
+    name = run.task.metrics[0]
+    if not is_defined(name, run.task, run.predictions[split].labels):
+        raise UserError(
+            f"{METRICS[name].title} is not defined for these {split} labels, because a class is missing or all labels "
+            "are the same. Compare by another metric (evaluate.metrics in params.yaml)."
+        )
+
+
 def _all_changes(a: Side, b: Side) -> dict[str, dict[str, tuple[Any, Any]]]:
     """Return `Comparison.changes`. For the linear model, only the names of the models are compared."""
     first_a, first_b = a.runs[0], b.runs[0]
@@ -380,13 +417,14 @@ def _compare_split(split: str, side_a: Side, side_b: Side) -> SplitComparison:
         jackknives_a, jackknives_b = (
             np.stack([jackknife(metric, run.labels, run.predicted, run.probability) for run in runs]) for runs in (a, b)
         )
-        scores_a[metric] = float(jackknives_a[:, 0].mean())
-        scores_b[metric] = float(jackknives_b[:, 0].mean())
         if side_a.folds:
-            fold_differences = fold_scores(metric, side_b.folds) - fold_scores(metric, side_a.folds)
-            differences[metric] = fold_difference(jackknives_a[0], jackknives_b[0], fold_differences)
+            values_a, values_b = (fold_scores(metric, side.folds) for side in (side_a, side_b))
+            differences[metric] = fold_difference(jackknives_a[0], jackknives_b[0], values_b - values_a)
         else:
+            values_a, values_b = jackknives_a[:, 0], jackknives_b[:, 0]
             differences[metric] = difference(jackknives_a, jackknives_b, same_seeds=same_seeds)
+        scores_a[metric] = float(values_a.mean())
+        scores_b[metric] = float(values_b.mean())
     fixed, broken = _fixed_and_broken(task, a, b, texts)
     return SplitComparison(
         n=len(a[0].idx),

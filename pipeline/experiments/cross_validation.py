@@ -12,7 +12,7 @@ from pipeline.core.text import aligned
 from pipeline.evaluation.diagnostics import baseline
 from pipeline.evaluation.metrics import METRICS, scores
 from pipeline.evaluation.signature import as_line
-from pipeline.evaluation.uncertainty import score_intervals
+from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals, score_intervals
 from pipeline.experiments.comparison import Side, degenerate, read_side
 from pipeline.experiments.folds import FOLD_SPLIT, OUT_OF_FOLD, fold_scores
 from pipeline.experiments.identity import FOLD, identity, overridden
@@ -99,7 +99,9 @@ def _scores(side: Side, directory: Path) -> list[str]:
         SCORE_UNITS,
         f"These are the {len(pooled.idx):,} labeled {task.noun} of train and validation. Each one was predicted by a "
         "model that was not trained on it.",
-        "The interval reflects the choice of these rows.",
+        "The interval reflects the choice of the rows that these models predict, but not of the rows that they learned "
+        "from.",
+        *reasons_for_narrow_intervals(task.metrics, task, OUT_OF_FOLD, pooled.labels, grouped=run.grouped),
         *([f"Warning: {warning}."] if (warning := degenerate(side, OUT_OF_FOLD)) else []),
         f"Signature: {as_line(run.signature)}",
         f"Predictions: {directory / 'predictions.parquet'}",

@@ -15,9 +15,7 @@ from pipeline.experiments.gate import Decision
 
 _EXAMPLES = 3  # of the fixed examples, and of the broken ones
 SCORE_UNITS = "Scores are in percent. Errors such as RMSE have their own units."
-_DETECTABLE = (
-    "Detectable: a true difference of this size is detected about 80% of the time (60% with 2 seeds, 70% with 3 or 4)."
-)
+_DETECTABLE = "Detectable: a true difference of this size is detected about 80% of the time. This is a rough estimate."
 UNITS = "Scores are in percent, differences in percentage points. Errors such as RMSE have their own units."
 
 
@@ -70,8 +68,7 @@ def as_json(comparison: Comparison) -> str:
     content = asdict(comparison)
     content |= content.pop("changes")
     content |= {"better": comparison.better, "verdict": comparison.verdict, "caveats": comparison.caveats}
-    # The power for fold groups has not been simulated.
-    keys = ("value", "low", "high") if comparison.folds else ("value", "low", "high", "detectable")
+    keys = ("value", "low", "high") if comparison.detectable is None else ("value", "low", "high", "detectable")
     for split, result in comparison.splits.items():
         content["splits"][split]["difference"] = {
             name: {key: getattr(difference, key) for key in keys} for name, difference in result.difference.items()
@@ -87,7 +84,7 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
     rows.append([f"A: {first.a}", metric.format(first.judged.a[name], 2), "", "", "", ""])
     for comparison, decision in zip(comparisons, decisions, strict=True):
         _, score, *difference = _score_cells(comparison.judged, name)
-        detectable = "" if comparison.folds else metric.format(comparison.difference.detectable, 2)
+        detectable = "" if comparison.detectable is None else metric.format(comparison.detectable, 2)
         rows.append([comparison.b, score, *difference, detectable, decision.outcome])
     candidates: dict[str, list[str]] = {}  # keyed by caveat
     for comparison in comparisons:
@@ -101,7 +98,7 @@ def as_table(comparisons: Sequence[Comparison], decisions: Sequence[Decision]) -
         *aligned(rows, "right"),
         *(f"{side}: {as_line(signature)}" for side, signature in signatures.items()),
         "",
-        *([] if first.folds else [_DETECTABLE]),
+        *([_DETECTABLE] if any(comparison.detectable is not None for comparison in comparisons) else []),
         f"Each candidate is judged on its own, so the best of {len(comparisons)} may look better by chance.",
         # A warning names its side itself.
         *(
@@ -146,7 +143,7 @@ def _notes(comparison: Comparison) -> list[str]:
             UNITS,
             f"The intervals reflect the choice of examples ({examples}), for training and for scoring.",
             f"Both sides were trained on the same {comparison.folds} folds. Within a side, all folds have the same "
-            "train.seed.",
+            "train.seed. Each score is the mean over the folds.",
         ]
     else:
         notes = [
@@ -154,13 +151,10 @@ def _notes(comparison: Comparison) -> list[str]:
             f"The intervals reflect the choice of seeds and of examples ({examples}).",
             f"Seeds: {comparison.seeds}. Each score is the mean over its seeds.",
         ]
-    # It is 0 if the predictions are identical. The power for fold groups has not been simulated.
-    if (detectable := comparison.difference.detectable) and not comparison.folds:
-        # Few seeds say little about the variance between seeds. See tests/test_statistics.py.
-        power = {2: 60, 3: 70, 4: 70}.get(comparison.difference.runs, 80)
-        size = f"{metric.format(detectable)} {'in' if metric.scale == 'error' else 'points of'}"
+    if comparison.detectable is not None:
+        size = f"{metric.format(comparison.detectable)} {'in' if metric.scale == 'error' else 'points of'}"
         score = f"{comparison.judged_split} {metric.title}"
-        notes.append(f"A true difference of {size} {score} is detected about {power}% of the time.")
+        notes.append(f"A true difference of roughly {size} {score} is detected about 80% of the time.")
     return notes
 
 

@@ -63,6 +63,11 @@ class Run(NamedTuple):
         return int(self.parameters[SEED])
 
     @property
+    def grouped(self) -> bool:
+        """Whether the rows come in groups, which are never split."""
+        return bool(self.parameters.get("data.split", {}).get("type") == "group")
+
+    @property
     def fold(self) -> str | None:
         """The value of data.split.fold, such as "1/5"."""
         fold: str | None = self.parameters.get("data.split", {}).get("fold")

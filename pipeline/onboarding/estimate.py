@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.data_card import read_data_card
+from pipeline.core.data_card import MOST_TRUNCATED, read_data_card
 from pipeline.core.dataset_files import read_parquet
 from pipeline.core.messages import UserError, log
 from pipeline.core.output import write_text
@@ -80,7 +80,20 @@ def _measure(directory: Path, pretrained: Path, params: Params) -> str:
         f"A run takes about {duration} on this machine: {steps:,} optimizer steps of {step_seconds:.2g} seconds each, "
         f"scoring, and the start of the stages. It needs up to {peak / 1e9:.1f} GB of disk space for models and "
         f"checkpoints, and uses {remaining / 1e9:.1f} GB afterwards. {shutil.disk_usage(Path()).free / 1e9:.0f} GB are "
-        "free."
+        f"free.{_describe_truncation(tokenized, task, params)}"
+    )
+
+
+def _describe_truncation(tokenized: Path, task: Task, params: Params) -> str:
+    """Return a paragraph if the model cannot read many of the sampled texts to their end, and otherwise nothing."""
+    lengths = json.loads((tokenized / "lengths.json").read_text(encoding="utf-8"))[TRAIN]
+    truncated = lengths["truncated"] / lengths["rows"]
+    if truncated <= MOST_TRUNCATED:
+        return ""
+    return (
+        f"\n\nAbout {truncated:.0%} of the {task.noun} are longer than tokenize.max_length "
+        f"({params.tokenize.max_length} tokens), so the model would not read their ends. To read more, raise "
+        "tokenize.max_length in params.yaml."
     )
 
 

@@ -13,6 +13,7 @@ from pipeline.core.text import percent
 from pipeline.evaluation.diagnostics import baseline
 from pipeline.evaluation.metrics import METRICS, applicable_metrics
 from pipeline.evaluation.predictions import Predictions
+from pipeline.evaluation.uncertainty import reasons_for_narrow_intervals
 from pipeline.reporting import charts, mistakes, training_curves
 from pipeline.reporting.results import BASELINES, Results, never_predicted
 from pipeline.reporting.slices import FEW, Slice, score_slices, slice_metrics
@@ -66,7 +67,7 @@ def page(results: Results) -> str:
         splits=splits,
         unused_metrics=[name for name in applicable_metrics(task) if name not in task.metrics],
         verdict_split=verdict_split,
-        warnings=[*results.card.warnings, *_truncation_warnings(results)],
+        warnings=[*results.card.warnings, *_truncation_warnings(results), *_interval_warnings(results)],
         worse_slices=_worse_slices(
             slices[verdict_split], task.metrics[0], results.evaluation[verdict_split][task.metrics[0]]
         ),
@@ -165,6 +166,13 @@ def _truncation_warnings(results: Results) -> list[str]:
         for split, counts in results.lengths.items()
         if counts["truncated"] > MOST_TRUNCATED * counts["rows"]
     ]
+
+
+def _interval_warnings(results: Results) -> list[str]:
+    """Return the reasons why the intervals in the report may be too narrow."""
+    task, split = results.task, results.task.verdict_split
+    labels = results.predictions[split].labels
+    return reasons_for_narrow_intervals(task.metrics, task, split, labels, grouped=results.grouped)
 
 
 def _guessing(task: Task, predictions: Predictions) -> str:

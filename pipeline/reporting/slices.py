@@ -13,9 +13,9 @@ import pandas as pd
 
 from pipeline.core.data_card import LEAKAGE
 from pipeline.core.task import Task
-from pipeline.evaluation.metrics import METRICS, Ints, Values, scores
+from pipeline.evaluation.metrics import Ints, scores
 from pipeline.evaluation.predictions import Predictions
-from pipeline.evaluation.uncertainty import score_intervals
+from pipeline.evaluation.uncertainty import is_defined, score_intervals
 from pipeline.reporting.templates import SINGULAR
 
 FEW = 20  # The scores of fewer rows are too uncertain to tell anything.
@@ -51,16 +51,6 @@ class Slice(NamedTuple):
 def slice_metrics(task: Task) -> list[str]:
     """Return the first metric, and the next one that is not Spearman's correlation, which is similar to Pearson's."""
     return [name for name in task.metrics if name != "spearmanr" or name == task.metrics[0]][:2]
-
-
-def is_defined(name: str, task: Task, labels: Values) -> bool:
-    """Return whether perfect predictions get a perfect score. Without class 1, for example, F1 is always 0."""
-    probabilities = None
-    if task.problem_type != "regression":
-        probabilities = labels if labels.ndim == 2 else np.eye(task.outputs)[labels]
-    metric = METRICS[name]
-    perfect = 0 if metric.scale == "error" else 1
-    return bool(np.isclose(metric.compute(labels, labels, probabilities), perfect))
 
 
 def score_slices(task: Task, rows: pd.DataFrame, predictions: Predictions) -> list[Slice]:
